@@ -1,0 +1,1 @@
+"""Where a bookie keeps entries: one interface (`api.LedgerStorage`), several engines."""

@@ -1,0 +1,141 @@
+"""The contract between the bookie and its storage engines.
+
+Theory of operation
+
+All methods are called on the event loop. Those that only touch memory are plain methods; those that may touch the disk
+are coroutines that do their blocking work on worker threads. An engine has no locks: its state belongs to the loop.
+
+An add is put in a write cache in memory and is readable at once. It becomes durable twice: in the journal, which
+the bookie waits for before it answers, and later through `flush`, after which the journal's copy is not needed any more.
+The rule that keeps this safe (spec bookie-server §3.2, I2 and I3): an entry is added to the storage *before* its
+journal record is handed over, and a checkpoint takes the journal's mark *before* it calls `flush`, and persists that
+mark only after `flush` returned. Ledger attributes (master key, fence, explicit LAC, limbo) follow the same rule:
+they are changed in memory at once, and `flush` makes them durable too, also when no entry was added (defects A1, A2).
+
+Absence is only ever said when it is known: `NoEntryError` and `NoLedgerError` mean that the index was read and the
+thing is not there. Whatever cannot be read or does not match is `CorruptStorageError` or `OSError`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+
+class LedgerStorage(ABC):
+    """Entries and ledger attributes of one bookie."""
+
+    # --- life ---
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Open files and indexes; loads the ledgers. Called once, before anything else."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start background work (garbage collection). Called after replay and the flush that follows it."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop background work, flush, close everything. Idempotent."""
+
+    # --- ledgers and their attributes: in memory ---
+
+    @abstractmethod
+    def ledger_exists(self, ledger_id: int) -> bool: ...
+
+    @abstractmethod
+    def ledgers(self) -> list[int]:
+        """All ledger ids held, ascending."""
+
+    @abstractmethod
+    def master_key(self, ledger_id: int) -> bytes | None:
+        """The stored key; None for an unknown ledger; b"" for one whose key is not known yet."""
+
+    @abstractmethod
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        """Create the ledger with this key, or adopt the key if the stored one is empty or all zero.
+
+        Raises `UnauthorizedAccessError` when another key is stored.
+        """
+
+    @abstractmethod
+    def is_fenced(self, ledger_id: int) -> bool: ...
+
+    @abstractmethod
+    def set_fenced(self, ledger_id: int) -> bool:
+        """Fence; True if the ledger was not fenced before. Raises `NoLedgerError`."""
+
+    @abstractmethod
+    def explicit_lac(self, ledger_id: int) -> bytes | None:
+        """The body of the last WRITE_LAC, as it was written."""
+
+    @abstractmethod
+    def set_explicit_lac(self, ledger_id: int, body: bytes) -> None:
+        """Keep the body of a WRITE_LAC. Raises `NoLedgerError`."""
+
+    @abstractmethod
+    def is_limbo(self, ledger_id: int) -> bool: ...
+
+    @abstractmethod
+    def set_limbo(self, ledger_id: int, limbo: bool) -> None: ...
+
+    @abstractmethod
+    def delete_ledger(self, ledger_id: int) -> None:
+        """Forget a ledger. Its space comes back through garbage collection."""
+
+    # --- adding: in memory ---
+
+    @abstractmethod
+    def has_room(self, ledger_id: int, size: int, count: int) -> bool:
+        """Whether `count` entries of together `size` bytes can be added now. If not, a flush is under way or started."""
+
+    @abstractmethod
+    async def wait_for_room(self, ledger_id: int, size: int, count: int, timeout: float) -> bool:
+        """Wait until `has_room`; False when `timeout` seconds passed first."""
+
+    @abstractmethod
+    def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
+        """Add one packaged entry. The caller has checked `has_room`. A second add of the same id replaces the first.
+
+        `entry` is kept, not copied.
+        """
+
+    # --- reading ---
+
+    @abstractmethod
+    def cached_entry(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """The entry if it is in memory (write caches, read cache); None says nothing about absence."""
+
+    @abstractmethod
+    async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
+        """One entry; reads ahead. Raises `NoLedgerError`, `NoEntryError`, `LimboError`, `CorruptStorageError`, `OSError`."""
+
+    @abstractmethod
+    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
+        """Consecutive entries from `first`, each as int32 size and entry: the body of a batch read response.
+
+        At least the first, at most `max_count`; the total stays within `max_bytes` except when the first alone is
+        larger. Ends before the first entry that is not here. Raises as `read_entry` if `first` cannot be read.
+        """
+
+    @abstractmethod
+    async def last_entry(self, ledger_id: int) -> bytes:
+        """The entry with the highest id held. Raises as `read_entry`; `NoEntryError` for a ledger without entries."""
+
+    @abstractmethod
+    async def list_entries(self, ledger_id: int) -> Sequence[int]:
+        """Ids of all entries held, ascending. Raises `NoLedgerError`."""
+
+    @abstractmethod
+    async def entry_exists(self, ledger_id: int, entry_id: int) -> bool: ...
+
+    # --- durability ---
+
+    @abstractmethod
+    async def flush(self) -> None:
+        """Make everything durable that was added or changed before the call.
+
+        Raises `OSError` on failure; nothing that failed to reach the disk is forgotten, and a later flush does not
+        succeed until it has reached the disk (BI-12).
+        """

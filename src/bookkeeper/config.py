@@ -1,0 +1,235 @@
+"""Settings, under the names that operators know from `bk_server.conf`.
+
+A file is a Java properties file (`key=value`, `#` comments, `\\` continuation). Environment variables `BK_<key>` override
+it. Attributes are named exactly like the keys, so that a setting found in a file, a dashboard or a manual is found here
+by searching for it. Keys of the Java system that have no meaning here (thread counts, allocators) are accepted and ignored;
+an unknown key is reported with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from .errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+StringList = Annotated[list[str], BeforeValidator(_split)]
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read a Java properties file. The first definition of a key counts.
+
+    Raises `ConfigurationError` for a line without a key.
+    """
+    settings: dict[str, str] = {}
+    pending = ""
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = pending + raw.strip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if line.endswith("\\"):
+            pending = line[:-1]
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            key, separator, value = line.partition(":")
+        if not separator or not key.strip():
+            raise ConfigurationError(f"line {number} is not `key=value`: {raw.strip()!r}")
+        settings.setdefault(key.strip(), value.strip())
+    return settings
+
+
+class Settings(BaseModel):
+    """Base of the two configurations: builds itself from key-value texts, with errors that say what to do."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, validate_default=False)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> Self:
+        """Build from keys and values. Raises `ConfigurationError` naming each bad key."""
+        cls._report_unknown(values, source)
+        given = {key: value for key, value in values.items() if value != ""}
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}"
+                + (f" (got {issue['input']!r})" if issue["loc"] else "")
+                for issue in error.errors()
+            )
+            raise ConfigurationError(f"{source}: {problems}") from None
+
+    @classmethod
+    def from_file(cls, path: str, *, text: str, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
+        """Build from the text of a properties file, `BK_*` variables and overrides; the later win."""
+        try:
+            values: dict[str, Any] = dict(parse_properties(text))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}: {error}") from None
+        for name, value in (environ or {}).items():
+            if name.startswith("BK_"):
+                values[name[3:]] = value
+        values.update({key: value for key, value in overrides.items() if value is not None})
+        return cls.from_mapping(values, source=path)
+
+    @classmethod
+    def known_keys(cls) -> Iterable[str]:
+        return cls.model_fields.keys()
+
+    @classmethod
+    def _report_unknown(cls, values: Mapping[str, Any], source: str) -> None:
+        known = set(cls.known_keys())
+        for key in values:
+            if key not in known and key not in IGNORED_KEYS:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                log.warning("%s: unknown setting %s is ignored%s", source, key, hint)
+
+
+IGNORED_KEYS: frozenset[str] = frozenset()
+"""Keys of the Java system without a meaning here."""
+
+
+class ServerConfiguration(Settings):
+    """A bookie's settings (spec bookie-server §6.3, bookie-storage §13)."""
+
+    # metadata service
+    metadataServiceUri: str | None = None
+    zkServers: str | None = None
+    zkLedgersRootPath: str = "/ledgers"
+    zkTimeout: int = Field(10000, gt=0)
+
+    # identity and network
+    bookieId: str | None = None
+    bookiePort: int = Field(3181, ge=0, le=65535)
+    allowEphemeralPorts: bool = False
+    advertisedAddress: str | None = None
+    listeningInterface: str | None = None
+    useHostNameAsBookieID: bool = False
+    useShortHostName: bool = False
+    allowLoopback: bool = False
+    nettyMaxFrameSizeBytes: int = Field(5242880, ge=1024)
+    serverTcpNoDelay: bool = True
+    serverSockKeepalive: bool = True
+    serverWriteBufferLowWaterMark: int = Field(393216, gt=0)
+    serverWriteBufferHighWaterMark: int = Field(524288, gt=0)
+
+    # limits
+    maxPendingAddRequestsPerThread: int = 10000
+    maxPendingReadRequestsPerThread: int = 10000
+    numAddWorkerThreads: int = 1
+    numReadWorkerThreads: int = Field(8, gt=0)
+    numHighPriorityWorkerThreads: int = 8
+    maxAddsInProgressLimit: int = 0
+    maxReadsInProgressLimit: int = 0
+    maxBatchReadSize: int = Field(5242880, gt=0)
+
+    # directories, disks, state
+    journalDirectories: StringList = Field(default_factory=lambda: ["/tmp/bk-txn"])
+    ledgerDirectories: StringList = Field(default_factory=lambda: ["/tmp/bk-data"])
+    indexDirectories: StringList | None = None
+    allowStorageExpansion: bool = False
+    diskUsageThreshold: float = Field(0.95, gt=0, lt=1)
+    diskUsageWarnThreshold: float = Field(0.90, gt=0, lt=1)
+    diskUsageLwmThreshold: float | None = None
+    diskCheckInterval: int = Field(10000, gt=0)
+    readOnlyModeEnabled: bool = True
+    readOnlyModeOnAnyDiskFullEnabled: bool = True
+    forceReadOnlyBookie: bool = False
+    persistBookieStatusEnabled: bool = False
+
+    # journal
+    journalFormatVersionToWrite: int = Field(6, ge=4, le=6)
+    journalMaxSizeMB: int = Field(2048, gt=0)
+    journalMaxBackups: int = Field(5, ge=0)
+    journalPreAllocSizeMB: int = Field(16, gt=0)
+    journalWriteBufferSizeKB: int = Field(64, gt=0)
+    journalRemoveFromPageCache: bool = True
+    journalSyncData: bool = True
+    journalWriteData: bool = True
+    journalMaxGroupWaitMSec: int = 2
+    journalBufferedWritesThreshold: int = 524288
+    journalBufferedEntriesThreshold: int = 0
+    journalFlushWhenQueueEmpty: bool = False
+    journalAlignmentSize: int = 512
+    journalQueueSize: int = Field(10000, gt=0)
+    journalMaxMemorySizeMb: int | None = None
+    journalPageCacheFlushIntervalMSec: int = 1000
+    skipReplayJournalInvalidRecord: bool = False
+
+    # ledger storage
+    ledgerStorageClass: str = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
+    flushInterval: int = Field(10000, gt=0)
+    logSizeLimit: int = Field(1 << 30, ge=0, le=1 << 30)
+    minUsableSizeForEntryLogCreation: int | None = None
+    minUsableSizeForIndexFileCreation: int = 100 << 20
+    minUsableSizeForHighPriorityWrites: int | None = None
+    dbStorage_writeCacheMaxSizeMb: int | None = Field(None, gt=0)
+    dbStorage_readAheadCacheMaxSizeMb: int | None = Field(None, gt=0)
+    dbStorage_readAheadCacheBatchSize: int = Field(100, ge=0)
+    dbStorage_readAheadCacheBatchBytesSize: int = -1
+    dbStorage_maxThrottleTimeMs: int = Field(10000, ge=0)
+    dbStorage_rocksDB_blockCacheSize: int | None = None
+    dbStorage_rocksDB_writeBufferSizeMB: int = 64
+    dbStorage_rocksDB_sstSizeInMB: int = 64
+    dbStorage_rocksDB_blockSize: int = 65536
+    dbStorage_rocksDB_bloomFilterBitsPerKey: int = 10
+    dbStorage_rocksDB_maxSizeInLevel1MB: int = 256
+    dbStorage_rocksDB_lz4CompressionEnabled: bool = True
+
+
+class ClientConfiguration(Settings):
+    """A client's settings (spec client §15)."""
+
+    metadataServiceUri: str | None = None
+    zkServers: str | None = None
+    zkLedgersRootPath: str = "/ledgers"
+    zkTimeout: int = Field(10000, gt=0)
+    ledgerMetadataVersion: int = -1
+    storeSystemTimeAsLedgerCreationTime: bool = False
+    enableDigestTypeAutodetection: bool = True
+    protocol: str = Field("auto", pattern="^(auto|v2|v3)$")
+    useV2WireProtocol: bool = False
+    nettyMaxFrameSizeBytes: int = Field(5242880, ge=1024)
+    numChannelsPerBookie: int = Field(1, gt=0)
+    clientConnectTimeoutMillis: int = Field(10000, gt=0)
+    clientTcpNoDelay: bool = True
+    clientSockKeepalive: bool = True
+    clientWriteBufferLowWaterMark: int = Field(393216, gt=0)
+    clientWriteBufferHighWaterMark: int = Field(524288, gt=0)
+    readTimeout: int = 5
+    addEntryTimeoutSec: float | None = None
+    readEntryTimeoutSec: float | None = None
+    addEntryQuorumTimeoutSec: float = -1
+    timeoutMonitorIntervalSec: float | None = None
+    getBookieInfoTimeoutSecs: float = 5
+    speculativeReadTimeout: int = 2000
+    firstSpeculativeReadTimeout: int | None = None
+    maxSpeculativeReadTimeout: int | None = None
+    speculativeReadTimeoutBackoffMultiplier: float = 2.0
+    firstSpeculativeReadLACTimeout: int = 1500
+    maxSpeculativeReadLACTimeout: int = 5000
+    speculativeReadLACTimeoutBackoffMultiplier: float = 2.0
+    reorderReadSequenceEnabled: bool = True
+    stickyReadSEnabled: bool = False
+    batchReadEnabled: bool = True
+    recoveryReadBatchSize: int = Field(1, gt=0)
+    delayEnsembleChange: bool = False
+    maxNumEnsembleChanges: int = 2**31 - 1
+    opportunisticStriping: bool = False
+    explicitLacInterval: int = 0
+    throttle: int = 0

@@ -1,0 +1,1 @@
+"""Ledger metadata, cookies and registration, and the stores that keep them."""

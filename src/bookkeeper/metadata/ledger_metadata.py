@@ -1,0 +1,100 @@
+"""The record that describes one ledger: an immutable value, replaced as a whole by compare-and-set (spec metadata §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from ..errors import CorruptMetadata
+from ..types import BookieId, DigestType, LedgerState
+
+CURRENT_FORMAT_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerMetadata:
+    """Metadata of one ledger. Breaking an invariant raises `CorruptMetadata`, also when parsing."""
+
+    ledger_id: int
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    ensembles: Mapping[int, tuple[BookieId, ...]]
+    """First entry id -> members; keys ascending; the last one is the current ensemble while not closed."""
+    state: LedgerState = LedgerState.OPEN
+    last_entry_id: int = -1
+    """Only for CLOSED; otherwise -1. An empty closed ledger has -1."""
+    length: int = 0
+    """Payload bytes; only for CLOSED, otherwise 0."""
+    digest_type: DigestType | None = DigestType.CRC32C
+    password: bytes | None = field(default=b"", repr=False)
+    ctime: int = -1
+    """Milliseconds since 1970; -1 unknown."""
+    store_ctime: bool = False
+    """Whether ctime is part of the record (else it came from the store). Not serialized."""
+    ctoken: int = 0
+    """Random creation token; told apart from a foreign record by its creator only. Lost at the first update."""
+    custom_metadata: Mapping[str, bytes] = field(default_factory=dict)
+    format_version: int = CURRENT_FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        def must(ok: bool, what: str) -> None:
+            if not ok:
+                raise CorruptMetadata(f"metadata of ledger {self.ledger_id}: {what}")
+
+        must(self.ledger_id >= 0, "negative ledger id")
+        must(
+            self.ensemble_size >= self.write_quorum >= self.ack_quorum,
+            f"quorums {self.ensemble_size}/{self.write_quorum}/{self.ack_quorum} do not descend",
+        )
+        must(bool(self.ensembles), "no ensemble")
+        previous = None
+        for first, members in self.ensembles.items():
+            must(previous is None or first > previous, "ensembles are not in ascending order")
+            must(len(members) == self.ensemble_size, f"ensemble at {first} has {len(members)} members")
+            previous = first
+        must((self.digest_type is None) == (self.password is None), "digest type and password go together")
+        if self.state is not LedgerState.CLOSED:
+            must(self.last_entry_id == -1 and self.length == 0, "not closed, but has a last entry or length")
+
+    @property
+    def closed(self) -> bool:
+        return self.state is LedgerState.CLOSED
+
+    @property
+    def last_ensemble(self) -> tuple[int, tuple[BookieId, ...]]:
+        """First entry id and members of the current ensemble."""
+        first = next(reversed(self.ensembles))  # type: ignore[call-overload]
+        return first, self.ensembles[first]
+
+    def ensemble_at(self, entry_id: int) -> tuple[BookieId, ...]:
+        """The ensemble that holds an entry: that of the greatest key not above it."""
+        found: tuple[BookieId, ...] | None = None
+        for first, members in self.ensembles.items():
+            if first > entry_id:
+                break
+            found = members
+        if found is None:
+            raise CorruptMetadata(f"ledger {self.ledger_id} has no ensemble for entry {entry_id}")
+        return found
+
+    def next_ensemble_change(self, entry_id: int) -> int:
+        """The first key above an entry; -1 if there is none."""
+        return next((first for first in self.ensembles if first > entry_id), -1)
+
+    # --- changes; each gives a new record without the creation token, as the Java builder does ---
+
+    def in_recovery(self) -> Self:
+        return replace(self, state=LedgerState.IN_RECOVERY, ctoken=0)
+
+    def close(self, last_entry_id: int, length: int) -> Self:
+        return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length, ctoken=0)
+
+    def with_ensemble(self, first_entry_id: int, members: Sequence[BookieId]) -> Self:
+        """Replace the ensemble at a key, or append one above the last key."""
+        ensembles = dict(self.ensembles)
+        if first_entry_id not in ensembles and first_entry_id < self.last_ensemble[0]:
+            raise ValueError(f"ensemble at {first_entry_id} would come before the last one")
+        ensembles[first_entry_id] = tuple(members)
+        return replace(self, ensembles=ensembles, ctoken=0)

@@ -1,0 +1,1 @@
+"""Wire formats: bytes to messages and back, without I/O."""

@@ -1,0 +1,318 @@
+"""What clients and bookies say to each other, independent of how it is written.
+
+The codecs (`v2`, `v3`) turn bytes into these values and back. One class per message; plain slotted classes, because
+an add request and its response are made for every entry. Everything a version cannot say is left at its default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+
+class Status(IntEnum):
+    """Outcome of a request; the numbers are v3's (spec wire-protocol §5.1)."""
+
+    EOK = 0
+    ENOLEDGER = 402
+    ENOENTRY = 403
+    EBADREQ = 404
+    EIO = 501
+    EUA = 502
+    EBADVERSION = 503
+    EFENCED = 504
+    EREADONLY = 505
+    ETOOMANYREQUESTS = 506
+    EUNKNOWNLEDGERSTATE = 507
+
+
+class Operation(IntEnum):
+    """Kinds of requests; the numbers are v3's `OperationType`."""
+
+    READ_ENTRY = 1
+    ADD_ENTRY = 2
+    RANGE_READ_ENTRY = 3
+    RANGE_ADD_ENTRY = 4
+    AUTH = 5
+    WRITE_LAC = 6
+    READ_LAC = 7
+    GET_BOOKIE_INFO = 8
+    START_TLS = 9
+    FORCE_LEDGER = 10
+    GET_LIST_OF_ENTRIES_OF_LEDGER = 11
+    BATCH_READ_ENTRY = 12
+
+
+class Flags(IntFlag):
+    """Request flags; the numbers are v2's. v3 writes them as `flag` fields and as priority."""
+
+    NONE = 0
+    DO_FENCING = 1
+    RECOVERY_ADD = 2
+    HIGH_PRIORITY = 4
+    ENTRY_PIGGYBACK = 0x10000
+    """v3 only; outside the 16 flag bits of a v2 packet."""
+
+
+V2 = 2
+V3 = 3
+
+HIGH_PRIORITY = 100
+"""The v3 priority that Java clients send; a bookie tests `> 0` only."""
+
+
+@dataclass(slots=True)
+class AddRequest:
+    """Store one packaged entry. `entry` is what is stored: ids, LAC, length, digest, payload (§6.1).
+
+    `ledger_id` and `entry_id` are the request's; in v2 they are read from the entry itself.
+    """
+
+    ledger_id: int
+    entry_id: int
+    entry: bytes
+    master_key: bytes
+    flags: int = 0
+    write_flags: int = 0
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V2
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """Read one entry, the last entry (-1), fence, or long-poll (`previous_lac` given)."""
+
+    ledger_id: int
+    entry_id: int
+    flags: int = 0
+    master_key: bytes | None = None
+    previous_lac: int | None = None
+    timeout_ms: int | None = None
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V2
+
+
+@dataclass(slots=True)
+class BatchReadRequest:
+    """Read consecutive entries (v2 only). `max_count` <= 0: no limit."""
+
+    ledger_id: int
+    entry_id: int
+    request_id: int
+    max_count: int
+    max_size: int
+    flags: int = 0
+    master_key: bytes | None = None
+    version: int = V2
+
+
+@dataclass(slots=True)
+class AuthRequest:
+    plugin: str
+    payload: bytes
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V2
+
+
+@dataclass(slots=True)
+class StartTlsRequest:
+    txn_id: int
+    priority: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class WriteLacRequest:
+    ledger_id: int
+    lac: int
+    master_key: bytes
+    body: bytes
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class ReadLacRequest:
+    ledger_id: int
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class ForceLedgerRequest:
+    ledger_id: int
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class GetBookieInfoRequest:
+    """`requested` is a mask: 1 total capacity, 2 free space."""
+
+    requested: int
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class GetListOfEntriesRequest:
+    ledger_id: int
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class UnsupportedRequest:
+    """A legal v3 request for an operation that has no message (RANGE_*, BATCH_READ): answered EBADREQ."""
+
+    operation: int
+    txn_id: int
+    priority: int = 0
+    version: int = V3
+
+
+Request = (
+    AddRequest
+    | ReadRequest
+    | BatchReadRequest
+    | AuthRequest
+    | StartTlsRequest
+    | WriteLacRequest
+    | ReadLacRequest
+    | ForceLedgerRequest
+    | GetBookieInfoRequest
+    | GetListOfEntriesRequest
+    | UnsupportedRequest
+)
+
+
+@dataclass(slots=True)
+class AddResponse:
+    status: int
+    ledger_id: int
+    entry_id: int
+    txn_id: int = 0
+    version: int = V2
+
+
+@dataclass(slots=True)
+class ReadResponse:
+    """`entry_id` echoes the request (-1 stays -1), except for a long poll that delivers an entry."""
+
+    status: int
+    ledger_id: int
+    entry_id: int
+    entry: bytes | None = None
+    max_lac: int | None = None
+    lac_update_timestamp: int | None = None
+    txn_id: int = 0
+    version: int = V2
+
+
+@dataclass(slots=True)
+class BatchReadResponse:
+    """`body` holds, for each entry, its size (int32) and the packaged entry: as on disk in an entry log."""
+
+    status: int
+    ledger_id: int
+    entry_id: int
+    request_id: int
+    body: bytes = b""
+    version: int = V2
+
+
+@dataclass(slots=True)
+class AuthResponse:
+    status: int
+    plugin: str
+    payload: bytes
+    txn_id: int = 0
+    priority: int = 0
+    version: int = V2
+
+
+@dataclass(slots=True)
+class StartTlsResponse:
+    status: int
+    txn_id: int
+    version: int = V3
+
+
+@dataclass(slots=True)
+class WriteLacResponse:
+    status: int
+    ledger_id: int
+    txn_id: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class ReadLacResponse:
+    status: int
+    ledger_id: int
+    lac_body: bytes | None = None
+    last_entry: bytes | None = None
+    txn_id: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class ForceLedgerResponse:
+    status: int
+    ledger_id: int
+    txn_id: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class GetBookieInfoResponse:
+    status: int
+    total_disk_capacity: int | None = None
+    free_disk_space: int | None = None
+    txn_id: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class GetListOfEntriesResponse:
+    """`availability` is the encoding of §9 (see `availability`)."""
+
+    status: int
+    ledger_id: int
+    availability: bytes | None = None
+    txn_id: int = 0
+    version: int = V3
+
+
+@dataclass(slots=True)
+class HeaderOnlyResponse:
+    """A v3 response without an operation's message: EUA before authentication, EBADREQ for what is unsupported."""
+
+    status: int
+    operation: int
+    txn_id: int
+    priority: int = 0
+    version: int = V3
+
+
+Response = (
+    AddResponse
+    | ReadResponse
+    | BatchReadResponse
+    | AuthResponse
+    | StartTlsResponse
+    | WriteLacResponse
+    | ReadLacResponse
+    | ForceLedgerResponse
+    | GetBookieInfoResponse
+    | GetListOfEntriesResponse
+    | HeaderOnlyResponse
+)

@@ -1,0 +1,371 @@
+"""The one seam between the program and the world.
+
+Everything that a bookie or client does to the world outside its own memory goes through a `Runtime`:
+clock, randomness, network, files, the key-value index, blocking work on background threads. There are two:
+`RealRuntime` (this package) and the simulated one (`bookkeeper.simulation`), which runs a whole cluster in
+one process and in virtual time, from a seed. Nothing else in the package may import `time`, `random`,
+`socket`, `threading` or open a file; a test enforces it.
+
+Theory of operation
+
+- There is one asyncio event loop, and it owns all mutable state. Use asyncio's tasks, futures, events and
+  `asyncio.sleep` freely: the simulation replaces the loop itself, so they run in virtual time.
+- Blocking calls (file system, key-value index) are made by functions handed to `Workers`. Such a function gets
+  its input as arguments, does blocking things through `Files` and `KeyValueStore`, and returns a result that
+  is delivered on the loop. It touches no state of the loop. Between construction and serving (boot, replay,
+  offline tools) blocking calls may be made directly.
+- A `Workers` of one is a lane: its calls run strictly one after the other, in the order they were handed in.
+- In the simulation a worker's function runs at some virtual moment in one piece, unless the simulated machine
+  crashes in it: then it is cut at one of its file calls, and its result is never delivered.
+- Nothing may depend on the iteration order of sets of objects, on `id()` or on `hash()` of strings: the
+  same seed must give the same run. Iterate dicts and lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Buffer = bytes | bytearray | memoryview
+
+
+class TimerHandle(Protocol):
+    """A call that was put off; see `Runtime.call_later`."""
+
+    def cancel(self) -> None: ...
+
+
+class Workers(ABC):
+    """A named group of background threads for blocking calls. With `count` 1 it keeps order: a lane."""
+
+    name: str
+    count: int
+
+    @abstractmethod
+    def post(
+        self, call: Callable[..., T], args: tuple[Any, ...], done: Callable[[T | None, BaseException | None], None]
+    ) -> None:
+        """Run `call(*args)` on a worker, then `done(result, error)` on the loop. The cheap form: no future."""
+
+    def submit(self, call: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Run `call(*args)` on a worker; the future is resolved on the loop.
+
+        Cancelling the future does not stop the call.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(result: T | None, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]
+
+        self.post(call, args, done)
+        return future
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish the calls already handed in, then end the threads. Idempotent."""
+
+
+class File(ABC):
+    """An open file. All calls block; offsets and sizes are in bytes. Failures are `OSError`."""
+
+    path: str
+
+    @abstractmethod
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    @abstractmethod
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` at `offset`."""
+
+    @abstractmethod
+    def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
+        """Write all pieces one after the other at `offset`; returns the number of bytes."""
+
+    @abstractmethod
+    def fdatasync(self) -> None:
+        """Make written data, and the size needed to read it, durable. A failure must be treated as fatal."""
+
+    @abstractmethod
+    def fsync(self) -> None:
+        """`fdatasync`, and all of the file's attributes."""
+
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @abstractmethod
+    def truncate(self, size: int) -> None: ...
+
+    @abstractmethod
+    def allocate(self, offset: int, size: int) -> None:
+        """Reserve disk space (zeros) where the file system can; extends the file."""
+
+    @abstractmethod
+    def drop_cache(self, offset: int, size: int) -> None:
+        """Tell the system that this range will not be read again soon. Never fails."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Idempotent."""
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """Space of the file system that holds a path."""
+
+    total: int
+    usable: int
+    device: int
+    """Identifies the file system; equal for two paths on the same one."""
+
+
+class Files(ABC):
+    """The file system. Paths are strings. All calls block. Failures are `OSError`."""
+
+    @abstractmethod
+    def open(self, path: str, mode: str = "r") -> File:
+        """Open a file: "r" read, "r+" read and write, "w+" create or empty, "x+" create, must not exist."""
+
+    @abstractmethod
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def is_dir(self, path: str) -> bool: ...
+
+    @abstractmethod
+    def size(self, path: str) -> int: ...
+
+    @abstractmethod
+    def makedirs(self, path: str) -> None:
+        """Create a directory and its parents; existing ones are fine."""
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` by `old`."""
+
+    @abstractmethod
+    def link(self, old: str, new: str) -> None: ...
+
+    @abstractmethod
+    def unlink(self, path: str) -> None: ...
+
+    @abstractmethod
+    def remove_tree(self, path: str) -> None: ...
+
+    @abstractmethod
+    def fsync_dir(self, path: str) -> None:
+        """Make creations, renames and removals in this directory durable."""
+
+    @abstractmethod
+    def disk_usage(self, path: str) -> DiskUsage: ...
+
+    def read_bytes(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return file.pread(file.size(), 0)
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        """Replace a small file by `data`: after a crash it has the old or the new content, never a mix."""
+        temporary = path + ".tmp"
+        with self.open(temporary, "w+") as file:
+            file.pwrite(data, 0)
+            file.fsync()
+        self.rename(temporary, path)
+        self.fsync_dir(path.rpartition("/")[0] or "/")
+
+
+class KeyValueBatch(ABC):
+    """Changes that a `KeyValueStore` applies together or not at all."""
+
+    @abstractmethod
+    def put(self, key: bytes, value: bytes) -> None: ...
+
+    @abstractmethod
+    def delete(self, key: bytes) -> None: ...
+
+    @abstractmethod
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Delete all keys in [start, end)."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+
+class KeyValueStore(ABC):
+    """An ordered map from bytes to bytes on disk (RocksDB). Keys order as unsigned bytes. All calls block."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None: ...
+
+    @abstractmethod
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+    @abstractmethod
+    def batch(self) -> KeyValueBatch: ...
+
+    @abstractmethod
+    def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
+        """Apply the batch; with `sync`, it and everything written before it is durable at return."""
+
+    @abstractmethod
+    def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < end, ascending."""
+
+    @abstractmethod
+    def last_below(self, key: bytes) -> tuple[bytes, bytes] | None:
+        """The pair with the greatest key that is less than `key`."""
+
+    @abstractmethod
+    def compact(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class ServiceListener(ABC):
+    """A listening socket."""
+
+    host: str
+    port: int
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop listening. Connections already accepted go on. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """Options of a TCP connection; None leaves the system's default."""
+
+    nodelay: bool = True
+    keepalive: bool = True
+    keep_idle: int | None = None
+    keep_interval: int | None = None
+    keep_count: int | None = None
+    send_buffer: int | None = None
+    receive_buffer: int | None = None
+    user_timeout_ms: int | None = None
+
+
+DEFAULT_OPTIONS = SocketOptions()
+
+
+class Network(ABC):
+    """TCP. The vocabulary is asyncio's: protocols and transports."""
+
+    @abstractmethod
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        *,
+        timeout: float,
+        options: SocketOptions = DEFAULT_OPTIONS,
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Open a connection. Raises `OSError` (`TimeoutError` when `timeout` seconds pass)."""
+
+    @abstractmethod
+    async def listen(
+        self,
+        host: str | None,
+        port: int,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        *,
+        backlog: int = 1024,
+        options: SocketOptions = DEFAULT_OPTIONS,
+    ) -> ServiceListener:
+        """Listen on `host` (None: all addresses) and `port` (0: any free one). Raises `OSError`."""
+
+    @abstractmethod
+    async def resolve(self, host: str) -> str:
+        """The IP address of a host name. Raises `OSError`."""
+
+
+class Runtime(ABC):
+    """A machine's clock, dice, network, disks and threads; one per bookie or client."""
+
+    files: Files
+    network: Network
+
+    # --- time ---
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds on a clock that never goes back; comparable only within this runtime."""
+
+    @abstractmethod
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970. May jump."""
+
+    def call_later(self, delay: float, call: Callable[..., object], *args: Any) -> TimerHandle:
+        """Run `call` on the loop after `delay` seconds."""
+        return asyncio.get_running_loop().call_later(delay, call, *args)
+
+    # --- chance ---
+
+    @abstractmethod
+    def random(self, purpose: str) -> random.Random:
+        """A source of random numbers of its own for each purpose; the same object for the same purpose."""
+
+    @abstractmethod
+    def uuid(self) -> str:
+        """A new random UUID, 36 characters."""
+
+    def buggify(self, name: str, probability: float = 0.05) -> bool:  # noqa: ARG002
+        """True now and then in the simulation, to do something legal but rare; never in production."""
+        return False
+
+    # --- blocking work ---
+
+    @abstractmethod
+    def workers(self, name: str, count: int = 1) -> Workers:
+        """New background threads. The caller closes them."""
+
+    @abstractmethod
+    def open_key_value(self, path: str, options: Mapping[str, Any] | None = None) -> KeyValueStore:
+        """Open or create a key-value store in directory `path`; blocks.
+
+        Options (all optional): `compression` "lz4"|"snappy"|"none", `block_size`, `bloom_bits`,
+        `block_cache` (bytes), `write_buffer` (bytes), `max_write_buffers`, `target_file_size`,
+        `max_level1` (bytes), `read_only` (bool).
+        """
+
+    # --- tasks ---
+
+    def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a task. Its creator owns it: awaits it, or cancels and awaits it (see `TaskScope`)."""
+        return asyncio.get_running_loop().create_task(work, name=name)
+
+    # --- the process ---
+
+    @abstractmethod
+    def hostname(self) -> str: ...
+
+    @abstractmethod
+    def environ(self) -> Mapping[str, str]: ...
+
+    @abstractmethod
+    def physical_memory(self) -> int:
+        """Bytes of memory this process may use."""

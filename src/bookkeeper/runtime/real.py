@@ -1,0 +1,343 @@
+"""The real world: asyncio (uvloop), the operating system's files and threads, RocksDB."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import random
+import shutil
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from .api import (
+    DEFAULT_OPTIONS,
+    Buffer,
+    DiskUsage,
+    File,
+    Files,
+    KeyValueStore,
+    Network,
+    Runtime,
+    ServiceListener,
+    SocketOptions,
+    Workers,
+)
+
+T = TypeVar("T")
+
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""How long a worker thread may hold the interpreter while the event loop wants it. Python's default of 5 ms would
+be added to every answer while an index flush is running."""
+
+_IOV_MAX = 1024
+_OPEN_FLAGS = {
+    "r": os.O_RDONLY,
+    "r+": os.O_RDWR,
+    "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+}
+
+
+class _RealFile(File):
+    def __init__(self, path: str, mode: str) -> None:
+        self.path = path
+        self._fd = os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        got = len(data)
+        while got < size and data:
+            data = os.pread(self._fd, size - got, offset + got)
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(view):
+            written += os.pwrite(self._fd, view[written:], offset + written)
+
+    def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
+        total = 0
+        for start in range(0, len(pieces), _IOV_MAX):
+            group = pieces[start : start + _IOV_MAX]
+            size = sum(map(len, group))
+            written = os.pwritev(self._fd, group, offset + total)
+            if written != size:
+                self.pwrite(memoryview(b"".join(group))[written:], offset + total + written)
+            total += size
+        return total
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def fsync(self) -> None:
+        os.fsync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, offset: int, size: int) -> None:
+        os.posix_fallocate(self._fd, offset, size)
+
+    def drop_cache(self, offset: int, size: int) -> None:
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class RealFiles(Files):
+    """The operating system's files."""
+
+    def open(self, path: str, mode: str = "r") -> File:
+        return _RealFile(path, mode)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        stat = os.statvfs(path)
+        return DiskUsage(
+            total=stat.f_frsize * stat.f_blocks,
+            usable=stat.f_frsize * stat.f_bavail,
+            device=os.stat(path).st_dev,
+        )
+
+
+class _Threads(Workers):
+    """Threads fed by one queue. A result travels back with one `call_soon_threadsafe`."""
+
+    def __init__(self, name: str, count: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self.count = count
+        self._loop = loop
+        self._queue: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Callable[..., None]] | None]
+        self._queue = queue.SimpleQueue()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{i}" if count > 1 else name, daemon=True)
+            for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def post(
+        self, call: Callable[..., T], args: tuple[Any, ...], done: Callable[[T | None, BaseException | None], None]
+    ) -> None:
+        if self._closed:
+            raise RuntimeError(f"workers {self.name} are closed")
+        self._queue.put((call, args, done))
+
+    def _run(self) -> None:
+        get = self._queue.get
+        while (item := get()) is not None:
+            call, args, done = item
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = call(*args)
+            except BaseException as failure:
+                error = failure
+            try:
+                self._loop.call_soon_threadsafe(done, result, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody is left to hear the result
+            del item, call, args, done, result, error
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for _ in self._threads:
+                self._queue.put(None)
+        loop = asyncio.get_running_loop()
+        for thread in self._threads:
+            while thread.is_alive():
+                await loop.run_in_executor(None, thread.join, 1.0)
+
+
+class _Listener(ServiceListener):
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.host, self.port = server.sockets[0].getsockname()[:2]
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+def _apply(sock: socket.socket, options: SocketOptions) -> None:
+    choices = [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, int(options.nodelay)),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(options.keepalive)),
+        (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", None), options.keep_idle),
+        (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPINTVL", None), options.keep_interval),
+        (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPCNT", None), options.keep_count),
+        (socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer),
+        (socket.SOL_SOCKET, socket.SO_RCVBUF, options.receive_buffer),
+        (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", None), options.user_timeout_ms),
+    ]
+    for level, name, value in choices:
+        if name is not None and value is not None and value >= 0:
+            sock.setsockopt(level, name, value)
+
+
+class RealNetwork(Network):
+    """TCP through the running event loop."""
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        *,
+        timeout: float,
+        options: SocketOptions = DEFAULT_OPTIONS,
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout):
+            transport, protocol = await loop.create_connection(protocol_factory, host, port)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            _apply(sock, options)
+        return transport, protocol
+
+    async def listen(
+        self,
+        host: str | None,
+        port: int,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        *,
+        backlog: int = 1024,
+        options: SocketOptions = DEFAULT_OPTIONS,
+    ) -> ServiceListener:
+        family = socket.AF_INET if host is None or ":" not in host else socket.AF_INET6
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _apply(sock, options)  # accepted connections inherit them
+            sock.bind((host or "0.0.0.0", port))
+            sock.setblocking(False)
+            server = await asyncio.get_running_loop().create_server(protocol_factory, sock=sock, backlog=backlog)
+        except BaseException:
+            sock.close()
+            raise
+        return _Listener(server)
+
+    async def resolve(self, host: str) -> str:
+        infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return str(infos[0][4][0])
+
+
+class RealRuntime(Runtime):
+    """This process, its clock, its threads and its disks."""
+
+    def __init__(self) -> None:
+        self.files = RealFiles()
+        self.network = RealNetwork()
+        self._random: dict[str, random.Random] = {}
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def random(self, purpose: str) -> random.Random:
+        source = self._random.get(purpose)
+        if source is None:
+            source = self._random[purpose] = random.SystemRandom()
+        return source
+
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
+
+    def workers(self, name: str, count: int = 1) -> Workers:
+        return _Threads(name, count, asyncio.get_running_loop())
+
+    def open_key_value(self, path: str, options: Mapping[str, Any] | None = None) -> KeyValueStore:
+        from .rocks import RocksStore
+
+        return RocksStore(path, options or {})
+
+    def hostname(self) -> str:
+        return socket.gethostname()
+
+    def environ(self) -> Mapping[str, str]:
+        return os.environ
+
+    def physical_memory(self) -> int:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError), open(limit) as file:
+                total = min(total, int(file.read()))
+        return total
+
+
+def run(main: Callable[[Runtime], Any]) -> Any:
+    """Run `await main(runtime)` to its end on the fastest event loop there is, in this thread."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    try:
+        import uvloop
+
+        factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main(RealRuntime()))

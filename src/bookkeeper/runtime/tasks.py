@@ -1,0 +1,64 @@
+"""Tasks with an owner.
+
+Every background task belongs to a `TaskScope`, is named, and ends with its scope. A task that fails unexpectedly
+reports to the scope's error sink instead of vanishing. Tasks are kept in order of creation, so that a simulated
+run does not depend on addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from .api import Runtime
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class TaskScope:
+    """Owns background tasks. `on_error(task_name, error)` is called for a task that raised."""
+
+    def __init__(
+        self, runtime: Runtime, name: str, on_error: Callable[[str, BaseException], None] | None = None
+    ) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._on_error = on_error
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order of creation; a task leaves when it ends
+        self._closed = False
+
+    def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Start a task that ends with this scope."""
+        if self._closed:
+            work.close()
+            raise RuntimeError(f"{self._name} is closed")
+        task = self._runtime.spawn(work, name=f"{self._name}:{name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        if self._on_error is not None:
+            self._on_error(task.get_name(), error)
+        else:
+            log.error("task %s failed", task.get_name(), exc_info=error)
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they have ended. Idempotent."""
+        self._closed = True
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            await asyncio.wait([task])
