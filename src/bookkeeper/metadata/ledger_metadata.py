@@ -65,7 +65,7 @@ class LedgerMetadata:
     @property
     def last_ensemble(self) -> tuple[int, tuple[BookieId, ...]]:
         """First entry id and members of the current ensemble."""
-        first = next(reversed(self.ensembles))  # type: ignore[call-overload]
+        first = max(self.ensembles)
         return first, self.ensembles[first]
 
     def ensemble_at(self, entry_id: int) -> tuple[BookieId, ...]:
