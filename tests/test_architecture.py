@@ -1,0 +1,104 @@
+"""The house's floors and seams, checked on the source itself (see docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "bookkeeper"
+
+FLOORS: dict[str, int] = {
+    "types": 0,
+    "errors": 0,
+    "config": 0,
+    "runtime": 0,
+    "protocol": 1,
+    "quorum": 1,
+    "metadata": 2,
+    "bookie": 3,
+    "client": 3,
+    "sync": 4,
+    "autorecovery": 4,
+    "streams": 4,
+    "admin": 5,
+    "cli": 5,
+    "spark": 5,
+}
+"""A room may import its own floor's pure rooms and everything below; never a room of the same floor from 1 up."""
+
+FREE = {"simulation", "__init__", "__main__"}
+"""`simulation` imports anything; nothing imports it. The package's face re-exports the client."""
+
+OUTSIDE_WORLD = {
+    "multiprocessing", "os", "queue", "random", "secrets", "select", "shutil", "signal", "socket",
+    "ssl", "subprocess", "tempfile", "threading", "time", "uuid", "concurrent",
+}  # fmt: skip
+"""Modules through which a program reaches the world, or chance."""
+
+SEAMS = ("runtime/", "cli/", "spark/", "simulation/", "metadata/sqlite", "metadata/zookeeper", "sync.py")
+"""Where they may be imported: the runtime, the commands, and drivers that own a thread of their own."""
+
+
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    return relative.parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line and dotted name of every import; names inside the package start with 'bookkeeper'."""
+    package = ["bookkeeper", *path.relative_to(ROOT).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name.split(".")
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            name = [*base, *(node.module.split(".") if node.module else [])]
+            if name == ["bookkeeper"] or not node.module:
+                for alias in node.names:
+                    yield node.lineno, [*name, alias.name]
+            else:
+                yield node.lineno, name
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_the_floors(path: Path) -> None:
+    own = room(path)
+    if own in FREE:
+        return
+    assert own in FLOORS, f"{own} has no floor: give it one here and in docs/architecture.md"
+    for line, name in imports(path):
+        if name[0] != "bookkeeper" or len(name) < 2 or name[1] == own:
+            continue
+        target = name[1]
+        if target not in FLOORS and target not in FREE:
+            continue  # a name of the package's face
+        assert target != "simulation", f"{path}:{line} imports the simulation"
+        allowed = FLOORS.get(target, 99) < FLOORS[own] or (FLOORS.get(target) == FLOORS[own] == 0)
+        assert allowed, f"{path}:{line} imports {'.'.join(name)}: not below floor {FLOORS[own]}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_side_effects_go_through_the_runtime(path: Path) -> None:
+    relative = str(path.relative_to(ROOT))
+    if relative.startswith(SEAMS):
+        return
+    tree = ast.parse(path.read_text())
+    for line, name in imports(path):
+        assert name[0] not in OUTSIDE_WORLD, f"{relative}:{line} imports {name[0]}: use bookkeeper.runtime"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "open", f"{relative}:{node.lineno} opens a file: use runtime.files"
+
+
+def test_every_package_is_documented() -> None:
+    for path in modules():
+        if path.stat().st_size:
+            assert ast.get_docstring(ast.parse(path.read_text())), f"{path} does not say what it is for"
