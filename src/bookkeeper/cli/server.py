@@ -1,0 +1,152 @@
+"""`bookkeeper bookie` and `bookkeeper localbookie`: run bookies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..bookie.bookie import Bookie, ExitCode
+from ..config import ServerConfiguration
+from ..errors import BookKeeperError, ConfigurationError
+from ..runtime import Runtime
+from .local_cluster import LocalCluster
+from .output import EXIT_USAGE, console, execute, fail, notes, set_up_logging
+
+
+def bookie(
+    conf: Annotated[Path, typer.Option("--conf", "-c", help="Configuration file (bk_server.conf).")],
+    port: Annotated[int | None, typer.Option("--bookieport", help="Overrides bookiePort.")] = None,
+    journal: Annotated[str | None, typer.Option("--journal", "-j", help="Overrides journalDirectories.")] = None,
+    ledgers: Annotated[str | None, typer.Option("--ledgerdirs", "-l", help="Overrides ledgerDirectories.")] = None,
+    uri: Annotated[str | None, typer.Option("--uri", "-u", help="Overrides metadataServiceUri.")] = None,
+    read_only: Annotated[bool, typer.Option("--readonly", "-r", help="Start read-only and stay so.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log everything.")] = False,
+) -> None:
+    """Run one bookie in the foreground.
+
+    Settings come from the file, then from environment variables BK_<key>, then from options. SIGTERM and Ctrl-C stop it cleanly.
+    Exit codes are BookKeeper's: 0 stopped, 1 bad configuration, 2 could not start, 4 registration failed, 5 disk or journal failed.
+    """
+    set_up_logging(verbose)
+    try:
+        text = conf.read_text()
+    except OSError as error:
+        fail(f"cannot read {conf}: {error.strerror}", ExitCode.INVALID_CONF)
+    try:
+        config = ServerConfiguration.from_file(
+            str(conf),
+            text=text,
+            environ=os.environ,
+            bookiePort=port,
+            journalDirectories=journal,
+            ledgerDirectories=ledgers,
+            metadataServiceUri=uri,
+            forceReadOnlyBookie=read_only or None,
+        )
+    except ConfigurationError as error:
+        fail(str(error), ExitCode.INVALID_CONF)
+    raise typer.Exit(int(execute(lambda runtime: _serve(runtime, config))))
+
+
+async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
+    server = Bookie(runtime, config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await server.start()
+    except ConfigurationError as error:
+        notes.print(f"error: {error}", markup=False, soft_wrap=True)
+        return ExitCode.INVALID_CONF
+    except (BookKeeperError, OSError) as error:
+        notes.print(f"error: {error}", markup=False, soft_wrap=True)
+        return server.exit_code_of(error)
+    console.print(f"bookie {server.bookie_id} serves", markup=False)
+    ended = asyncio.ensure_future(server.wait_stopped())
+    asked = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not ended.done():
+        await server.stop()
+    return await ended
+
+
+def localbookie(
+    count: Annotated[int, typer.Argument(min=1, max=64, help="Number of bookies.")] = 3,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", "-d", help="Where the cluster lives; kept. Default: a temporary folder.")
+    ] = None,
+    port_base: Annotated[
+        int, typer.Option("--port-base", min=0, max=65000, help="First port; the others follow. 0: free ones.")
+    ] = 0,
+    zookeeper: Annotated[
+        bool, typer.Option("--zookeeper", help="Use a real ZooKeeper server (needs a JDK 17+ and PySpark).")
+    ] = False,
+) -> None:
+    """Run a cluster of bookies on this machine until Ctrl-C.
+
+    With --dir the cluster's data is kept, and the same command brings it up again.
+    """
+    set_up_logging(False)
+    if directory is None:
+        with tempfile.TemporaryDirectory(prefix="bookkeeper-") as temporary:
+            execute(lambda runtime: _local(runtime, Path(temporary), count, port_base, zookeeper))
+    else:
+        chosen = directory
+        execute(lambda runtime: _local(runtime, chosen, count, port_base, zookeeper))
+
+
+async def _local(runtime: Runtime, directory: Path, count: int, port_base: int, zookeeper: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    store = None
+    uri = ""
+    try:
+        if zookeeper:
+            from .local_zookeeper import LocalZooKeeper
+
+            store = LocalZooKeeper(directory.absolute() / "zookeeper")
+            uri = await store.start()
+        async with LocalCluster(runtime, directory, count, port_base, uri) as cluster:
+            console.print(f"metadataServiceUri={cluster.uri}", markup=False, soft_wrap=True)
+            notes.print(
+                f"{count} bookies serve: {', '.join(b.id for b in cluster.bookies)}\n"
+                f"connect with:  export BOOKKEEPER_URI='{cluster.uri}'\n"
+                "Ctrl-C stops them.",
+                markup=False,
+                soft_wrap=True,
+            )
+            await _watch(cluster, stop)
+    finally:
+        if store is not None:
+            await store.stop()
+
+
+async def _watch(cluster: LocalCluster, stop: asyncio.Event) -> None:
+    """Until asked to stop; says so when a bookie ends by itself."""
+    reported: set[str] = set()
+    while not stop.is_set():
+        for member in cluster.bookies:
+            if not member.running and member.name not in reported:
+                reported.add(member.name)
+                assert member.process is not None
+                notes.print(
+                    f"bookie {member.id} ended (exit code {member.process.returncode}): {member.last_words()}",
+                    markup=False,
+                )
+        if len(reported) == len(cluster.bookies):
+            fail("all bookies have ended", EXIT_USAGE)
+        try:
+            await asyncio.wait_for(stop.wait(), 0.5)
+        except TimeoutError:
+            continue
+
