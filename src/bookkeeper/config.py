@@ -1,9 +1,9 @@
 """Settings, under the names that operators know from `bk_server.conf`.
 
-A file is a Java properties file (`key=value`, `#` comments, `\\` continuation). Environment variables `BK_<key>` override
-it. Attributes are named exactly like the keys, so that a setting found in a file, a dashboard or a manual is found here
-by searching for it. Keys of the Java system that have no meaning here (thread counts, allocators) are accepted and ignored;
-an unknown key is reported with the nearest known one.
+A file is a Java properties file (`key=value`, `#` comments, `\\` continuation). Environment variables `BK_<key>`
+override it. Attributes are named exactly like the keys, so that a setting found in a file, a dashboard or a manual is
+found here by searching for it. Keys of the Java system that have no meaning here (thread counts, allocators) are
+accepted and ignored; an unknown key is reported with the nearest known one.
 """
 
 from __future__ import annotations
@@ -100,7 +100,35 @@ class Settings(BaseModel):
                 log.warning("%s: unknown setting %s is ignored%s", source, key, hint)
 
 
-IGNORED_KEYS: frozenset[str] = frozenset()
+_JAVA_ONLY = """
+    enableLocalTransport disableServerSocketBind serverTcpLinger byteBufAllocatorSizeInitial
+    byteBufAllocatorSizeMin byteBufAllocatorSizeMax serverNumIOThreads serverNumAcceptorThreads enableBusyWait
+    preserveMdcForTaskExecution bookieDeathWatchInterval extraServerComponents
+    ignoreExtraServerComponentsStartupFailures numLongPollWorkerThreads readWorkerThreadsThrottlingEnabled
+    requestTimerTickDurationMs requestTimerNumTicks enableTaskExecutionStats journalAdaptiveGroupWrites
+    journalReuseFiles journalChannelProvider numJournalCallbackThreads sortedLedgerStorageEnabled
+    entryLogFilePreallocationEnabled flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes
+    numOfMemtableFlushThreads entrylogMapAccessExpiryTimeInSeconds maximumNumberOfActiveEntryLogs
+    entryLogPerLedgerCounterLimitsMultFactor skipListArenaChunkSize skipListArenaMaxAllocSize
+    fileInfoCacheInitialCapacity dbStorage_directIOEntryLogger
+    dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB dbStorage_directIOEntryLoggerTotalReadBufferSizeMB
+    dbStorage_directIOEntryLoggerReadBufferSizeMB dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds
+    dbStorage_rocksDB_numLevels dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_format_version
+    dbStorage_rocksDB_checksum_type dbStorage_rocksDB_logPath dbStorage_rocksDB_logLevel defaultRocksdbConf
+    entryLocationRocksdbConf ledgerMetadataRocksdbConf maxOperationNumbersInSingleRocksdbWriteBatch
+    gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath tlsProvider zkRetryBackoffMaxRetries
+    ledgerManagerType allowShadedLedgerManagerFactoryClass shadedLedgerManagerFactoryClassPrefix
+    registrationManagerClass metastoreImplClass metastoreMaxEntriesPerScan ledgerIdFormatterClass
+    entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
+    codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
+    codahaleStatsCSVEndpoint codahaleStatsSlf4jEndpoint codahaleStatsJmxEndpoint limitStatsLogging
+    httpServerClass allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
+    allocatorLeakDetectionPolicy allocatorExitOnOutOfMemory storageserver.grpc.port dlog.bkcEnsembleSize
+    dlog.bkcWriteQuorumSize dlog.bkcAckQuorumSize storage.range.store.dirs storage.serve.readonly.tables
+    storage.cluster.controller.schedule.interval.ms
+"""
+
+IGNORED_KEYS: frozenset[str] = frozenset(_JAVA_ONLY.split())
 """Keys of the Java system without a meaning here."""
 
 
@@ -112,6 +140,12 @@ class ServerConfiguration(Settings):
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
     zkTimeout: int = Field(10000, gt=0)
+    zkEnableSecurity: bool = False
+    zkRequestRateLimit: float = 0
+    zkRetryBackoffStartMs: int | None = Field(None, gt=0)
+    zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
+    ledgerManagerFactoryClass: str | None = None
+    ledgerMetadataVersion: int = -1
 
     # identity and network
     bookieId: str | None = None
@@ -125,8 +159,12 @@ class ServerConfiguration(Settings):
     nettyMaxFrameSizeBytes: int = Field(5242880, ge=1024)
     serverTcpNoDelay: bool = True
     serverSockKeepalive: bool = True
+    serverTcpKeepIdle: int = -1
+    serverTcpKeepIntvl: int = -1
+    serverTcpKeepCnt: int = -1
     serverWriteBufferLowWaterMark: int = Field(393216, gt=0)
     serverWriteBufferHighWaterMark: int = Field(524288, gt=0)
+    permittedStartupUsers: StringList | None = None
 
     # limits
     maxPendingAddRequestsPerThread: int = 10000
@@ -137,12 +175,27 @@ class ServerConfiguration(Settings):
     maxAddsInProgressLimit: int = 0
     maxReadsInProgressLimit: int = 0
     maxBatchReadSize: int = Field(5242880, gt=0)
+    waitTimeoutOnResponseBackpressureMs: int = -1
+    closeChannelOnResponseTimeout: bool = False
+    maxConnections: int = Field(10000, gt=0)
+    """Connections served at once; further ones are closed at once. Not a Java key."""
+    maxLongPollsPerConnection: int = Field(10000, gt=0)
+    """Waiting long polls of one connection; more get ETOOMANYREQUESTS. Not a Java key."""
+    longPollMaxTimeoutMs: int = Field(600000, gt=0)
+    """Longest wait of a long poll, whatever the client asks for. Not a Java key."""
+    frameCompletionTimeoutMs: int = Field(30000, gt=0)
+    """A started frame must be complete within this time, or its connection is closed. Not a Java key."""
+    ledgerHandleCacheSize: int = Field(100000, gt=0)
+    """Ledgers whose key, fence and LAC are kept at hand; idle ones beyond it are dropped. Not a Java key."""
+    shutdownDrainTimeoutMs: int = Field(2000, ge=0)
+    """At an orderly stop, the longest wait for adds in flight before connections are closed. Not a Java key."""
 
     # directories, disks, state
     journalDirectories: StringList = Field(default_factory=lambda: ["/tmp/bk-txn"])
     ledgerDirectories: StringList = Field(default_factory=lambda: ["/tmp/bk-data"])
     indexDirectories: StringList | None = None
     allowStorageExpansion: bool = False
+    allowMultipleDirsUnderSameDiskPartition: bool = True
     diskUsageThreshold: float = Field(0.95, gt=0, lt=1)
     diskUsageWarnThreshold: float = Field(0.90, gt=0, lt=1)
     diskUsageLwmThreshold: float | None = None
@@ -151,6 +204,12 @@ class ServerConfiguration(Settings):
     readOnlyModeOnAnyDiskFullEnabled: bool = True
     forceReadOnlyBookie: bool = False
     persistBookieStatusEnabled: bool = False
+    localConsistencyCheckOnStartup: bool = False
+    localScrubInterval: int = 0
+    localScrubRateLimit: float = Field(60, ge=0)
+    sanityCheckMetricsEnabled: bool = False
+    dataIntegrityChecking: bool = False
+    dataIntegrityStampMissingCookies: bool = False
 
     # journal
     journalFormatVersionToWrite: int = Field(6, ge=4, le=6)
@@ -190,6 +249,93 @@ class ServerConfiguration(Settings):
     dbStorage_rocksDB_bloomFilterBitsPerKey: int = 10
     dbStorage_rocksDB_maxSizeInLevel1MB: int = 256
     dbStorage_rocksDB_lz4CompressionEnabled: bool = True
+
+    # garbage collection and compaction
+    gcWaitTime: int = Field(600000, gt=0)
+    gcMetadataOpRateLimit: float = 1000
+    gcOverreplicatedLedgerWaitTime: int = 86400000
+    gcOverreplicatedLedgerMaxConcurrentRequests: int = Field(1000, gt=0)
+    verifyMetadataOnGC: bool = False
+    isForceGCAllowWhenNoSpace: bool = False
+    forceAllowCompaction: bool = False
+    minorCompactionThreshold: float = 0.2
+    minorCompactionInterval: int = 3600
+    minorCompactionMaxTimeMillis: int = -1
+    majorCompactionThreshold: float = 0.8
+    majorCompactionInterval: int = 86400
+    majorCompactionMaxTimeMillis: int = -1
+    isThrottleByBytes: bool = False
+    compactionRate: float = 1000
+    compactionRateByEntries: float | None = None
+    compactionRateByBytes: float = 1000000
+    compactionMaxOutstandingRequests: int = Field(100000, gt=0)
+    entryLocationCompactionInterval: int = -1
+    useTransactionalCompaction: bool = False
+    useTargetEntryLogSizeForGc: bool = False
+
+    # security
+    bookieAuthProviderFactoryClass: str | None = None
+    authorizedRoles: StringList | None = None
+    tlsProviderFactoryClass: str | None = None
+    tlsClientAuthentication: bool = False
+    tlsKeyStoreType: str = "JKS"
+    tlsKeyStore: str | None = None
+    tlsKeyStorePasswordPath: str | None = None
+    tlsTrustStoreType: str = "JKS"
+    tlsTrustStore: str | None = None
+    tlsTrustStorePasswordPath: str | None = None
+    tlsCertificatePath: str | None = None
+    tlsCertFilesRefreshDurationSeconds: int = Field(0, ge=0)
+    tlsEnabledCipherSuites: StringList | None = None
+    tlsEnabledProtocols: StringList | None = None
+
+    # statistics and HTTP
+    statsProviderClass: str | None = None
+    prometheusStatsHttpEnable: bool = True
+    prometheusStatsHttpAddress: str = "0.0.0.0"
+    prometheusStatsHttpPort: int = Field(8000, ge=0, le=65535)
+    prometheusStatsLatencyRolloverSeconds: int = Field(60, gt=0)
+    exposeDefaultJVMMetrics: bool = True
+    httpServerEnabled: bool = False
+    httpServerPort: int = Field(8080, ge=0, le=65535)
+    httpServerHost: str = "0.0.0.0"
+
+    # auto-recovery in the bookie's process
+    autoRecoveryDaemonEnabled: bool = False
+    auditorPeriodicCheckInterval: int = 604800
+    auditorPeriodicBookieCheckInterval: int = 86400
+    auditorPeriodicPlacementPolicyCheckInterval: int = 0
+    auditorReplicasCheckInterval: int = 0
+    auditorLedgerVerificationPercentage: int = Field(0, ge=0, le=100)
+    auditorMaxNumberOfConcurrentOpenLedgerOperations: int = Field(500, gt=0)
+    auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec: int = Field(120000, gt=0)
+    inFlightReadEntryNumInLedgerChecker: int = -1
+    lostBookieRecoveryDelay: int = Field(0, ge=0)
+    underreplicatedLedgerRecoveryGracePeriod: int = 0
+    repairedPlacementPolicyNotAdheringBookieEnabled: bool = False
+    openLedgerRereplicationGracePeriod: int = 30000
+    lockReleaseOfFailedLedgerGracePeriod: int = 300000
+    rwRereplicateBackoffMs: int = Field(5000, gt=0)
+    rereplicationEntryBatchSize: int = Field(10, gt=0)
+    replicationRateByBytes: int = -1
+    zkReplicationTaskRateLimit: float = 0
+    storeSystemTimeAsLedgerUnderreplicatedMarkTime: bool = True
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> Self:
+        """Build from keys and values. Raises `ConfigurationError` naming each bad key."""
+        given = dict(values)
+        if given.get("bookieId") == "":
+            raise ConfigurationError(f"{source}: bookieId is empty: give the bookie a name, or remove the line")
+        alias = given.pop("journalDirectory", None)
+        if alias and not given.get("journalDirectories"):
+            given["journalDirectories"] = [alias]
+        return super().from_mapping(given, source=source)
+
+    @classmethod
+    def known_keys(cls) -> Iterable[str]:
+        """Also the client's keys: the clients inside a bookie's process read the same file."""
+        return [*cls.model_fields, *ClientConfiguration.model_fields]
 
 
 class ClientConfiguration(Settings):
