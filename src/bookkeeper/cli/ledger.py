@@ -184,7 +184,9 @@ def read(
 def tail(
     ledger_id: LedgerId,
     uri: UriOption,
-    first: Annotated[int | None, typer.Option("--from", min=0, help="First entry id; default: what comes next.")] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, help="First entry id; default: what comes next.")
+    ] = None,
     password: PasswordOption = "",
     raw: RawOption = False,
 ) -> None:
@@ -288,5 +290,3 @@ def delete(
                 await bk.delete_ledger(ledger_id)
 
     execute(main)
-
-

@@ -118,7 +118,10 @@ class LocalCluster:
             return ports
         known = sorted(self.directory.glob("b*/bk_server.conf"))
         if len(known) >= self.count:
-            return [int(_setting(self.directory / f"b{n}" / "bk_server.conf", "bookiePort")) for n in range(1, self.count + 1)]
+            return [
+                int(_setting(self.directory / f"b{n}" / "bk_server.conf", "bookiePort"))
+                for n in range(1, self.count + 1)
+            ]
         probes = [socket.socket() for _ in range(self.count)]
         try:
             for probe in probes:

@@ -149,4 +149,3 @@ async def _watch(cluster: LocalCluster, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), 0.5)
         except TimeoutError:
             continue
-

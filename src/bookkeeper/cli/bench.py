@@ -1,0 +1,293 @@
+"""`bookkeeper bench ...`: how fast a cluster is, as a client sees it.
+
+Latency is from the call of an append, or from the request of a read, to its completion. Rates are of acknowledged entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+import bookkeeper
+
+from ..client.client import BookKeeper
+from ..client.writer import LedgerWriter
+from ..config import ClientConfiguration
+from ..errors import BookKeeperError
+from ..runtime import Runtime
+from .latency import Histogram
+from .ledger import progress_bar
+from .output import JsonOption, UriOption, console, execute, human_bytes, print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Measure appends, reads and tailing.")
+
+BATCH = 64
+"""Appends handed in between two looks at the clock."""
+
+ProtocolOption = Annotated[str, typer.Option("--protocol", help="auto, v2 or v3.")]
+SecondsOption = Annotated[float, typer.Option("--seconds", "-s", min=0.1, help="Measured time.")]
+SizeOption = Annotated[int, typer.Option("--size", min=0, help="Bytes of an entry.")]
+EnsembleOption = Annotated[int, typer.Option("--ensemble", "-e", min=1)]
+WriteQuorumOption = Annotated[int, typer.Option("--write-quorum", "-w", min=1)]
+AckQuorumOption = Annotated[int, typer.Option("--ack-quorum", "-a", min=1)]
+
+
+@dataclass
+class Result:
+    """What a run measured."""
+
+    what: str
+    size: int
+    entries: int = 0
+    seconds: float = 0.0
+    latency: Histogram = field(default_factory=Histogram)
+
+    @property
+    def rate(self) -> float:
+        return self.entries / self.seconds if self.seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "size": self.size,
+            "entries": self.entries,
+            "seconds": round(self.seconds, 3),
+            "entries_per_second": round(self.rate),
+            "bytes_per_second": round(self.rate * self.size),
+            **self.latency.summary(),
+        }
+
+    def show(self) -> None:
+        figures = self.latency.summary()
+        print_table(
+            None,
+            ["", "entries", "entries/s", "payload/s", "p50 ms", "p99 ms", "p99.9 ms", "max ms"],
+            [
+                (
+                    self.what,
+                    self.entries,
+                    round(self.rate),
+                    human_bytes(self.rate * self.size),
+                    *(f"{figures[name]:.3f}" for name in ("p50_ms", "p99_ms", "p999_ms", "max_ms")),
+                )
+            ],
+        )
+        console.print("latency, log scale:")
+        for row in self.latency.draw():
+            console.print("  " + row, markup=False)
+
+
+def _report(result: Result, as_json: bool) -> None:
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        result.show()
+
+
+def _connect(runtime: Runtime, uri: str, protocol: str) -> BookKeeper:
+    config = ClientConfiguration.from_mapping({"protocol": protocol}, source="--protocol")
+    return bookkeeper.connect(uri, config=config, runtime=runtime)
+
+
+@app.command()
+def write(
+    uri: UriOption,
+    size: SizeOption = 100,
+    ledgers: Annotated[int, typer.Option("--ledgers", "-n", min=1, help="Ledgers written at the same time.")] = 1,
+    window: Annotated[int, typer.Option("--window", min=1, help="Appends under way, over all ledgers.")] = 5000,
+    seconds: SecondsOption = 10.0,
+    warm: Annotated[float, typer.Option("--warm", min=0, help="Seconds before measuring.")] = 3.0,
+    ensemble: EnsembleOption = 3,
+    write_quorum: WriteQuorumOption = 3,
+    ack_quorum: AckQuorumOption = 2,
+    protocol: ProtocolOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Append as fast as the window allows; prints rate and latency. With --window 1: one append at a time."""
+
+    async def main(runtime: Runtime) -> None:
+        async with _connect(runtime, uri, protocol) as bk:
+            writers = [
+                await bk.create_ledger(
+                    ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=b"bench"
+                )
+                for _ in range(ledgers)
+            ]
+            share = max(1, window // ledgers)
+            await _measure_writes(runtime, writers, size, share, warm, Result("warm-up", size))
+            result = Result(f"write {size} B", size)
+            await _measure_writes(runtime, writers, size, share, seconds, result)
+            for writer in writers:
+                await writer.close(drain=True)
+        if not as_json:
+            console.print(f"ledgers: {', '.join(str(writer.id) for writer in writers)}", markup=False)
+        _report(result, as_json)
+
+    execute(main)
+
+
+async def _measure_writes(
+    runtime: Runtime, writers: list[LedgerWriter], size: int, window: int, seconds: float, result: Result
+) -> None:
+    payload = bytes(i & 0xFF for i in range(size))
+    started = runtime.now()
+    deadline = started + seconds
+    with progress_bar() as progress:
+        task = progress.add_task(result.what, total=seconds)
+        feeders = [
+            asyncio.ensure_future(_feed(runtime, writer, payload, window, deadline, result)) for writer in writers
+        ]
+        try:
+            while not all(feeder.done() for feeder in feeders):
+                await asyncio.wait(feeders, timeout=0.2)
+                progress.update(task, completed=runtime.now() - started)
+            for feeder in feeders:
+                await feeder
+        finally:
+            for feeder in feeders:
+                feeder.cancel()
+    result.seconds = runtime.now() - started
+
+
+async def _feed(
+    runtime: Runtime, writer: LedgerWriter, payload: bytes, window: int, deadline: float, result: Result
+) -> None:
+    """Keep `window` appends under way on one ledger until the deadline, then wait for the rest."""
+    under_way: deque[tuple[asyncio.Future[int], float, int]] = deque()
+    pending = 0
+    batch = min(BATCH, window)
+    while (now := runtime.now()) < deadline:
+        while pending + batch > window:
+            pending -= await _settle(runtime, under_way, result)
+        for _ in range(batch - 1):
+            await writer.append_soon(payload)
+        under_way.append((await writer.append_soon(payload), now, batch))
+        pending += batch
+    while under_way:
+        await _settle(runtime, under_way, result)
+
+
+async def _settle(runtime: Runtime, under_way: deque[tuple[asyncio.Future[int], float, int]], result: Result) -> int:
+    """Wait for the oldest batch. Its latency is that of its last entry, counted for all of them."""
+    future, started, count = under_way.popleft()
+    await future
+    result.latency.record(runtime.now() - started, count)
+    result.entries += count
+    return count
+
+
+@app.command()
+def read(
+    ledger_id: Annotated[int, typer.Argument(min=0, help="A closed ledger, for example one of `bench write`.")],
+    uri: UriOption,
+    seconds: SecondsOption = 10.0,
+    step: Annotated[int, typer.Option("--step", min=1, help="Entries asked for by one read.")] = 1000,
+    window: Annotated[int, typer.Option("--window", min=1, help="Reads under way.")] = 4,
+    batch: Annotated[bool, typer.Option("--batch/--single", help="Batch reads, or a request for each entry.")] = True,
+    password: Annotated[str, typer.Option("--password", "-p")] = "bench",
+    protocol: ProtocolOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Read a ledger from its start to its end, again and again."""
+
+    async def main(runtime: Runtime) -> None:
+        async with (
+            _connect(runtime, uri, protocol) as bk,
+            await bk.open_ledger(ledger_id, password=password.encode()) as reader,
+        ):
+            last = reader.last_add_confirmed
+            if last < 0:
+                raise BookKeeperError(f"ledger {ledger_id} has no entries to read")
+            result = Result("batch read" if batch else "read", reader.length // (last + 1))
+            await _measure_reads(runtime, reader, last, seconds, step, window, batch, result)
+        _report(result, as_json)
+
+    execute(main)
+
+
+async def _measure_reads(
+    runtime: Runtime, reader: Any, last: int, seconds: float, step: int, window: int, batch: bool, result: Result
+) -> None:
+    started = runtime.now()
+    deadline = started + seconds
+    starts = iter(_cycle(last, step))
+
+    async def worker() -> None:
+        while (now := runtime.now()) < deadline:
+            first = next(starts)
+            if batch:
+                got = await reader.batch_read(first, max_count=step)
+            else:
+                got = await reader.read(first, min(first + step - 1, last))
+            result.entries += len(got)
+            result.latency.record(runtime.now() - now)
+
+    with progress_bar() as progress:
+        task = progress.add_task(result.what, total=seconds)
+        workers = [asyncio.ensure_future(worker()) for _ in range(window)]
+        try:
+            while not all(each.done() for each in workers):
+                await asyncio.wait(workers, timeout=0.2)
+                progress.update(task, completed=runtime.now() - started)
+            for each in workers:
+                await each
+        finally:
+            for each in workers:
+                each.cancel()
+    result.seconds = runtime.now() - started
+
+
+def _cycle(last: int, step: int):  # type: ignore[no-untyped-def]
+    while True:
+        yield from range(0, last + 1, step)
+
+
+@app.command()
+def tail(
+    uri: UriOption,
+    rate: Annotated[int, typer.Option("--rate", "-r", min=1, help="Appends a second.")] = 1000,
+    seconds: SecondsOption = 10.0,
+    size: SizeOption = 100,
+    ensemble: EnsembleOption = 3,
+    write_quorum: WriteQuorumOption = 3,
+    ack_quorum: AckQuorumOption = 2,
+    protocol: ProtocolOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Append at a fixed rate while another client follows; prints the delay from append to delivery."""
+
+    async def main(runtime: Runtime) -> None:
+        result = Result(f"tail at {rate}/s", size)
+        async with _connect(runtime, uri, protocol) as writing, _connect(runtime, uri, protocol) as reading:
+            writer = await writing.create_ledger(
+                ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=b"bench"
+            )
+            reader = await reading.open_ledger(writer.id, password=b"bench", recovery=False)
+            sent: dict[int, float] = {}
+
+            async def follow() -> None:
+                async for entry in reader.tail(0):
+                    result.latency.record(runtime.now() - sent.pop(entry.entry_id))
+                    result.entries += 1
+
+            follower = asyncio.ensure_future(follow())
+            started = runtime.now()
+            count = 0
+            while (elapsed := runtime.now() - started) < seconds:
+                due = int(elapsed * rate)
+                while count < due:
+                    sent[count] = runtime.now()
+                    await writer.append_soon(bytes(size))
+                    count += 1
+                await asyncio.sleep(1 / rate)
+            await writer.close(drain=True)
+            await follower
+            result.seconds = runtime.now() - started
+            await reader.close()
+        _report(result, as_json)
+
+    execute(main)
