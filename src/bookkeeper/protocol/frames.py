@@ -1,0 +1,120 @@
+"""Frames: how messages are cut out of a byte stream (spec wire-protocol §1.1).
+
+    offset  size  field
+    0       4     L, the size of the body, unsigned, big-endian
+    4       L     body: one message of v2 or v3
+
+The limit `nettyMaxFrameSizeBytes` counts the length field too: the largest legal body is four bytes smaller. A length
+beyond it is refused as soon as it is seen, before any of the body is kept, so a peer can make us hold one frame and
+one socket chunk, not more.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from bookkeeper.errors import ProtocolError
+
+from .messages import V2, V3
+
+DEFAULT_MAX_FRAME_SIZE = 5 * 1024 * 1024
+"""`nettyMaxFrameSizeBytes` where nobody says otherwise, on both sides."""
+
+LENGTH_SIZE = 4
+
+_LENGTH = Struct(">I")
+_read_length = _LENGTH.unpack_from
+_pack_length = _LENGTH.pack
+
+_FIRST_V3_BYTE = 0x08
+"""A protobuf tag with a field number of 1 or more is never smaller; a v2 packet starts with its version, 0 to 2."""
+
+
+def frame(body: bytes) -> bytes:
+    """Put the length in front of a message."""
+    return _pack_length(len(body)) + body
+
+
+def version_of(body: bytes) -> int:
+    """`V2` or `V3`: which protocol a request is written in (spec §1.2). Raises `ProtocolError` for an empty body."""
+    if not body:
+        raise ProtocolError("empty frame")
+    return V2 if body[0] < _FIRST_V3_BYTE else V3
+
+
+class FrameSplitter:
+    """Cuts the chunks that a socket delivers into frame bodies.
+
+    Only the incomplete frame at the end of a chunk is kept, as the pieces it came in, and joined once when it is
+    complete: a frame of many chunks is not copied again and again.
+    """
+
+    __slots__ = ("_held", "_limit", "_needed", "_pieces", "error")
+
+    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
+        assert max_frame_size > LENGTH_SIZE
+        self._limit = max_frame_size - LENGTH_SIZE
+        self._pieces: list[bytes] = []
+        self._held = 0  # == sum of the sizes of _pieces
+        self._needed = 0  # bytes from the start of _pieces that `feed` needs to get any further; > _held if _pieces
+        self.error: ProtocolError | None = None
+        """Set when the stream broke. Frames returned by the same `feed` were good; the connection must be closed."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes held of a frame that is not complete yet."""
+        return self._held
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies of all frames that `data` completes, in order.
+
+        A frame that is too long ends the stream: `error` is set, and the frames in front of it are returned as
+        always. Feeding a broken stream raises that `ProtocolError`.
+        """
+        if self.error is not None:
+            raise self.error
+        if self._pieces:
+            self._pieces.append(data)
+            self._held += len(data)
+            if self._held < self._needed:
+                return []
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+        bodies: list[bytes] = []
+        add = bodies.append
+        read_length = _read_length
+        limit = self._limit
+        size = len(data)
+        last = size - LENGTH_SIZE
+        start = 0
+        needed = LENGTH_SIZE
+        while start <= last:
+            (length,) = read_length(data, start)
+            if length > limit:
+                self.error = ProtocolError(f"frame of {length} bytes is larger than the limit of {limit}")
+                break
+            body = start + LENGTH_SIZE
+            end = body + length
+            if end > size:
+                needed = LENGTH_SIZE + length
+                break
+            add(data[body:end])
+            start = end
+        self._keep(data, start, needed)
+        return bodies
+
+    def take_pending(self) -> bytes:
+        """Take the bytes that were fed and are not a complete frame: what stands behind START_TLS, for example."""
+        rest = b"".join(self._pieces)
+        self._pieces.clear()
+        self._held = self._needed = 0
+        return rest
+
+    def _keep(self, data: bytes, start: int, needed: int) -> None:
+        self._held = len(data) - start
+        if self._held:
+            self._pieces.append(data[start:])
+            self._needed = needed
+            assert self.error is not None or needed > self._held
+        else:
+            self._needed = 0
