@@ -378,4 +378,11 @@ class ClientConfiguration(Settings):
     maxNumEnsembleChanges: int = 2**31 - 1
     opportunisticStriping: bool = False
     explicitLacInterval: int = 0
-    throttle: int = 0
+    throttle: int = Field(0, ge=0)
+    maxPendingAddBytes: int = Field(64 << 20, gt=0)
+    """Bytes of frames that one writer may have without an answer from every bookie asked; more appends wait."""
+    maxPendingAddEntries: int = Field(50000, gt=0)
+    """The same in entries."""
+    disabledEnsembleChangeResendMillis: int = Field(500, gt=0)
+    """Pause before a failed bookie is tried again while `disable_ensemble_change` is on."""
+    enforceMinNumFaultDomainsForWrite: bool = False

@@ -159,6 +159,10 @@ class TooManyRequestsError(BookieRequestError):
     code = -105
 
 
+class BackpressureError(TooManyRequestsError):
+    """The writer has as much in flight as it may: wait for appends to complete, or use `append`, which waits."""
+
+
 class WriteOnReadOnlyError(BookieRequestError):
     """The bookie is read-only."""
 
@@ -360,6 +364,10 @@ class SerializationError(MetadataError):
 
 class LedgerIdOverflow(MetadataError):
     """The id space of the layout is used up."""
+
+
+class NoSuchBookie(MetadataError):
+    """The bookie is not registered, or published no address."""
 
 
 class CookieExists(MetadataError):

@@ -1,1 +1,1 @@
-"""What the replication protocol decides: pure values in, decisions out. No I/O, no clock, no await."""
+"""What the replication protocol decides: values in, decisions out. No I/O, no await, no clock."""

@@ -1,0 +1,112 @@
+"""What the parts of a client share, and the contracts between them.
+
+One `ClientContext` per client object. The connection layer (`bookie_client`) implements `BookieClient` and
+`AddChannel`; the writer's add pipeline implements `AddSink`; placement implements `Placement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..config import ClientConfiguration
+from ..errors import BKError
+from ..metadata.api import MetadataDriver
+from ..protocol.messages import Request, Response
+from ..runtime.api import Runtime
+from ..runtime.tasks import TaskScope
+from ..types import BookieId, WriteFlag
+
+
+class AddSink(Protocol):
+    """Receives the answers to the adds of one writer. Called from the loop, never from inside `AddChannel.send`."""
+
+    def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
+        """All answers that one socket read brought for this writer: ids stored; (id, result code) refused."""
+
+    def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
+        """Everything sent on this channel and not answered has failed."""
+
+    def on_writable(self, bookie: BookieId) -> None:
+        """The channel became writable again."""
+
+
+class AddChannel(Protocol):
+    """The way of one writer's adds to one bookie.
+
+    After `on_channel_lost` it may be used again: the next `send` connects anew.
+    """
+
+    bookie: BookieId
+    writable: bool
+    """False while more than the high-water mark waits to be written."""
+
+    def send(self, frame: bytes) -> None:
+        """Queue an encoded add request. Frames are gathered until the loop turns and written together, and queued
+        (bounded; beyond it they fail with TooManyRequests) while connecting. Never calls the sink from inside."""
+
+    def close(self) -> None:
+        """Deliver no more answers. What was handed to `send` before is still written. Idempotent."""
+
+
+class BookieClient(Protocol):
+    """Connections to bookies."""
+
+    def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> AddChannel:
+        """A channel for adds of `version` 2 or 3. A second open handle of a ledger gets connections of its own."""
+
+    async def request(self, bookie: BookieId, message: Request, *, timeout: float) -> Response:
+        """Send anything but an add and wait for its answer, `timeout` seconds at most.
+
+        Raises the `BKError` of a failed connection, failed authentication or an expired timeout; a refusal by the
+        bookie is a response with a status.
+        """
+
+    def add_version(self, write_flags: WriteFlag) -> int:
+        """Protocol version for adds: v2, or v3 where the configuration or the flags need it."""
+
+
+class Placement(Protocol):
+    """Chooses bookies for ledgers. Knows which are writable, quarantined, and where they stand."""
+
+    def new_ensemble(
+        self,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom_metadata: Mapping[str, bytes],
+        excluded: Sequence[BookieId] = (),
+    ) -> list[BookieId]:
+        """Raises `NotEnoughBookiesError`."""
+
+    def replace(
+        self,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom_metadata: Mapping[str, bytes],
+        ensemble: Sequence[BookieId],
+        index: int,
+        excluded: Sequence[BookieId] = (),
+    ) -> BookieId:
+        """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble. Raises `NotEnoughBookiesError`."""
+
+    def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
+        """Whether these bookies lie in enough fault domains (`enforceMinNumFaultDomainsForWrite`)."""
+
+
+@dataclass(slots=True)
+class ClientContext:
+    """Filled by the client object; handed to everything it opens."""
+
+    runtime: Runtime
+    config: ClientConfiguration
+    driver: MetadataDriver
+    bookies: BookieClient
+    placement: Placement
+    tasks: TaskScope
+    """Owner of the client's background tasks."""
+    ensemble_change_disabled: bool = False
+    """The feature `disable_ensemble_change`: failed bookies are not replaced."""
+    closed: bool = False
