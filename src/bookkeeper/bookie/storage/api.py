@@ -5,9 +5,9 @@ Theory of operation
 All methods are called on the event loop. Those that only touch memory are plain methods; those that may touch the disk
 are coroutines that do their blocking work on worker threads. An engine has no locks: its state belongs to the loop.
 
-An add is put in a write cache in memory and is readable at once. It becomes durable twice: in the journal, which
-the bookie waits for before it answers, and later through `flush`, after which the journal's copy is not needed any more.
-The rule that keeps this safe (spec bookie-server §3.2, I2 and I3): an entry is added to the storage *before* its
+An add is put in a write cache in memory and is readable at once. It becomes durable twice: in the journal, which the
+bookie waits for before it answers, and later through `flush`, after which the journal's copy is not needed any more. The
+rule that keeps this safe (spec bookie-server §3.2, I2 and I3): an entry is added to the storage *before* its
 journal record is handed over, and a checkpoint takes the journal's mark *before* it calls `flush`, and persists that
 mark only after `flush` returned. Ledger attributes (master key, fence, explicit LAC, limbo) follow the same rule:
 they are changed in memory at once, and `flush` makes them durable too, also when no entry was added (defects A1, A2).
@@ -19,7 +19,7 @@ thing is not there. Whatever cannot be read or does not match is `CorruptStorage
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class LedgerStorage(ABC):
@@ -82,13 +82,27 @@ class LedgerStorage(ABC):
 
     @abstractmethod
     def delete_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger. Its space comes back through garbage collection."""
+        """Forget a ledger. Its space comes back through garbage collection.
+
+        Tells the deletion listener first, whoever asked for the deletion.
+        """
+
+    _deletion_listener: Callable[[int], None] | None = None
+
+    def set_deletion_listener(self, listener: Callable[[int], None]) -> None:
+        """`listener(ledger_id)` is called right before a ledger is forgotten, while it can still be looked at."""
+        self._deletion_listener = listener
+
+    def _about_to_delete(self, ledger_id: int) -> None:
+        """For engines: call it at the start of `delete_ledger`."""
+        if self._deletion_listener is not None:
+            self._deletion_listener(ledger_id)
 
     # --- adding: in memory ---
 
     @abstractmethod
     def has_room(self, ledger_id: int, size: int, count: int) -> bool:
-        """Whether `count` entries of together `size` bytes can be added now. If not, a flush is under way or started."""
+        """Whether `count` entries of together `size` bytes can be added now. If not, a flush is under way."""
 
     @abstractmethod
     async def wait_for_room(self, ledger_id: int, size: int, count: int, timeout: float) -> bool:
@@ -109,7 +123,10 @@ class LedgerStorage(ABC):
 
     @abstractmethod
     async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
-        """One entry; reads ahead. Raises `NoLedgerError`, `NoEntryError`, `LimboError`, `CorruptStorageError`, `OSError`."""
+        """One entry; reads ahead.
+
+        Raises `NoLedgerError`, `NoEntryError`, `LimboError`, `CorruptStorageError`, `OSError`.
+        """
 
     @abstractmethod
     async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
