@@ -13,8 +13,9 @@ Theory of operation
   never raised; the iterator ends when the driver is closed.
 - **Ephemerals** (registrations, locks, votes) belong to the driver's one session. On LOST the driver reports once, then
   opens a new session by itself; it does not re-create ephemerals: their owners do.
-- **Unknown outcomes.** Reads and compare-and-set are retried inside the driver on transport errors. Where an earlier attempt
-  of the same call may have been applied, a conflict is examined before it is reported (creation token, byte equality).
+- **Unknown outcomes.** Reads and compare-and-set are retried inside the driver on transport errors. Where an earlier
+  attempt of the same call may have been applied, a conflict is examined before it is reported (creation token, byte
+  equality).
 - All methods are coroutines on one loop; callbacks are plain functions called on that loop and must not block.
 """
 
@@ -176,7 +177,7 @@ class BookieDirectory(Protocol):
         """Every bookie that has a cookie."""
 
     async def info(self, bookie_id: BookieId) -> BookieServiceInfo:
-        """What the bookie published. Raises `NoSuchBookie`-like `MetadataError` when it is not registered."""
+        """What the bookie published. Raises `NoSuchBookie` when it is not registered."""
 
     def watch(self, mode: Mode) -> AsyncIterator[Versioned[frozenset[BookieId]]]: ...
 

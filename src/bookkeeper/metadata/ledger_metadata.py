@@ -1,4 +1,4 @@
-"""The record that describes one ledger: an immutable value, replaced as a whole by compare-and-set (spec metadata §1)."""
+"""The record that describes one ledger: an immutable value, replaced as a whole by compare-and-set (metadata §1)."""
 
 from __future__ import annotations
 
