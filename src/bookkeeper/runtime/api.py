@@ -302,6 +302,14 @@ class Network(ABC):
     async def resolve(self, host: str) -> str:
         """The IP address of a host name. Raises `OSError`."""
 
+    async def host_name(self, address: str) -> str:
+        """The name of an IP address; the address itself if it has none. Raises `OSError`."""
+        return address
+
+    def interface_address(self, name: str) -> str:
+        """The first address of a network interface. Raises `OSError`."""
+        raise OSError(f"there is no network interface {name}")
+
 
 class Runtime(ABC):
     """A machine's clock, dice, network, disks and threads; one per bookie or client."""
@@ -333,7 +341,7 @@ class Runtime(ABC):
     def uuid(self) -> str:
         """A new random UUID, 36 characters."""
 
-    def buggify(self, name: str, probability: float = 0.05) -> bool:  # noqa: ARG002
+    def buggify(self, name: str, probability: float = 0.05) -> bool:
         """True now and then in the simulation, to do something legal but rare; never in production."""
         return False
 

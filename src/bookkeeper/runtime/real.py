@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import queue
 import random
 import shutil
 import socket
+import struct
 import sys
 import threading
 import time
@@ -37,6 +39,7 @@ SWITCH_INTERVAL_SECONDS = 0.0005
 be added to every answer while an index flush is running."""
 
 _IOV_MAX = 1024
+_SIOCGIFADDR = 0x8915
 _OPEN_FLAGS = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -283,6 +286,15 @@ class RealNetwork(Network):
     async def resolve(self, host: str) -> str:
         infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         return str(infos[0][4][0])
+
+    async def host_name(self, address: str) -> str:
+        name, _ = await asyncio.get_running_loop().getnameinfo((address, 0))
+        return name
+
+    def interface_address(self, name: str) -> str:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        return socket.inet_ntoa(answer[20:24])
 
 
 class RealRuntime(Runtime):

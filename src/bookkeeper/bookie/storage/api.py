@@ -6,8 +6,8 @@ All methods are called on the event loop. Those that only touch memory are plain
 are coroutines that do their blocking work on worker threads. An engine has no locks: its state belongs to the loop.
 
 An add is put in a write cache in memory and is readable at once. It becomes durable twice: in the journal, which the
-bookie waits for before it answers, and later through `flush`, after which the journal's copy is not needed any more. The
-rule that keeps this safe (spec bookie-server §3.2, I2 and I3): an entry is added to the storage *before* its
+bookie waits for before it answers, and later through `flush`, after which the copy in the journal is not needed any
+more. The rule that keeps this safe (spec bookie-server §3.2, I2 and I3): an entry is added to the storage *before* its
 journal record is handed over, and a checkpoint takes the journal's mark *before* it calls `flush`, and persists that
 mark only after `flush` returned. Ledger attributes (master key, fence, explicit LAC, limbo) follow the same rule:
 they are changed in memory at once, and `flush` makes them durable too, also when no entry was added (defects A1, A2).
