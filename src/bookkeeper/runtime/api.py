@@ -341,7 +341,7 @@ class Runtime(ABC):
     def uuid(self) -> str:
         """A new random UUID, 36 characters."""
 
-    def buggify(self, name: str, probability: float = 0.05) -> bool:
+    def buggify(self, name: str, probability: float = 0.05) -> bool:  # noqa: ARG002
         """True now and then in the simulation, to do something legal but rare; never in production."""
         return False
 
