@@ -6,7 +6,7 @@ an add request and its response are made for every entry. Everything a version c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
 
@@ -77,6 +77,26 @@ class AddRequest:
     txn_id: int = 0
     priority: int = 0
     version: int = V2
+
+
+@dataclass(slots=True)
+class AddRun:
+    """Adds of one ledger, with the same key and flags, that arrived together: a bookie's unit of work.
+
+    Only adds whose form is beyond doubt are in a run: ids are not negative, every entry has at least 24 bytes, and the
+    ids are those inside the entry. Whatever is not so comes out of the codec as a single `AddRequest`.
+    """
+
+    ledger_id: int
+    master_key: bytes
+    flags: int
+    write_flags: int
+    version: int
+    entry_ids: list[int] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+    """The packaged entry of each id, what is stored."""
+    txn_ids: list[int] = field(default_factory=list)
+    """v3: the transaction id of each add. Empty in v2."""
 
 
 @dataclass(slots=True)
