@@ -1,29 +1,73 @@
 # `make help` lists everything.
+SHELL  := /bin/bash
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS ?= zookeeper,test
+FILE   ?=
+SEEDS  ?= 1000
+FIRST  ?= 0
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-$(VENV)/.ready: pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: install python3, or say make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; $(PYTHON) is `$(PYTHON) -V`. Say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+# --- set-up ---
+
+.PHONY: python
+python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "Python 3.11 or newer is needed: install python3, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) -V): say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+.PHONY: java
+java:
+	@command -v java >/dev/null && java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { \
+	  echo "A JDK 17 or newer is needed (ZooKeeper and Spark run on it): install e.g. openjdk-17-jre-headless" >&2; exit 1; }
+
+$(VENV)/.base: pyproject.toml | python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e '.[$(EXTRAS)]'
+	$(BIN)/pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.base
+	$(BIN)/pip install --quiet -e '.[zookeeper,test]'
 	@touch $@
 
 .PHONY: setup
 setup: $(VENV)/.ready ## virtual environment in .venv with the package and its extras
 
+# --- the main job ---
+
+.PHONY: demo
+demo: $(VENV)/.base ## ingest real data (FILE=...), kill a bookie and the writer, lose nothing
+	$(BIN)/bookkeeper demo $(FILE)
+
+# --- tests ---
+
 .PHONY: test
-test: setup ## all tests (needs a JDK 17+ for ZooKeeper)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+test: java setup lint ## everything that must be green (needs a JDK 17+)
 	$(BIN)/pytest
 
 .PHONY: test-fast
-test-fast: setup ## unit tests only
-	$(BIN)/pytest tests/unit -m 'not slow and not zookeeper'
+test-fast: setup ## unit tests only, no JDK needed
+	$(BIN)/pytest tests/unit tests/test_architecture.py -m 'not slow and not zookeeper'
+
+.PHONY: lint
+lint: setup ## ruff and mypy --strict
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+.PHONY: format
+format: setup ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+# --- measuring ---
+
+.PHONY: bench
+bench: setup ## microseconds per stage of the data path
+	$(BIN)/python -m bench
+
+.PHONY: clean
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,6 +1,7 @@
 """`bookkeeper bench ...`: how fast a cluster is, as a client sees it.
 
-Latency is from the call of an append, or from the request of a read, to its completion. Rates are of acknowledged entries.
+Latency is from the call of an append, or from the request of a read, to its completion. Rates are of acknowledged
+entries.
 """
 
 from __future__ import annotations

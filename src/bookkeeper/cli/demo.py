@@ -252,9 +252,11 @@ async def _verify(runtime: Runtime, uri: str, ledger_id: int, source: Path, ackn
 
 @contextlib.asynccontextmanager
 async def _open(runtime: Runtime, uri: str, ledger_id: int):  # type: ignore[no-untyped-def]
-    async with bookkeeper.connect(uri, runtime=runtime) as bk:
-        async with await bk.open_ledger(ledger_id, password=PASSWORD) as reader:
-            yield bk, reader
+    async with (
+        bookkeeper.connect(uri, runtime=runtime) as bk,
+        await bk.open_ledger(ledger_id, password=PASSWORD) as reader,
+    ):
+        yield bk, reader
 
 
 async def _corrupt_everywhere(cluster: LocalCluster, source: Path) -> None:

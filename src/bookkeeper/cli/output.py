@@ -52,7 +52,7 @@ def execute(main: Callable[[Runtime], Awaitable[Any]]) -> Any:
         fail(_plain(error), EXIT_USAGE)
     except BookKeeperError as error:
         fail(f"{_plain(error)}")
-    except (OSError, asyncio.TimeoutError) as error:
+    except (OSError, TimeoutError) as error:
         fail(_plain(error))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -30,8 +30,9 @@ def bookie(
 ) -> None:
     """Run one bookie in the foreground.
 
-    Settings come from the file, then from environment variables BK_<key>, then from options. SIGTERM and Ctrl-C stop it cleanly.
-    Exit codes are BookKeeper's: 0 stopped, 1 bad configuration, 2 could not start, 4 registration failed, 5 disk or journal failed.
+    Settings come from the file, then from environment variables BK_<key>, then from options.
+    SIGTERM and Ctrl-C stop it cleanly. Exit codes are BookKeeper's: 0 stopped, 1 bad configuration,
+    2 could not start, 4 registration failed, 5 disk or journal failed.
     """
     set_up_logging(verbose)
     try:

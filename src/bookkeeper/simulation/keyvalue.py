@@ -1,0 +1,131 @@
+"""A key-value store with RocksDB's promises at a crash: a batch is there whole or not at all, and what was not synced
+may vanish from some batch on."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..runtime.api import KeyValueBatch, KeyValueStore
+
+if TYPE_CHECKING:
+    from .disk import SimulatedDisk
+
+Change = tuple[str, bytes, bytes]
+
+
+class SimulatedBatch(KeyValueBatch):
+    """Changes in the order they were made."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.changes.append(("put", bytes(key), bytes(value)))
+
+    def delete(self, key: bytes) -> None:
+        self.changes.append(("delete", bytes(key), b""))
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        self.changes.append(("range", bytes(start), bytes(end)))
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+
+@dataclass
+class KeyValueState:
+    """What a store's folder holds; outlives the process that opened it."""
+
+    values: dict[bytes, bytes] = field(default_factory=dict)
+    keys: list[bytes] = field(default_factory=list)
+    durable: dict[bytes, bytes] = field(default_factory=dict)
+    unsynced: list[list[Change]] = field(default_factory=list)
+    opened: bool = False
+
+    def apply(self, changes: list[Change]) -> None:
+        for kind, key, value in changes:
+            if kind == "put":
+                if key not in self.values:
+                    insort(self.keys, key)
+                self.values[key] = value
+            elif kind == "delete":
+                if self.values.pop(key, None) is not None:
+                    del self.keys[bisect_left(self.keys, key)]
+            else:
+                low, high = bisect_left(self.keys, key), bisect_left(self.keys, value)
+                for dead in self.keys[low:high]:
+                    del self.values[dead]
+                del self.keys[low:high]
+
+    def sync(self) -> None:
+        if self.unsynced:
+            self.durable = dict(self.values)
+            self.unsynced = []
+
+    def power_loss(self, dice: random.Random) -> None:
+        """Keep what was synced and a drawn number of the batches that followed."""
+        kept = self.unsynced[: dice.randint(0, len(self.unsynced))]
+        self.values = dict(self.durable)
+        self.keys = sorted(self.values)
+        for changes in kept:
+            self.apply(changes)
+        self.durable = dict(self.values)
+        self.unsynced = []
+        self.opened = False
+
+
+class SimulatedKeyValueStore(KeyValueStore):
+    """One open store."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, state: KeyValueState, *, read_only: bool) -> None:
+        if state.opened and not read_only:
+            raise OSError(f"{path} is open already")
+        self._disk = disk
+        self._path = path
+        self._state = state
+        self._read_only = read_only
+        if not read_only:
+            state.opened = True
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._state.values.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self._state.values.get(key) for key in keys]
+
+    def batch(self) -> KeyValueBatch:
+        return SimulatedBatch()
+
+    def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
+        assert isinstance(batch, SimulatedBatch)
+        self._disk.call(f"kv write {self._path} {len(batch)} {'sync' if sync else ''}")
+        self._disk.check_space()
+        self._state.apply(batch.changes)
+        self._state.unsynced.append(batch.changes)
+        if sync:
+            self._state.sync()
+
+    def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        state = self._state
+        keys = state.keys[bisect_left(state.keys, start) : bisect_left(state.keys, end)]
+        for key in keys:
+            if key in state.values:
+                yield key, state.values[key]
+
+    def last_below(self, key: bytes) -> tuple[bytes, bytes] | None:
+        index = bisect_left(self._state.keys, key)
+        if index == 0:
+            return None
+        found = self._state.keys[index - 1]
+        return found, self._state.values[found]
+
+    def compact(self) -> None:
+        """Nothing to see."""
+
+    def close(self) -> None:
+        if not self._read_only:
+            self._state.opened = False

@@ -1,0 +1,192 @@
+"""An event loop in virtual time, shared by all machines of a simulated cluster.
+
+Theory of operation
+
+The loop is asyncio's own, with the clock and the selector taken out. When nothing is ready it jumps to the next
+timer, so a day of waiting costs nothing. Time moves in steps of `QUANTUM`; callbacks that are ready at the same step
+belong to several machines, and their order *between* machines is drawn from the seed. Within one machine the order
+is asyncio's: shuffling it would break promises that production code may rely on (`call_soon` is first in, first out).
+
+Which machine a callback belongs to is carried by a context variable, `MACHINE`, which tasks and callbacks inherit.
+A crashed machine is not cancelled, as that would run its `finally` blocks: its callbacks are dropped, and kept
+referenced until the end of the run so that garbage collection does not run them either. A paused machine's callbacks
+are put off.
+
+Every executed callback goes into a running hash, so that two runs can be compared: same seed, same trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import hashlib
+import heapq
+import random
+from asyncio import base_events, events
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+QUANTUM = 1e-4
+"""Seconds. Coarse enough that callbacks of several machines meet in one step, and their order can be drawn."""
+
+
+class Machine(Protocol):
+    """What the loop must know of a machine's incarnation."""
+
+    name: str
+    alive: bool
+    paused_until: float
+
+
+MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
+
+
+class Stuck(RuntimeError):
+    """Nothing is ready and no timer is left: the simulated program waits for something that cannot come."""
+
+
+class SimulatedLoop(base_events.BaseEventLoop):
+    """See the module's text. One loop per run; not for use by several threads."""
+
+    def __init__(self, order: random.Random) -> None:
+        super().__init__()
+        self._virtual_now = 0.0
+        self._order = order
+        self._trace = hashlib.blake2b(digest_size=16)
+        self._dropped: list[events.Handle] = []
+        self._buried = False
+        self.steps = 0
+        """Callbacks executed so far."""
+        self.after_step: Callable[[], None] | None = None
+        """Called after each batch of callbacks of one instant; checkers go here."""
+
+    # --- time ---
+
+    def time(self) -> float:
+        return self._virtual_now
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> events.TimerHandle:
+        step = -(-when // QUANTUM)  # up, so that a timer never fires early
+        return super().call_at(step * QUANTUM, callback, *args, context=context)
+
+    # --- the heart ---
+
+    def _run_once(self) -> None:
+        ready: deque[events.Handle] = self._ready  # type: ignore[attr-defined]
+        scheduled: list[events.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0].cancelled():
+            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+        if not ready:
+            if not scheduled:
+                if self._stopping:  # type: ignore[attr-defined]
+                    return
+                raise Stuck(f"at {self._virtual_now:.4f} s nothing is left to happen")
+            self._virtual_now = max(self._virtual_now, scheduled[0].when())
+        while scheduled and scheduled[0].when() <= self._virtual_now:
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+        batch = list(ready)
+        ready.clear()
+        for handle in self._in_drawn_order(batch):
+            self._execute(handle)
+        if self.after_step is not None:
+            self.after_step()
+
+    def _in_drawn_order(self, batch: list[events.Handle]) -> list[events.Handle]:
+        by_machine: dict[str, list[events.Handle]] = {}
+        for handle in batch:
+            machine = handle._context.get(MACHINE)  # type: ignore[attr-defined]
+            by_machine.setdefault(machine.name if machine else "", []).append(handle)
+        if len(by_machine) == 1:
+            return batch
+        names = list(by_machine)
+        self._order.shuffle(names)
+        return [handle for name in names for handle in by_machine[name]]
+
+    def _execute(self, handle: events.Handle) -> None:
+        if handle.cancelled():
+            return
+        machine: Machine | None = handle._context.get(MACHINE)  # type: ignore[attr-defined]
+        if machine is not None:
+            if not machine.alive:
+                self._dropped.append(handle)
+                return
+            if machine.paused_until > self._virtual_now:
+                self._put_off(handle, machine.paused_until)
+                return
+        self.steps += 1
+        self.note(machine.name if machine else "-", _label(handle))
+        handle._run()
+
+    def _put_off(self, handle: events.Handle, until: float) -> None:
+        # A copy, because the handle enters its own context while `_run_late` runs in this one.
+        context = handle._context.copy()  # type: ignore[attr-defined]
+        super().call_at(-(-until // QUANTUM) * QUANTUM, self._run_late, handle, context=context)
+
+    def _run_late(self, handle: events.Handle) -> None:
+        if not handle.cancelled():
+            handle._run()
+
+    # --- the trace ---
+
+    def note(self, who: str, what: str, data: bytes = b"") -> None:
+        """Put something that happened into the trace."""
+        self._trace.update(f"{self._virtual_now:.4f}|{who}|{what}|{len(data)}\n".encode())
+        if data:
+            self._trace.update(data)
+
+    def trace_hash(self) -> str:
+        """A hash of everything that has happened so far."""
+        return self._trace.hexdigest()
+
+    # --- the end ---
+
+    def bury(self) -> None:
+        """End the run: whatever still waits is closed without being heard, and the loop with it."""
+        self._buried = True
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            # Cleanup code of the dead may do anything, and none of it matters any more.
+            with contextlib.suppress(BaseException):
+                coroutine.close()
+        self._dropped.clear()
+        self.close()
+
+    def _check_closed(self) -> None:
+        if not self._buried:
+            super()._check_closed()  # type: ignore[misc]
+
+    # --- what BaseEventLoop expects of a loop with a selector ---
+
+    def _process_events(self, event_list: object) -> None:
+        """There is no selector."""
+
+    def _write_to_self(self) -> None:
+        """There are no other threads to be woken from."""
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> events.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        raise RuntimeError("no threads in the simulation: use runtime.workers")
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+
+def _label(handle: events.Handle) -> str:
+    """A name for a callback that is the same in every run: no addresses."""
+    callback: Any = handle._callback  # type: ignore[attr-defined]
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        name = owner.get_name()
+        return "task" if name.startswith("Task-") else name  # asyncio numbers tasks over the whole process
+    return getattr(callback, "__qualname__", type(callback).__name__)
