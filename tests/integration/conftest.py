@@ -1,0 +1,21 @@
+"""Clusters of real bookie processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.cli.local_cluster import LocalCluster
+from bookkeeper.runtime.real import RealRuntime
+
+SMALL = {"dbStorage_writeCacheMaxSizeMb": 16, "dbStorage_readAheadCacheMaxSizeMb": 8, "flushInterval": 1000}
+"""Little memory, so that caches overflow, and checkpoints so often that kills meet every stage of them."""
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """Four bookies on the embedded metadata store."""
+    async with LocalCluster(RealRuntime(), tmp_path, 4, settings=SMALL) as running:
+        yield running

@@ -1,0 +1,139 @@
+"""kill -9 of every kind of process, many times: every acknowledged entry is readable afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+
+import pytest
+
+import bookkeeper
+from bookkeeper.cli.local_cluster import LocalCluster
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.client.writer import LedgerWriter
+from bookkeeper.errors import BKError
+
+from .processes import PASSWORD, payload
+
+ROUNDS = 20
+ENTRIES = 3000
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def create(bk: BookKeeper) -> LedgerWriter:
+    return await bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)
+
+
+async def check(cluster: LocalCluster, ledger_id: int, acknowledged: int) -> int:
+    """Another client opens the ledger and finds at least what was acknowledged, unchanged. Returns the count."""
+    async with (
+        bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk,
+        await bk.open_ledger(ledger_id, password=PASSWORD) as reader,
+    ):
+        count = 0
+        async for entry in reader.entries():
+            assert entry.entry_id == count
+            assert entry.data == payload(ledger_id, count)
+            count += 1
+    assert count >= acknowledged
+    return count
+
+
+async def start(role: str, *arguments: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.integration.processes", role, *arguments, stdout=PIPE
+    )
+
+
+async def end(process: Process) -> None:
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+
+
+async def test_a_bookie_killed_during_load(cluster: LocalCluster) -> None:
+    dice = random.Random(1)
+    async with bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk:
+        for _ in range(ROUNDS):
+            writer = await create(bk)
+            strike = dice.randrange(ENTRIES)
+            futures = []
+            victim = None
+            for number in range(ENTRIES):
+                futures.append(await writer.append_soon(payload(writer.id, number)))
+                if number == strike:
+                    member = dice.choice(writer.metadata.last_ensemble[1])
+                    victim = next(bookie for bookie in cluster.bookies if bookie.id == member)
+                    await cluster.kill(victim)
+            assert [await future for future in futures] == list(range(ENTRIES))
+            await writer.close()
+            assert await check(cluster, writer.id, ENTRIES) == ENTRIES
+            assert victim is not None
+            await cluster.restart(victim)
+        ids = [ledger_id async for ledger_id in bk.list_ledgers()]
+    for ledger_id in ids:
+        assert await check(cluster, ledger_id, ENTRIES) == ENTRIES
+
+
+async def test_all_bookies_killed_at_once_during_load(cluster: LocalCluster) -> None:
+    dice = random.Random(2)
+    held: dict[int, int] = {}
+    for _ in range(ROUNDS):
+        async with bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk:
+            writer = await create(bk)
+            strike = dice.randrange(200, ENTRIES)
+            futures = []
+            try:
+                for number in range(strike):
+                    futures.append(await writer.append_soon(payload(writer.id, number)))
+                await asyncio.gather(*(cluster.kill(bookie) for bookie in cluster.bookies))
+            finally:
+                outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            acknowledged = sum(isinstance(outcome, int) for outcome in outcomes)
+            assert all(isinstance(outcome, int | BKError) for outcome in outcomes)
+            with pytest.raises(BKError):
+                await writer.append(b"nobody is there")
+        await asyncio.gather(*(cluster.restart(bookie) for bookie in cluster.bookies))
+        held[writer.id] = await check(cluster, writer.id, acknowledged)
+    for ledger_id, count in held.items():
+        assert await check(cluster, ledger_id, count) == count
+
+
+async def test_the_writer_killed(cluster: LocalCluster) -> None:
+    dice = random.Random(3)
+    for _ in range(ROUNDS):
+        process = await start("write", cluster.uri)
+        assert process.stdout is not None
+        ledger_id = int((await process.stdout.readline()).split()[1])
+        strike = dice.randrange(1, ENTRIES)
+        acknowledged = 0
+        while acknowledged < strike:
+            acknowledged = int((await process.stdout.readline()).split()[1])
+        await end(process)
+        rest = (await process.stdout.read()).split(b"\n")
+        acknowledged = max([acknowledged, *(int(line.split()[1]) for line in rest if line.startswith(b"acked "))])
+        count = await check(cluster, ledger_id, acknowledged)
+        assert await check(cluster, ledger_id, count) == count
+
+
+async def test_a_reader_killed_while_it_recovers_or_reads(cluster: LocalCluster) -> None:
+    dice = random.Random(4)
+    for _ in range(ROUNDS):
+        writing = await start("write", cluster.uri)
+        assert writing.stdout is not None
+        ledger_id = int((await writing.stdout.readline()).split()[1])
+        acknowledged = 0
+        while acknowledged < ENTRIES:
+            acknowledged = int((await writing.stdout.readline()).split()[1])
+        reading = await start("read", cluster.uri, str(ledger_id))
+        assert reading.stdout is not None
+        await reading.stdout.readline()
+        for _ in range(dice.choice((0, 0, 1, 5))):  # while it opens and fences the writer, or later
+            await reading.stdout.readline()
+        await end(reading)
+        await end(writing)
+        count = await check(cluster, ledger_id, acknowledged)
+        assert await check(cluster, ledger_id, count) == count
