@@ -12,8 +12,8 @@ from .context import ClientContext
 class LedgerHandle:
     """An open ledger: its metadata, its keys, its schedule.
 
-    The metadata is replaced only by `replace_metadata`, which compares object identity: whoever derived a new value from
-    an old one loses if another change came first (spec client §7).
+    The metadata changes as a whole, and only to a newer version: news may arrive from a watch, from an update of our
+    own and from somebody else's, in any order.
     """
 
     def __init__(
@@ -47,13 +47,14 @@ class LedgerHandle:
         """The metadata with its version."""
         return self._versioned
 
-    def replace_metadata(self, old: Versioned[LedgerMetadata], new: Versioned[LedgerMetadata]) -> bool:
-        """Adopt `new` if the metadata is still the object `old`. Returns whether it did."""
-        if self._versioned is not old:
+    def adopt_metadata(self, new: Versioned[LedgerMetadata]) -> bool:
+        """Take over metadata that was read or written, if it is newer. Returns whether it was."""
+        old = self._versioned
+        if new.version <= old.version:
             return False
         self._versioned = new
-        self._metadata_replaced(old.value, new.value)
+        self._metadata_adopted(old.value, new.value)
         return True
 
-    def _metadata_replaced(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
-        """Called after each replacement."""
+    def _metadata_adopted(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        """Called after each change of `metadata`."""

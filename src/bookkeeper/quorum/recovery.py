@@ -1,0 +1,341 @@
+"""Recovering a ledger whose writer is gone: what recovery concludes from the answers it gets.
+
+Spec client §10.2 to §10.5. The metadata says IN_RECOVERY before anything here begins, so the ensembles cannot change
+under us.
+
+    FENCING   Ask every bookie of the last ensemble to fence and to tell its LAC. When the answers cover the
+              ensemble, no ack quorum of unfenced bookies is left. Begin at the highest LAC heard, but not below the
+              last fragment: all before that was confirmed when the fragment was made.
+    READING   Read entry after entry from there, fencing with every read. One good copy: the entry may have been
+              acknowledged, so it is written back through a writer's window, to an ack quorum. A quorum coverage of
+              denials: it was not acknowledged and never will be; the ledger ends before it. Neither: recovery fails,
+              and somebody tries again later. Silence is not denial.
+    LENGTH    If nothing had to be read, the ledger's length is still to be found: in the entry at the LAC.
+    DONE      Close the metadata with last entry, length and the ensembles that write-backs had to change.
+
+Reads go to the fragments as they were at the start. Bookies that fail a write-back are replaced in memory only; the
+store learns of it with the close, so that an attempt that dies leaves no trace.
+
+Written-back entries carry the LAC that fencing found. With the recoverer's own progress in them, two recoverers at
+once could make a reader believe in a LAC beyond the end at which the other one closes (spec safety §4.2).
+
+Feed events in, carry out the actions that come back, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import ReadError, RequestTimeoutError, UnauthorizedError, UnexpectedError
+from ..types import BookieId
+from .coverage import OK, CoverageSet, is_known, is_negative
+from .distribution import Distribution, quorum_coverage
+from .reading import EntryRead
+from .rules import SAFE, ProtocolRules
+
+Ensembles = Mapping[int, tuple[BookieId, ...]]
+"""First entry id -> members, ascending."""
+
+ReadOrder = Callable[[int, Sequence[BookieId], Sequence[int]], Sequence[int]]
+"""Entry id, ensemble and write set -> the write set in the order to ask."""
+
+
+class Phase(Enum):
+    FENCING = "fencing"
+    READING = "reading"
+    LENGTH = "length"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Send a fencing read of the last entry; report `on_fence_answer`."""
+
+    index: int
+    bookie: BookieId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrom:
+    """Send a read (fencing, high priority); report `on_read_answer`. Consider `speculate` when it takes long."""
+
+    entry_id: int
+    index: int
+    bookie: BookieId
+    fencing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBack:
+    """Add the entry with RECOVERY_ADD; report `on_written_back` or `on_write_back_failed`."""
+
+    entry_id: int
+    payload: bytes
+    length: int
+    """Length of the ledger, this entry included, as the writer recorded it."""
+    lac: int | None
+    """The LAC to put into the entry; None (PI-17 planted) for that of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEnsemble:
+    """Only with a planted bug (MU-13): put a recovered ensemble into the metadata now."""
+
+    first_entry_id: int
+    ensemble: tuple[BookieId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Compare-and-set the metadata to CLOSED, its ensembles being `closing_ensembles` of what is stored."""
+
+    last_entry_id: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Recovery failed. The metadata stays IN_RECOVERY."""
+
+    code: int
+
+
+Action = Fence | ReadFrom | WriteBack | StoreEnsemble | Close | Fail
+
+
+def write_set_order(_entry_id: int, _ensemble: Sequence[BookieId], write_set: Sequence[int]) -> Sequence[int]:
+    """The plain order of asking."""
+    return write_set
+
+
+class LedgerRecovery:
+    """The state of one attempt. See the module."""
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        ensembles: Ensembles,
+        *,
+        batch_size: int = 1,
+        max_write_backs: int = 1000,
+        max_write_back_bytes: int = 64 << 20,
+        order: ReadOrder = write_set_order,
+        rules: ProtocolRules = SAFE,
+    ) -> None:
+        """`batch_size` entries are read at once; no more are read while the limits of entries and payload bytes
+        still to be written back are reached."""
+        self._distribution = distribution
+        self._ensembles = dict(ensembles)
+        self._batch_size = batch_size
+        self._max_write_backs = max_write_backs
+        self._max_write_back_bytes = max_write_back_bytes
+        self._order = order
+        self._rules = rules
+        self.phase = Phase.FENCING
+        self.recovered: dict[int, tuple[BookieId, ...]] = {}
+        """Ensembles that write-backs changed, by first entry id."""
+        self.start = -1
+        """The LAC that fencing found, floor included: entries above it are read. Valid after FENCING."""
+        self._coverage = CoverageSet(distribution)
+        self._best_lac = -1
+        self._length = 0
+        self._last_error = ReadError.code
+        self._reads: dict[int, tuple[EntryRead, tuple[BookieId, ...]]] = {}  # undecided or undelivered
+        self._found: dict[int, tuple[bytes, int]] = {}  # good copies not yet delivered: payload, length
+        self._next = 0  # the entry to deliver next; all below were
+        self._batch_end = 0  # first entry not asked for; >= _next
+        self._stopped = False  # the end of the ledger was found: entries _next and above do not exist
+        self._backlog: list[int] = []  # payload sizes of entries being written back, oldest first
+        self._backlog_bytes = 0
+
+    # --- fencing ---
+
+    def start_fencing(self) -> list[Action]:
+        """The first actions."""
+        _, ensemble = self._last_fragment()
+        return [Fence(index, bookie) for index, bookie in enumerate(ensemble)]
+
+    def on_fence_answer(self, index: int, code: int, lac: int = -1, length: int = 0) -> list[Action]:
+        """A bookie answered the fencing read.
+
+        `lac` and `length` are those of the record it returned. A record with a bad digest is reported as code 0 without
+        them: the bookie has fenced, which is what counts.
+        """
+        if self.phase is not Phase.FENCING:
+            return []
+        if code == UnauthorizedError.code:
+            return self._fail(code)
+        self._coverage.add(index, code)
+        if code == OK and lac > self._best_lac:
+            self._best_lac, self._length = lac, length
+        elif not is_known(code):
+            self._last_error = code
+        if self._coverage.covered or (is_known(code) and not self._rules.fencing_coverage):
+            return self._start_reading()
+        if self._coverage.complete:
+            timed_out = self._last_error == RequestTimeoutError.code
+            return self._fail(self._last_error if timed_out else ReadError.code)
+        return []
+
+    def _start_reading(self) -> list[Action]:
+        first, _ = self._last_fragment()
+        self.start = max(self._best_lac, first - 1) if self._rules.lac_floor else self._best_lac
+        self._next = self._batch_end = self.start + 1
+        self.phase = Phase.READING
+        return self._next_batch()
+
+    def _last_fragment(self) -> tuple[int, tuple[BookieId, ...]]:
+        first = max(self._ensembles)
+        return first, self._ensembles[first]
+
+    # --- reading ---
+
+    def _next_batch(self) -> list[Action]:
+        first = self._batch_end
+        self._batch_end += self._batch_size
+        needed = quorum_coverage(self._distribution.write_quorum, self._distribution.ack_quorum)
+        return [self._begin_read(entry_id, needed) for entry_id in range(first, self._batch_end)]
+
+    def _begin_read(self, entry_id: int, negatives_to_end: int | None) -> Action:
+        ensemble = self._ensemble_at(entry_id)
+        order = self._order(entry_id, ensemble, self._distribution.write_set(entry_id))
+        read = EntryRead(order, negatives_to_end=negatives_to_end, rules=self._rules)
+        self._reads[entry_id] = (read, ensemble)
+        (action,) = self._ask_next(entry_id)
+        return action
+
+    def _ask_next(self, entry_id: int) -> list[Action]:
+        read, ensemble = self._reads[entry_id]
+        index = read.send_next()
+        if index is None:
+            return []
+        return [ReadFrom(entry_id, index, ensemble[index], self._rules.fencing_reads)]
+
+    def _ensemble_at(self, entry_id: int) -> tuple[BookieId, ...]:
+        ensembles = self._ensembles
+        if not self._rules.reads_from_frozen_ensembles:
+            ensembles = {**ensembles, **self.recovered}
+        return ensembles[max(first for first in ensembles if first <= entry_id)]
+
+    def speculate(self, entry_id: int) -> list[Action]:
+        """An entry takes long to read: ask one more replica, if there is one."""
+        if entry_id not in self._reads:
+            return []
+        return self._ask_next(entry_id)
+
+    def on_read_answer(
+        self, entry_id: int, index: int, code: int, payload: bytes = b"", length: int = 0
+    ) -> list[Action]:
+        """A replica answered: code 0 with the payload and length of an entry whose digest was checked, or an error."""
+        if entry_id not in self._reads or self.phase not in (Phase.READING, Phase.LENGTH):
+            return []
+        read, _ = self._reads[entry_id]
+        if code == OK:
+            if read.succeed(index):
+                self._found[entry_id] = (payload, length)
+        else:
+            read.fail(code)
+        if read.outcome is None:
+            return self._ask_next(entry_id) if read.idle else []
+        return self._finish_length(entry_id) if self.phase is Phase.LENGTH else self._deliver()
+
+    def _deliver(self) -> list[Action]:
+        """Take what was read, strictly by id, as far as it goes."""
+        actions: list[Action] = []
+        lac = self.start if self._rules.write_back_fenced_lac else None
+        while self._next in self._reads:
+            read, _ = self._reads[self._next]
+            if read.outcome is None:
+                return actions
+            if read.outcome != OK:
+                if is_negative(read.outcome):
+                    self._stopped = True
+                    self._reads.clear()
+                    self._found.clear()
+                    return actions + self._finish_if_done()
+                return actions + self._fail(read.outcome)
+            del self._reads[self._next]
+            payload, length = self._found.pop(self._next)
+            self._length = length
+            self._backlog.append(len(payload))
+            self._backlog_bytes += len(payload)
+            actions.append(WriteBack(self._next, payload, length, lac))
+            self._next += 1
+        return actions + self._read_on()
+
+    def _read_on(self) -> list[Action]:
+        if self._stopped or self._next < self._batch_end:
+            return []
+        if len(self._backlog) >= self._max_write_backs or self._backlog_bytes >= self._max_write_back_bytes:
+            return []
+        return self._next_batch()
+
+    # --- writing back ---
+
+    def on_written_back(self, count: int = 1) -> list[Action]:
+        """The oldest `count` entries being written back are confirmed."""
+        if self.phase is Phase.DONE:
+            return []
+        assert count <= len(self._backlog)
+        self._backlog_bytes -= sum(self._backlog[:count])
+        del self._backlog[:count]
+        if self._stopped:
+            return self._finish_if_done()
+        return self._read_on()
+
+    def on_write_back_failed(self, code: int) -> list[Action]:
+        """An entry cannot be brought to its ack quorum."""
+        if self.phase is Phase.DONE:
+            return []
+        if self._rules.failed_write_back_fails:
+            return self._fail(code)
+        return self._close(self._next - 1 - len(self._backlog))
+
+    def on_ensemble_changed(self, first_entry_id: int, ensemble: Sequence[BookieId]) -> list[Action]:
+        """A write-back made its window use another ensemble from `first_entry_id` (its LAC + 1) on."""
+        assert first_entry_id > self.start
+        self.recovered[first_entry_id] = tuple(ensemble)
+        if self._rules.recovered_ensembles_in_memory:
+            return []
+        return [StoreEnsemble(first_entry_id, tuple(ensemble))]
+
+    # --- the end ---
+
+    def _finish_if_done(self) -> list[Action]:
+        if self._backlog and self._rules.close_after_write_backs:
+            return []
+        last = self._next - 1
+        if last > self.start:
+            return self._close(last)
+        if last < 0:
+            self._length = 0
+            return self._close(last)
+        self.phase = Phase.LENGTH
+        return [self._begin_read(last, None)]
+
+    def _finish_length(self, entry_id: int) -> list[Action]:
+        if entry_id in self._found:
+            _, self._length = self._found[entry_id]
+        return self._close(entry_id)
+
+    def _close(self, last_entry_id: int) -> list[Action]:
+        self.phase = Phase.DONE
+        return [Close(last_entry_id, self._length)]
+
+    def _fail(self, code: int) -> list[Action]:
+        self.phase = Phase.DONE
+        return [Fail(code)]
+
+
+def closing_ensembles(stored: Ensembles, recovered: Ensembles) -> dict[int, tuple[BookieId, ...]]:
+    """The ensembles of the closed record: a recovered one replaces the last stored one, or comes after it.
+
+    Raises `UnexpectedError` when the store has a later fragment than recovery knew: somebody changed the ensemble of
+    a ledger that was in recovery.
+    """
+    last = max(stored)
+    if any(first < last for first in recovered):
+        raise UnexpectedError(f"the ledger got a new fragment at entry {last} while it was being recovered")
+    return {**stored, **dict(sorted(recovered.items()))}

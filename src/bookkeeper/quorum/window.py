@@ -1,0 +1,355 @@
+"""The writer's window: every entry that was sent and not yet answered by all of its bookies.
+
+It is the one register of what is outstanding at each ensemble index. Nothing else remembers a request: late errors,
+time-outs, the loss of a connection and an ensemble change are all turned into entries here.
+
+Life of an entry (spec client §5.3 to §5.5)
+
+    push      it has an id, a size and its frame; it is *pending* and *open* at each index of its write set
+    ack       an index stored it: no longer open there
+    fail      an index refused it, or will not answer: still open there, and *failed*
+    complete  open at no more than Wq - Aq indexes
+    confirm   complete, and so are all before it: no longer pending; `head` moves, and with it the LAC
+    settled   confirmed, and every index has answered: forgotten
+
+An entry can be complete long before it is confirmed, and an ensemble change may take the completeness back (`revoke`):
+an ack of a bookie that left the ensemble counts for nothing, because a recovering client will not look there.
+A confirmed entry is never taken back.
+
+Ids normally count up from 0. An advanced writer chooses them; then there may be gaps, and an entry behind a gap stays
+pending until the gap is filled.
+
+The per-entry state is one int (the open mask) and one tuple, in dicts that keep the order of sending: pushing an
+entry and taking its three acks costs about one microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..errors import DuplicateEntryIdError, IncorrectParameterError
+from .coverage import OK
+from .distribution import Distribution
+from .rules import SAFE, ProtocolRules
+
+
+class PendingWindow:
+    """See the module. Indexes are ensemble indexes; masks have bit `i` for index `i`; times are the caller's clock."""
+
+    __slots__ = (
+        "_deferred_sync",
+        "_ensemble_size",
+        "_failed",
+        "_held",
+        "_masks",
+        "_open",
+        "_rules",
+        "_since",
+        "_slack",
+        "accept",
+        "head",
+        "lac",
+        "lap",
+        "length",
+        "now",
+        "unsettled_bytes",
+    )
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        *,
+        last_entry_id: int = -1,
+        length: int = 0,
+        deferred_sync: bool = False,
+        rules: ProtocolRules = SAFE,
+    ) -> None:
+        """`last_entry_id` and `length`: where writing begins, as a recovering client found it."""
+        self._ensemble_size = distribution.ensemble_size
+        self._masks = distribution.masks
+        self._slack = distribution.write_quorum - distribution.ack_quorum
+        self._deferred_sync = deferred_sync
+        self._rules = rules
+        self._open: dict[int, int] = {}  # unsettled id -> mask of its write set not acked; in order of sending
+        self._failed: dict[int, int] = {}  # id -> mask, not 0, within the open mask; only ids with a failure
+        self._held: dict[int, tuple[int, float, bytes]] = {}  # same keys as _open: payload size, time sent, frame
+        self._since = [float("-inf")] * distribution.ensemble_size  # when an index was last sent entries again
+        self.accept: Callable[[int], bool] | None = None
+        """A further condition on the mask of acks before an entry is complete (fault domains)."""
+        self.now = 0.0
+        """Time given to entries pushed from here on. Set by whoever has a clock; never decreases."""
+        self.lap = last_entry_id
+        """Last add pushed: the highest id given out. >= head."""
+        self.head = last_entry_id
+        """Everything up to here is confirmed."""
+        self.lac = last_entry_id
+        """Last add confirmed: `head`, except that with DEFERRED_SYNC only `force` moves it. <= head."""
+        self.length = length
+        """Payload bytes of the ledger, pending entries included."""
+        self.unsettled_bytes = 0
+        """Bytes of the frames of unsettled entries."""
+
+    def __len__(self) -> int:
+        """Number of unsettled entries."""
+        return len(self._open)
+
+    @property
+    def pending(self) -> list[int]:
+        """Ids not confirmed, ascending."""
+        if self.lap == self.head:
+            return []
+        return sorted(entry_id for entry_id in self._open if entry_id > self.head)
+
+    def frame(self, entry_id: int) -> bytes:
+        """The frame of an unsettled entry."""
+        return self._held[entry_id][2]
+
+    # --- sending ---
+
+    def check_id(self, entry_id: int) -> int:
+        """For an advanced writer: 0 if the id may be pushed, else the error code."""
+        if entry_id < 0:
+            return IncorrectParameterError.code
+        if entry_id <= self.head or entry_id in self._open:
+            return DuplicateEntryIdError.code
+        return OK
+
+    def push(self, entry_id: int, size: int, frame: bytes) -> None:
+        """Take in an entry of `size` payload bytes that is now sent to its write set.
+
+        `entry_id` is `lap + 1`, or for an advanced writer one that `check_id` allows.
+        """
+        assert entry_id > self.head
+        assert entry_id not in self._open
+        if entry_id > self.lap:
+            self.lap = entry_id
+        self.length += size
+        self.unsettled_bytes += len(frame)
+        self._open[entry_id] = self._masks[entry_id % self._ensemble_size]
+        self._held[entry_id] = (size, self.now, frame)
+
+    # --- answers ---
+
+    def ack(self, index: int, entry_ids: Sequence[int]) -> None:
+        """The bookie at `index` has stored these entries. Unknown and repeated ids are ignored."""
+        bit = 1 << index
+        if self._failed:
+            self._forget_failures(bit, entry_ids)
+        head = self.head
+        open_masks = self._open
+        held = self._held
+        freed = 0
+        for entry_id in entry_ids:
+            mask = open_masks.get(entry_id, 0)
+            if mask & bit:
+                if mask == bit and entry_id <= head:
+                    del open_masks[entry_id]
+                    freed += len(held.pop(entry_id)[2])
+                else:
+                    open_masks[entry_id] = mask ^ bit
+        self.unsettled_bytes -= freed
+        if self._failed:
+            self._settle_answered(entry_ids)
+
+    def _forget_failures(self, bit: int, entry_ids: Iterable[int]) -> None:
+        """An ack that comes after a failure (time-out, second sending) is worth as much as any."""
+        failed = self._failed
+        for entry_id in entry_ids:
+            mask = failed.get(entry_id, 0)
+            if mask & bit:
+                if mask == bit:
+                    del failed[entry_id]
+                else:
+                    failed[entry_id] = mask ^ bit
+
+    def _settle_answered(self, entry_ids: Iterable[int]) -> None:
+        for entry_id in entry_ids:
+            if entry_id <= self.head and entry_id in self._open and self._answered(entry_id):
+                self._settle(entry_id)
+
+    def _answered(self, entry_id: int) -> bool:
+        return self._open[entry_id] == self._failed.get(entry_id, 0)
+
+    def _settle(self, entry_id: int) -> None:
+        del self._open[entry_id]
+        self._failed.pop(entry_id, None)
+        self.unsettled_bytes -= len(self._held.pop(entry_id)[2])
+
+    def confirm(self) -> range:
+        """Move `head` over the complete entries that follow it. Returns the ids newly confirmed.
+
+        Not to be called while an ensemble change is under way: what is confirmed then might be taken back by it.
+        """
+        first = self.head + 1
+        if not self._rules.confirm_in_order:
+            return self._confirm_any_order()
+        open_masks = self._open
+        slack = self._slack
+        entry_id = first
+        plain = self.accept is None and not self._failed
+        freed = 0
+        while True:
+            mask = open_masks.get(entry_id, -1)
+            if mask < 0 or mask.bit_count() > slack:
+                break
+            if not mask:
+                del open_masks[entry_id]
+                freed += len(self._held.pop(entry_id)[2])
+            elif not plain:
+                if not self._complete(entry_id, mask):
+                    break
+                if self._answered(entry_id):
+                    self._settle(entry_id)
+            entry_id += 1
+        self.unsettled_bytes -= freed
+        self._advance(entry_id - 1)
+        return range(first, entry_id)
+
+    def _advance(self, head: int) -> None:
+        assert self.head <= head <= self.lap
+        self.head = head
+        if not self._deferred_sync and head > self.lac:
+            self.lac = head
+
+    def _complete(self, entry_id: int, mask: int) -> bool:
+        """Whether an entry with this open mask has its ack quorum."""
+        if mask.bit_count() > self._slack:
+            return False
+        return self.accept is None or self.accept(self._masks[entry_id % self._ensemble_size] & ~mask)
+
+    def _confirm_any_order(self) -> range:
+        """The planted bug MU-16: the highest complete entry confirms all below it."""
+        first = self.head + 1
+        last = max((e for e, mask in self._open.items() if self._complete(e, mask)), default=self.head)
+        self._advance(max(last, self.head))
+        self._settle_answered(range(first, self.head + 1))
+        return range(first, self.head + 1)
+
+    def synced(self, entry_id: int) -> None:
+        """`force` made everything up to `entry_id` durable: move the LAC of a DEFERRED_SYNC writer."""
+        assert entry_id <= self.head
+        if entry_id > self.lac:
+            self.lac = entry_id
+
+    # --- failures ---
+
+    def fail(self, index: int, entry_ids: Iterable[int]) -> tuple[int, list[int]]:
+        """The bookie at `index` refused these entries, or will not answer.
+
+        Returns how many of them were open there and not failed before, and those of these that are not complete.
+        Acked, unknown and settled ids are ignored.
+        """
+        bit = 1 << index
+        marked = 0
+        incomplete = []
+        for entry_id in entry_ids:
+            mask = self._open.get(entry_id, 0)
+            failed = self._failed.get(entry_id, 0)
+            if not mask & bit or failed & bit:
+                continue
+            marked += 1
+            self._failed[entry_id] = failed | bit
+            if entry_id <= self.head:
+                if self._answered(entry_id):
+                    self._settle(entry_id)
+            elif not self._complete(entry_id, mask):
+                incomplete.append(entry_id)
+        return marked, incomplete
+
+    def unanswered(self, index: int) -> list[int]:
+        """Ids that `index` has neither acked nor failed, in order of sending."""
+        bit = 1 << index
+        failed = self._failed
+        return [e for e, mask in self._open.items() if mask & bit and not failed.get(e, 0) & bit]
+
+    def expired(self, index: int, sent_before: float) -> list[int]:
+        """Those of `unanswered(index)` that were sent to it at or before a time."""
+        if self._since[index] > sent_before:
+            return []
+        bit = 1 << index
+        failed = self._failed
+        found = []
+        for entry_id, (_, sent, _) in self._held.items():
+            if sent > sent_before:
+                break
+            if self._open[entry_id] & bit and not failed.get(entry_id, 0) & bit:
+                found.append(entry_id)
+        return found
+
+    def overdue(self, sent_before: float) -> int | None:
+        """A pending entry, first sent at or before a time, that is not complete; None if there is none."""
+        for entry_id, (_, sent, _) in self._held.items():
+            if sent > sent_before:
+                return None
+            if entry_id > self.head and not self._complete(entry_id, self._open[entry_id]):
+                return entry_id
+        return None
+
+    def failed_indexes(self, entry_id: int) -> list[int]:
+        """Indexes that failed an entry."""
+        mask = self._failed.get(entry_id, 0)
+        return [i for i in range(self._ensemble_size) if mask >> i & 1]
+
+    def hopeless(self, entry_id: int) -> bool:
+        """Whether so many indexes failed an entry that the others cannot make its ack quorum."""
+        return self._failed.get(entry_id, 0).bit_count() > self._slack
+
+    # --- ensemble changes ---
+
+    def revoke(self, indexes: Iterable[int]) -> None:
+        """The bookies at these indexes were replaced: their acks of pending entries no longer count, and what confirmed
+        entries still waited for from them will not come."""
+        gone = 0
+        for index in indexes:
+            gone |= 1 << index
+        for entry_id, mask in list(self._open.items()):
+            here = gone & self._masks[entry_id % self._ensemble_size]
+            if not here:
+                continue
+            if entry_id > self.head:
+                if self._rules.revoke_replaced_acks:
+                    self._open[entry_id] = mask | here
+                self._unmark_failed(entry_id, here)
+            elif mask & here:
+                self._failed[entry_id] = self._failed.get(entry_id, 0) | mask & here
+                if self._answered(entry_id):
+                    self._settle(entry_id)
+
+    def resend(self, index: int) -> list[int]:
+        """Entries to send again to `index`, in their order: the pending ones it has not acked, and the confirmed ones
+        it has not answered. They count as sent now."""
+        bit = 1 << index
+        self._since[index] = self.now
+        found = []
+        for entry_id, mask in self._open.items():
+            if not mask & bit:
+                continue
+            if entry_id > self.head:
+                self._unmark_failed(entry_id, bit)
+            elif self._failed.get(entry_id, 0) & bit:
+                continue
+            found.append(entry_id)
+        return found
+
+    def _unmark_failed(self, entry_id: int, bits: int) -> None:
+        mask = self._failed.get(entry_id, 0) & ~bits
+        if mask:
+            self._failed[entry_id] = mask
+        else:
+            self._failed.pop(entry_id, None)
+
+    # --- the end ---
+
+    def drain(self) -> list[int]:
+        """Give up all pending entries. Returns their ids, ascending; the length no longer contains them."""
+        ids = self.pending
+        for entry_id in ids:
+            self.length -= self._held[entry_id][0]
+            self._settle(entry_id)
+        self.lap = self.head
+        return ids
+
+    def acked(self, entry_id: int) -> list[int]:
+        """Indexes that acked an unsettled entry (for checks and reports)."""
+        mask = self._masks[entry_id % self._ensemble_size] & ~self._open[entry_id]
+        return [i for i in range(self._ensemble_size) if mask >> i & 1]
