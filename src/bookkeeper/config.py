@@ -355,8 +355,18 @@ class ClientConfiguration(Settings):
     clientConnectTimeoutMillis: int = Field(10000, gt=0)
     clientTcpNoDelay: bool = True
     clientSockKeepalive: bool = True
+    clientSendBufferSize: int | None = Field(None, ge=0)
+    clientReceiveBufferSize: int | None = Field(None, ge=0)
+    clientTcpUserTimeoutMillis: int | None = Field(None, ge=0)
+    tcpKeepIdle: int | None = None
+    tcpKeepIntvl: int | None = None
+    tcpKeepCnt: int | None = None
     clientWriteBufferLowWaterMark: int = Field(393216, gt=0)
     clientWriteBufferHighWaterMark: int = Field(524288, gt=0)
+    maxOutstandingRequestsPerChannel: int = Field(100000, gt=0)
+    """Requests, adds aside, that may wait for an answer on one connection; more fail with TooManyRequests."""
+    bookieAddressResolverEnabled: bool = True
+    """False: a bookie's id is always taken for its `host:port`."""
     readTimeout: int = 5
     addEntryTimeoutSec: float | None = None
     readEntryTimeoutSec: float | None = None
@@ -372,6 +382,11 @@ class ClientConfiguration(Settings):
     speculativeReadLACTimeoutBackoffMultiplier: float = 2.0
     reorderReadSequenceEnabled: bool = True
     stickyReadSEnabled: bool = False
+    readEntriesWindow: int = Field(1024, gt=0)
+    """Entry reads that one range read keeps outstanding."""
+    enableBookieFailureTracking: bool = True
+    bookieFailureHistoryExpirationMSec: int = Field(60000, ge=0)
+    """How long a bookie that was slow to answer is asked last."""
     batchReadEnabled: bool = True
     recoveryReadBatchSize: int = Field(1, gt=0)
     delayEnsembleChange: bool = False

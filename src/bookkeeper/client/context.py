@@ -39,8 +39,10 @@ class AddChannel(Protocol):
     """
 
     bookie: BookieId
-    writable: bool
-    """False while more than the high-water mark waits to be written."""
+
+    @property
+    def writable(self) -> bool:
+        """False while more than the high-water mark waits to be written."""
 
     def send(self, frame: bytes) -> None:
         """Queue an encoded add request. Frames are gathered until the loop turns and written together, and queued

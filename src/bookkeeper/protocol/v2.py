@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 
 from bookkeeper.errors import ProtocolError
@@ -338,6 +338,31 @@ class ResponseSplitter:
                 rest = data[end:]
                 return list(_ack_ids(data[:end])), splitter.feed(rest) if rest else []
         return [], splitter.feed(data)
+
+
+READ_RESPONSE = 0x02020000
+"""Packet header of the answer to an entry read."""
+
+RESPONSE_HEAD_SIZE = _RESPONSE_HEAD.size
+unpack_response_head = _RESPONSE_HEAD.unpack_from
+"""Packet header, error code, ledger id and entry id of any response but AUTH; what follows begins at
+`RESPONSE_HEAD_SIZE`."""
+
+_pack_read = Struct(">IIqq").pack
+
+
+def status_of(code: int) -> Status:
+    """The status that an error code means. Raises `ProtocolError` for an unknown one."""
+    status = _STATUS_BY_CODE.get(code)
+    if status is None:
+        raise ProtocolError(f"unknown v2 error code {code}")
+    return status
+
+
+def encode_read_requests(ledger_id: int, entry_ids: Iterable[int]) -> bytes:
+    """The frames of plain reads of entries."""
+    pack = _pack_read
+    return b"".join([pack(20, READ_RESPONSE, ledger_id, entry_id) for entry_id in entry_ids])
 
 
 def _begin_run(head: bytes) -> AddRun | None:

@@ -1,0 +1,132 @@
+"""The path of one writer's adds to one bookie.
+
+Theory of operation
+
+- A writer has one `AddChannel` per bookie. `send` only gathers: the frame joins the connection's list, and the list
+  is written to the socket once, when the loop turns. Nothing is called back from inside `send`.
+- Answers come back per socket read: one call to the sink with all of them.
+- A channel reaches its connection through an `AddRoute`, which counts frames sent and answers received. A bookie
+  gives every add exactly one answer, so the difference is what is still unanswered. Where a count remembered from
+  long enough ago is still not reached, an answer is overdue. This costs one addition per add, where a table of entry
+  ids would cost two dict operations. A single answer that is lost while later ones arrive is noticed when the later
+  ones stop; TCP loses none.
+- When the connection is lost or an answer is overdue the sink is told once that everything unanswered has failed, and
+  the channel lets go of its route. The next `send` takes a new one, on a new connection. A route that still has
+  answers to come stays on its connection and drops them, so an old answer is never taken for a new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..errors import BKError, RequestTimeoutError
+from ..types import BookieId
+from .context import AddSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .connection import Connection
+
+
+class AddRoute:
+    """One ledger's adds on one connection."""
+
+    __slots__ = ("_marks", "answered", "channel", "connection", "ledger_id", "out", "sent")
+
+    def __init__(self, connection: Connection, channel: AddChannel, ledger_id: int) -> None:
+        self.connection = connection
+        self.channel: AddChannel | None = channel
+        """None: nobody listens any more; answers still to come are dropped."""
+        self.ledger_id = ledger_id
+        self.out = connection.out
+        self.sent = 0
+        self.answered = 0  # <= sent
+        self._marks: deque[tuple[float, int]] = deque()
+        """(time, frames sent by then), ascending in both; every count is above `answered`."""
+
+    def deliver(self, acked: list[int], failed: list[tuple[int, int]]) -> None:
+        """The answers of one socket read."""
+        self.answered += len(acked) + len(failed)
+        channel = self.channel
+        if channel is not None:
+            channel.sink.on_add_responses(channel.bookie, acked, failed)
+        elif self.answered >= self.sent:
+            self.connection.drop_route(self)
+
+    def sweep(self, now: float, timeout: float) -> None:
+        """Fail the channel if something sent `timeout` seconds ago is unanswered. Called at regular intervals."""
+        marks = self._marks
+        while marks and marks[0][1] <= self.answered:
+            marks.popleft()
+        if self.sent == self.answered or self.channel is None:
+            return
+        if marks and now - marks[0][0] >= timeout:
+            self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
+        elif not marks or marks[-1][1] != self.sent:
+            marks.append((now, self.sent))
+
+    def detach(self, error: BKError | None) -> None:
+        """Part from the channel; with an error and unanswered adds, tell its sink."""
+        channel, self.channel = self.channel, None
+        if channel is None:
+            return
+        if self.answered >= self.sent:
+            self.connection.drop_route(self)
+            error = None
+        channel.lose(error)
+
+
+class AddChannel:
+    """Sends adds of one writer to one bookie. Make one with `BookieClient.open_add_channel`."""
+
+    __slots__ = ("_bind", "_closed", "_route", "bookie", "ledger_id", "sink", "version")
+
+    def __init__(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        sink: AddSink,
+        version: int,
+        bind: Callable[[AddChannel], AddRoute | None],
+    ) -> None:
+        self.bookie = bookie
+        self.ledger_id = ledger_id
+        self.sink = sink
+        self.version = version
+        self._bind = bind
+        self._route: AddRoute | None = None
+        self._closed = False
+
+    def send(self, frame: bytes) -> None:
+        """Hand over one complete add frame of this channel's protocol version."""
+        route = self._route
+        if route is None:
+            route = self._route = self._bind(self)
+            if route is None:
+                return
+        out = route.out
+        if not out:
+            route.connection.schedule_flush()
+        out.append(frame)
+        route.sent += 1
+
+    @property
+    def writable(self) -> bool:
+        """False while the connection's outgoing buffer is above its high water mark; `AddSink.on_writable` ends
+        that."""
+        route = self._route
+        return route is None or route.connection.writable
+
+    def lose(self, error: BKError | None) -> None:
+        """The route is gone; with an error, so is everything unanswered."""
+        self._route = None
+        if error is not None and not self._closed:
+            self.sink.on_channel_lost(self.bookie, error)
+
+    def close(self) -> None:
+        """Stop listening: the sink hears nothing more. Frames already sent stay sent. Idempotent."""
+        self._closed = True
+        if self._route is not None:
+            self._route.detach(None)

@@ -1,0 +1,220 @@
+"""Connections to all bookies of a client.
+
+Theory of operation
+
+- Per bookie and protocol version there are `numChannelsPerBookie` connections, opened at first use; a ledger uses
+  number `ledger id mod n`. So one bookie gets one ledger's adds in order (spec client §12.4).
+- A request finds its version by what it is. What v2 can say goes out as v2 unless `protocol=v3`; the rest always as
+  v3, on connections of its own. A fencing read is v3 in every mode: v2 answers carry no transaction id, so a plain
+  read's answer could be taken for a fence (spec wire-protocol §2.7).
+- A second writer of one ledger in one client (recovery beside a writer, for example) gets a connection of its own,
+  because the answers to adds are told apart by ledger and entry id only.
+- One sweep at regular intervals expires requests on all connections; no request has a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ..config import ClientConfiguration
+from ..errors import BKError, ClientClosedError, IllegalOpError, from_code
+from ..metadata.api import BookieDirectory
+from ..protocol.messages import (
+    V2,
+    V3,
+    BatchReadRequest,
+    Flags,
+    ForceLedgerRequest,
+    GetBookieInfoRequest,
+    ReadRequest,
+    Request,
+    Response,
+)
+from ..runtime import Runtime, TimerHandle
+from ..types import BookieId, WriteFlag
+from .add_channel import AddChannel, AddRoute
+from .connection import Connection, Dialer, OnReply, ReadCall, deadline_after
+from .connection_v2 import V2Connection
+from .connection_v3 import V3Connection
+from .context import AddSink
+
+DEFAULT_SWEEP_SECONDS = 1.0
+"""How often overdue requests are looked for when `timeoutMonitorIntervalSec` does not say."""
+
+
+class BookieClient:
+    """The pool of connections. Use from one loop."""
+
+    def __init__(self, runtime: Runtime, config: ClientConfiguration, discovery: BookieDirectory) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._dialer = Dialer(runtime, config, discovery)
+        self._protocol = "v2" if config.useV2WireProtocol else config.protocol
+        self._pool: dict[tuple[BookieId, int, int], Connection] = {}
+        """By bookie, version and number; a connection leaves when it closes."""
+        self._separate: list[Connection] = []
+        """Connections that belong to one add channel."""
+        self._closed = False
+        self._sweeper: TimerHandle | None = None  # runs while there are connections
+        base = config.readTimeout
+        self.add_timeout = float(base if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
+        """Seconds; zero or less: none."""
+        self.read_timeout = float(base if config.readEntryTimeoutSec is None else config.readEntryTimeoutSec)
+        self.sweep_interval = config.timeoutMonitorIntervalSec or min(
+            [DEFAULT_SWEEP_SECONDS, *(t / 2 for t in (self.add_timeout, self.read_timeout) if t > 0)]
+        )
+
+    # --- versions ---
+
+    def add_version(self, write_flags: WriteFlag) -> int:
+        """Protocol version for adds: v2, or v3 where the configuration or the flags need it.
+
+        Raises `IllegalOpError` for flags under `protocol=v2`.
+        """
+        if self._protocol == "v3":
+            return V3
+        if not write_flags:
+            return V2
+        if self._protocol == "v2":
+            raise IllegalOpError("write flags do not exist in protocol v2")
+        return V3
+
+    @property
+    def batch_reads(self) -> bool:
+        """Whether the protocol in use has batch reads."""
+        return self._protocol != "v3"
+
+    @property
+    def long_polls(self) -> bool:
+        """Long polls always go over v3 connections."""
+        return True
+
+    def _version_for(self, message: Request) -> int:
+        if isinstance(message, BatchReadRequest):
+            return V2
+        if isinstance(message, ReadRequest) and self._protocol != "v3":
+            plain = not message.flags & (Flags.DO_FENCING | Flags.ENTRY_PIGGYBACK) and message.previous_lac is None
+            return V2 if plain else V3
+        if isinstance(message, ForceLedgerRequest) and self._protocol == "v2":
+            raise IllegalOpError("force does not exist in protocol v2", ledger_id=message.ledger_id)
+        return V3
+
+    # --- adds ---
+
+    def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> AddChannel:
+        """A way for one writer's adds to one bookie; connects at the first `send`."""
+        return AddChannel(bookie, ledger_id, sink, version, self._bind)
+
+    def _bind(self, channel: AddChannel) -> AddRoute | None:
+        """A route on a live connection; None when the client is closed (the sink hears of it when the loop turns)."""
+        if self._closed:
+            asyncio.get_running_loop().call_soon(channel.lose, ClientClosedError(ledger_id=channel.ledger_id))
+            return None
+        connection = self._connection(channel.bookie, channel.version, channel.ledger_id)
+        if channel.ledger_id in connection.routes:
+            connection = self._new_connection(channel.bookie, channel.version)
+            self._separate.append(connection)
+            connection.close_when_idle = True
+        route = AddRoute(connection, channel, channel.ledger_id)
+        connection.add_route(route)
+        return route
+
+    # --- everything else ---
+
+    async def request(self, bookie: BookieId, message: Request, *, timeout: float | None = None) -> Response:
+        """Send anything but an add and wait for its answer, `timeout` seconds at most (None: the configured one).
+
+        Raises the `BKError` of a failed connection, of failed authentication or of an expired timeout; a refusal by
+        the bookie is a response with a status.
+        """
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def done(code: int, response: Response | None) -> None:
+            if future.done():
+                return
+            if response is not None:
+                future.set_result(response)
+            else:
+                future.set_exception(self._failure(code, bookie, message))
+
+        self.call(bookie, message, timeout, done)
+        return await future
+
+    def call(self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply) -> None:
+        """Send anything but an add; `done(code, response)` hears the outcome once, later.
+
+        `code` is the client's result code; the response is None when the failure is not the bookie's answer. Raises
+        `ClientClosedError`, `TooManyRequestsError`, `IllegalOpError` at once.
+        """
+        if timeout is None:
+            timeout = (
+                self._config.getBookieInfoTimeoutSecs
+                if isinstance(message, GetBookieInfoRequest)
+                else self.read_timeout
+            )
+        connection = self._connection(bookie, self._version_for(message), getattr(message, "ledger_id", 0))
+        connection.request(message, deadline_after(self._runtime.now(), timeout), done)
+
+    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
+        """Plain reads of entries from `call.bookie`; the call's sink hears one answer for each.
+
+        Raises `ClientClosedError`, `TooManyRequestsError` at once; then nothing was sent.
+        """
+        version = V3 if self._protocol == "v3" else V2
+        self._connection(call.bookie, version, ledger_id).read_entries(ledger_id, entry_ids, call)
+
+    def read_deadline(self) -> float:
+        """When an entry read sent now expires."""
+        return deadline_after(self._runtime.now(), self.read_timeout)
+
+    def _failure(self, code: int, bookie: BookieId, message: Request) -> BKError:
+        ledger_id = getattr(message, "ledger_id", None)
+        return from_code(code, ledger_id=ledger_id, entry_id=getattr(message, "entry_id", None), bookie=bookie)
+
+    # --- the pool ---
+
+    def _connection(self, bookie: BookieId, version: int, ledger_id: int) -> Connection:
+        if self._closed:
+            raise ClientClosedError
+        key = (bookie, version, ledger_id % self._config.numChannelsPerBookie)
+        connection = self._pool.get(key)
+        if connection is None:
+            connection = self._pool[key] = self._new_connection(bookie, version)
+        return connection
+
+    def _new_connection(self, bookie: BookieId, version: int) -> Connection:
+        make = V2Connection if version == V2 else V3Connection
+        if self._sweeper is None:
+            self._sweeper = self._runtime.call_later(self.sweep_interval, self._sweep)
+        return make(self._dialer, bookie, self._connection_closed)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for key, pooled in self._pool.items():
+            if pooled is connection:
+                del self._pool[key]
+                return
+        self._separate.remove(connection)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All that are open or opening."""
+        return [*self._pool.values(), *self._separate]
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = self._runtime.now()
+        for connection in self.connections:
+            connection.sweep(now, self.add_timeout)
+        if (self._pool or self._separate) and not self._closed:
+            self._sweeper = self._runtime.call_later(self.sweep_interval, self._sweep)
+
+    async def close(self) -> None:
+        """Close all connections; what is outstanding fails with `ClientClosedError`. Idempotent."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in self.connections:
+            connection.close(ClientClosedError(bookie=connection.bookie))
+        await self._dialer.tasks.close()

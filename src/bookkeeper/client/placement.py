@@ -1,0 +1,64 @@
+"""Which bookies get a ledger: the default policy, any of the writable ones (spec client §11.4).
+
+Policies are pure decisions over what `BookieWatcher` knows. Quarantined bookies are avoided while there are others
+(§12.1). For reads, the order of replicas that the schedule gives is kept, except that bookies nobody has registered,
+and those that were slow lately, come last.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from ..errors import NotEnoughBookiesError
+from ..types import BookieId
+from .bookies import READ_ONLY, BookieWatcher
+
+
+class DefaultEnsemblePlacementPolicy:
+    """Takes bookies at random, each equally likely."""
+
+    def __init__(self, bookies: BookieWatcher, source: random.Random) -> None:
+        self._bookies = bookies
+        self._random = source
+
+    def new_ensemble(
+        self,
+        ensemble_size: int,
+        write_quorum: int,  # noqa: ARG002
+        ack_quorum: int,  # noqa: ARG002
+        custom_metadata: Mapping[str, bytes],  # noqa: ARG002
+        excluded: Sequence[BookieId] = (),
+    ) -> list[BookieId]:
+        """That many different writable bookies, none of `excluded`. Raises `NotEnoughBookiesError`."""
+        return self._choose(ensemble_size, excluded)
+
+    def replace(
+        self,
+        ensemble_size: int,  # noqa: ARG002
+        write_quorum: int,  # noqa: ARG002
+        ack_quorum: int,  # noqa: ARG002
+        custom_metadata: Mapping[str, bytes],  # noqa: ARG002
+        ensemble: Sequence[BookieId],
+        index: int,  # noqa: ARG002
+        excluded: Sequence[BookieId] = (),
+    ) -> BookieId:
+        """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble. Raises `NotEnoughBookiesError`."""
+        return self._choose(1, [*excluded, *ensemble])[0]
+
+    def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:  # noqa: ARG002
+        """This policy knows of no fault domains."""
+        return True
+
+    def reorder_read(self, ensemble: Sequence[BookieId], write_set: Sequence[int]) -> tuple[int, ...]:
+        """In which order to ask the replicas (ensemble indexes): as given, or by class when one is slow or gone."""
+        ranks = {index: self._bookies.read_rank(ensemble[index]) for index in write_set}
+        if max(ranks.values()) <= READ_ONLY:
+            return tuple(write_set)
+        return tuple(sorted(write_set, key=ranks.__getitem__))
+
+    def _choose(self, count: int, excluded: Sequence[BookieId]) -> list[BookieId]: refused = set(excluded) candidates
+    = [bookie for bookie in self._bookies.writable if bookie not in refused] healthy = [bookie for bookie in
+    candidates if not self._bookies.is_quarantined(bookie)] if len(healthy) >= count: candidates = healthy if
+    len(candidates) < count: raise NotEnoughBookiesError( f"{count} bookies are needed, {len(candidates)} of
+    {len(self._bookies.writable)} writable ones may be taken" ) return self._random.sample(candidates, count)
