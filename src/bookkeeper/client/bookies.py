@@ -6,7 +6,6 @@ Sets are kept as sorted tuples, so that whoever chooses at random from them choo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from ..config import ClientConfiguration

@@ -57,8 +57,15 @@ class DefaultEnsemblePlacementPolicy:
             return tuple(write_set)
         return tuple(sorted(write_set, key=ranks.__getitem__))
 
-    def _choose(self, count: int, excluded: Sequence[BookieId]) -> list[BookieId]: refused = set(excluded) candidates
-    = [bookie for bookie in self._bookies.writable if bookie not in refused] healthy = [bookie for bookie in
-    candidates if not self._bookies.is_quarantined(bookie)] if len(healthy) >= count: candidates = healthy if
-    len(candidates) < count: raise NotEnoughBookiesError( f"{count} bookies are needed, {len(candidates)} of
-    {len(self._bookies.writable)} writable ones may be taken" ) return self._random.sample(candidates, count)
+    def _choose(self, count: int, excluded: Sequence[BookieId]) -> list[BookieId]:
+        refused = set(excluded)
+        writable = self._bookies.writable
+        candidates = [bookie for bookie in writable if bookie not in refused]
+        healthy = [bookie for bookie in candidates if not self._bookies.is_quarantined(bookie)]
+        if len(healthy) >= count:
+            candidates = healthy
+        if len(candidates) < count:
+            raise NotEnoughBookiesError(
+                f"{count} bookies needed; of {len(writable)} writable ones {len(candidates)} may be taken"
+            )
+        return self._random.sample(candidates, count)
