@@ -237,13 +237,17 @@ class ServerConfiguration(Settings):
     minUsableSizeForEntryLogCreation: int | None = None
     minUsableSizeForIndexFileCreation: int = 100 << 20
     minUsableSizeForHighPriorityWrites: int | None = None
+    directMemoryBudgetMb: int | None = Field(None, gt=0)
+    """Memory of which caches get shares by default, where Java takes its maximum direct memory; unset: a quarter of the
+    machine's memory, at most 2048. Not a Java key."""
     dbStorage_writeCacheMaxSizeMb: int | None = Field(None, gt=0)
     dbStorage_readAheadCacheMaxSizeMb: int | None = Field(None, gt=0)
     dbStorage_readAheadCacheBatchSize: int = Field(100, ge=0)
     dbStorage_readAheadCacheBatchBytesSize: int = -1
     dbStorage_maxThrottleTimeMs: int = Field(10000, ge=0)
     dbStorage_rocksDB_blockCacheSize: int | None = None
-    dbStorage_rocksDB_writeBufferSizeMB: int = 64
+    dbStorage_rocksDB_writeBufferSizeMB: int = Field(16, gt=0)
+    """Java's default is 64: with up to four of them, that would be as much memory as all caches."""
     dbStorage_rocksDB_sstSizeInMB: int = 64
     dbStorage_rocksDB_blockSize: int = 65536
     dbStorage_rocksDB_bloomFilterBitsPerKey: int = 10

@@ -200,6 +200,11 @@ class KeyValueBatch(ABC):
     @abstractmethod
     def put(self, key: bytes, value: bytes) -> None: ...
 
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """`put` for each pair."""
+        for key, value in zip(keys, values, strict=True):
+            self.put(key, value)
+
     @abstractmethod
     def delete(self, key: bytes) -> None: ...
 
@@ -359,6 +364,9 @@ class Runtime(ABC):
         `block_cache` (bytes), `write_buffer` (bytes), `max_write_buffers`, `target_file_size`,
         `max_level1` (bytes), `read_only` (bool).
         """
+
+    def give_way(self) -> None:  # noqa: B027 - nothing to do where workers do not share an interpreter lock
+        """For a worker between two pieces of long Python work: lets the event loop have the interpreter."""
 
     # --- tasks ---
 

@@ -38,6 +38,9 @@ SWITCH_INTERVAL_SECONDS = 0.0005
 """How long a worker thread may hold the interpreter while the event loop wants it. Python's default of 5 ms would
 be added to every answer while an index flush is running."""
 
+GIVE_WAY_SECONDS = 0.00005
+"""Pause of a worker that gives way. A waiting thread needs about this long to wake up and take the interpreter."""
+
 _IOV_MAX = 1024
 _SIOCGIFADDR = 0x8915
 _OPEN_FLAGS = {
@@ -327,6 +330,9 @@ class RealRuntime(Runtime):
         from .rocks import RocksStore
 
         return RocksStore(path, options or {})
+
+    def give_way(self) -> None:
+        time.sleep(GIVE_WAY_SECONDS)
 
     def hostname(self) -> str:
         return socket.gethostname()

@@ -4,11 +4,13 @@ Java's RocksDB (7.10 in 4.17) reads table format 5 at most, and opens only the d
 version 5 with xxHash checksums is enforced here, also on folders that were created with other options
 (spec bookie-storage §6.6). `raw_mode` is mandatory: without it the binding prefixes keys and values with a type.
 
-The binding keeps the interpreter lock during its calls, so callers keep batches small (some hundred changes).
+The binding keeps the interpreter lock during its calls, so callers keep batches small (some hundred changes). The
+exceptions are `flush_wal`, which is why it does the syncing, and compaction.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -75,6 +77,9 @@ class _Batch(KeyValueBatch):
     def delete(self, key: bytes) -> None:  # pragma: no cover - replaced in __init__
         self.raw.delete(key)
 
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        any(map(self.raw.put, keys, values))  # `put` returns None: this runs to the end, without a loop of ours
+
     def delete_range(self, start: bytes, end: bytes) -> None:
         self.raw.delete_range(start, end)
 
@@ -89,50 +94,86 @@ class RocksStore(KeyValueStore):
         options = rocks_options(choices)
         access = AccessType.read_only() if choices.get("read_only") else AccessType.read_write()
         # Without naming the column family too, options persisted by an earlier opener win.
-        self._db = Rdict(path, options=options, column_families={"default": options}, access_type=access)
+        with _as_os_error(path):
+            self._db = Rdict(path, options=options, column_families={"default": options}, access_type=access)
+        self._path = path
         self._closed = False
-        self._sync = WriteOptions()
-        self._sync.sync = True
         self._no_sync = WriteOptions()
 
     def get(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(key)
-        return value
+        with _as_os_error(self._path):
+            value: bytes | None = self._db.get(key)
+            return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        values: Any = self._db.get(list(keys))
-        return list(values)
+        with _as_os_error(self._path):
+            values: Any = self._db.get(list(keys))
+            return list(values)
 
     def batch(self) -> KeyValueBatch:
         return _Batch()
 
     def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
         assert isinstance(batch, _Batch)
-        self._db.write(batch.raw, self._sync if sync else self._no_sync)
+        with _as_os_error(self._path):
+            if len(batch):
+                self._db.write(batch.raw, self._no_sync)
+            if sync:
+                # Syncs every log with unsynced writes. Unlike a write with `sync` set, it lets the interpreter go
+                # meanwhile.
+                self._db.flush_wal(True)
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        cursor = self._db.iter(options)
-        cursor.seek(start)
+        with _as_os_error(self._path):
+            cursor = self._db.iter(options)
+            cursor.seek(start)
         while cursor.valid():
             key = cursor.key()
             if key >= end:
                 return
             yield key, cursor.value()
             cursor.next()
+        self._check(cursor)
 
     def last_below(self, key: bytes) -> tuple[bytes, bytes] | None:
-        cursor = self._db.iter()
-        cursor.seek_for_prev(key)
-        if cursor.valid() and cursor.key() == key:
-            cursor.prev()
-        return (cursor.key(), cursor.value()) if cursor.valid() else None
+        with _as_os_error(self._path):
+            cursor = self._db.iter()
+            cursor.seek_for_prev(key)
+            if cursor.valid() and cursor.key() == key:
+                cursor.prev()
+        if cursor.valid():
+            return cursor.key(), cursor.value()
+        self._check(cursor)
+        return None
+
+    def _check(self, cursor: Any) -> None:
+        """A cursor ends also where it could not read on. That must not be taken for the end of the data."""
+        with _as_os_error(self._path):
+            cursor.status()
 
     def compact(self) -> None:
-        self._db.compact_range(None, None)
+        with _as_os_error(self._path):
+            self._db.compact_range(None, None)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._db.close()
+
+
+class _as_os_error:  # noqa: N801 - used like a function
+    """The binding raises bare `Exception`; callers of the seam expect `OSError`."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is Exception:
+            raise OSError(errno.EIO, str(error), self.path) from error

@@ -106,7 +106,7 @@ class LedgerStorage(ABC):
 
     @abstractmethod
     async def wait_for_room(self, ledger_id: int, size: int, count: int, timeout: float) -> bool:
-        """Wait until `has_room`; False when `timeout` seconds passed first."""
+        """Wait until `has_room`; False when `timeout` seconds passed first. Raises `FatalBookieError`."""
 
     @abstractmethod
     def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
@@ -162,6 +162,7 @@ class LedgerStorage(ABC):
     async def flush(self) -> None:
         """Make everything durable that was added or changed before the call.
 
-        Raises `OSError` on failure; nothing that failed to reach the disk is forgotten, and a later flush does not
-        succeed until it has reached the disk (BI-12).
+        Nothing that failed to reach the disk is forgotten, and a later flush does not succeed until it has reached the
+        disk (BI-12). Raises `OSError` when there is no space, which may pass. Raises `FatalBookieError` for every other
+        failure, from then on for ever: the bookie must stop.
         """

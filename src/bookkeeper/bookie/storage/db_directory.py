@@ -1,0 +1,600 @@
+"""One ledger directory of the database storage: write caches, entry logs, indexes, read cache (spec bookie-storage §6).
+
+Theory of operation
+
+*Add*: the entry goes into the active write cache. *Flush*: the caches are swapped, and the directory's lane (a worker
+thread of its own) writes the full one in this order, each step durable before the next begins (BI-11):
+
+    1. append entries to the entry log, by ledger and entry id; sync
+    2. drop the locations of deleted ledgers, put those of the new entries; sync
+    3. write changed ledger attributes; sync
+
+after which the flushed cache is let go. Attributes are written also when there was no entry (defect A1), locations
+never before the log is synced (A7). *Read*: active cache, cache being flushed, read cache, and then on a reader
+thread one index lookup and one read of the log that takes the following entries along. So at every moment an entry is
+found at one of these places: it leaves the cache only after its location is in the index.
+
+*Failure*: no space while writing a log takes the log back to where the flush began; the cache stays, is readable, and
+the next flush begins with it (BI-12). Any other failure, a failed sync above all, leaves it unknown what the disk
+has: this directory never flushes again, every later `flush` raises `FatalBookieError`, and the bookie has to stop
+(BI-17).
+
+*Deletion*: a deleted ledger is forgotten in memory at once. Its locations go with the next flush; until then they are
+not looked at, so that a ledger created again under its id does not show old entries, and they are dropped before new
+ones are put (A8).
+
+All state here belongs to the loop. Workers get the indexes, the log writer and the map of open logs; they only look
+up in the latter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ...errors import ConfigurationError, CorruptStorageError, FatalBookieError, LimboError, NoEntryError
+from ...runtime import File, Files, KeyValueStore, Runtime, TaskScope, Workers
+from . import entry_log_format as fmt
+from . import ledger_index
+from .entry_log import EntryLogWriter, check_log_names
+from .entry_log_reader import FIRST_READ, read_records
+from .ledger_index import Changes, Ledger, LedgerIndex
+from .location_index import LocationIndex, Run
+from .packing import CHUNK, words
+from .read_cache import ReadCache
+from .write_cache import LedgerBuffer, WriteCache
+
+log = logging.getLogger(__name__)
+
+SEQUENTIAL_READ = 128 << 10
+"""Bytes read ahead for a reader that goes on where the last read ended."""
+
+MAX_OPEN_LOGS = 512
+"""Entry logs held open for reading."""
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+LAST_ENTRY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryOptions:
+    """One directory's share of the settings."""
+
+    write_cache: int
+    """Bytes of both write caches together."""
+    read_cache: int
+    read_ahead_entries: int
+    read_ahead_bytes: int
+    """Bound of one read ahead."""
+    log_size_limit: int
+    locations: Mapping[str, Any]
+    """Options of the location index, see `Runtime.open_key_value`."""
+    ledgers: Mapping[str, Any]
+
+
+class _ColdRead(NamedTuple):
+    """What a reader thread found."""
+
+    records: bytes
+    entries: int
+    log_id: int
+    file: File
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A read ahead under way: later reads of entries it may bring wait for it."""
+
+    first: int
+    end: int
+    done: asyncio.Future[None]
+
+
+class DbDirectory:
+    """The part of the storage that lives in one ledger directory."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        options: DirectoryOptions,
+        ledger_path: str,
+        index_path: str,
+        readers: Workers,
+        name: str,
+    ) -> None:
+        self.path = ledger_path
+        self._runtime = runtime
+        self._options = options
+        self._index_path = index_path
+        self._readers = readers
+        self._lane = runtime.workers(f"db-storage-{name}")
+        self._scope = TaskScope(runtime, f"db-storage-{name}")
+        self._opened = False
+        self._flush_lock = asyncio.Lock()
+        self._failure: BaseException | None = None
+        self._half = options.write_cache // 2
+        self._active = WriteCache(self._half)
+        self._flushing: WriteCache | None = None  # swapped out, not completely on disk yet
+        self._read_cache = ReadCache(options.read_cache)
+        self._open_logs: dict[int, File] = {}  # oldest opened first
+        self._loading: dict[int, _Loading] = {}  # the latest read ahead of each ledger
+        self._deleted: dict[int, object] = {}  # ledgers whose locations are to be dropped; a token for each deletion
+        self._epoch = 0  # grows when what was read before may be obsolete: flush done, ledger deleted, log removed
+        self._room: asyncio.Future[None] | None = None  # done at the next change that may have made room
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Open indexes and logs. Raises `ConfigurationError`, `CorruptStorageError`, `OSError`."""
+        opened = await self._lane.submit(_open_directory, self._runtime, self._options, self.path, self._index_path)
+        self._writer, self._ledger_store, self._locations, loaded = opened
+        self._index = LedgerIndex(loaded)
+        self._opened = True
+
+    async def close(self) -> None:
+        """Flush if that is still possible, close everything."""
+        try:
+            if self._opened and self._failure is None:
+                await self.flush()
+        finally:
+            await self._scope.close()
+            if self._opened:
+                self._opened = False
+                await self._lane.submit(
+                    _close_directory, self._writer, self._locations, self._ledger_store, self._failure is None
+                )
+                self._open_logs.clear()
+            await self._lane.close()
+
+    # --- ledgers ---
+
+    @property
+    def index(self) -> LedgerIndex:
+        """Attributes of this directory's ledgers."""
+        return self._index
+
+    def delete_ledger(self, ledger_id: int) -> None:
+        if ledger_id not in self._index.ledgers:
+            return
+        self._index.delete(ledger_id)
+        self._active.drop_ledger(ledger_id)
+        if self._flushing is not None:
+            self._flushing.drop_ledger(ledger_id)
+        self._read_cache.forget(ledger_id)
+        self._deleted[ledger_id] = object()
+        self._epoch += 1
+
+    async def state_flags(self) -> int:
+        return await self._lane.submit(ledger_index.read_flags, self._ledger_store)
+
+    async def set_state_flags(self, flags: int) -> None:
+        await self._lane.submit(ledger_index.write_flags, self._ledger_store, flags)
+
+    # --- adding ---
+
+    def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
+        self._active.add(ledger_id, entry_id, entry)
+
+    def has_room(self, size: int, count: int) -> bool:
+        """Whether the entries fit; starts a flush when the active cache is full, which makes room at once."""
+        if self._active.has_room(size, count):
+            return True
+        if self._flushing is not None or self._failure is not None:
+            return False
+        self._swap()
+        self._scope.spawn(self._flush_swapped(), name="flush of a full cache")
+        return True
+
+    async def wait_for_room(self, size: int, count: int, timeout: float) -> bool:
+        """Wait until there is room; False after `timeout` seconds. Raises `FatalBookieError`."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.has_room(size, count):
+                    self._check_failure()
+                    if self._room is None:
+                        self._room = asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._room)
+        except TimeoutError:
+            return False
+        return True
+
+    # --- flushing ---
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything is not on disk yet."""
+        return bool(self._active.ledgers or self._flushing is not None or self._index.dirty or self._deleted)
+
+    async def flush(self) -> None:
+        """Make everything durable that was added or changed before the call.
+
+        Raises `OSError` when there is no space: a later flush may succeed. Raises `FatalBookieError` for everything
+        else.
+        """
+        async with self._flush_lock:
+            self._check_failure()
+            if self._flushing is not None:  # swapped out by `has_room`, or left by a flush that failed
+                await self._write_out(self._flushing)
+            if self.dirty:
+                await self._write_out(self._swap())
+
+    async def _flush_swapped(self) -> None:
+        async with self._flush_lock:
+            if self._flushing is not None and self._failure is None:
+                try:
+                    await self._write_out(self._flushing)
+                except OSError as error:
+                    log.warning("%s: early flush failed, the next flush tries again: %s", self.path, error)
+
+    def _swap(self) -> WriteCache:
+        assert self._flushing is None
+        self._flushing = self._active
+        self._active = WriteCache(self._half)
+        return self._flushing
+
+    async def _write_out(self, cache: WriteCache) -> None:
+        deleted = dict(self._deleted)
+        changes = self._index.take_changes()
+        try:
+            await self._lane.submit(
+                _flush_job,
+                self._writer,
+                self._locations,
+                self._ledger_store,
+                cache.in_order(),
+                list(deleted),
+                changes,
+                self._runtime.give_way,
+            )
+        except BaseException as error:
+            self._index.put_back(changes)
+            if not isinstance(error, OSError):
+                self._failure = error
+                log.critical("%s: flush failed, this bookie must stop: %s", self.path, error)
+            self._wake()
+            raise
+        self._flushing = None
+        self._epoch += 1
+        for ledger_id, token in deleted.items():
+            if self._deleted[ledger_id] is token:
+                del self._deleted[ledger_id]
+        for ledger_id, buffer in cache.ledgers.items():
+            self._read_cache.forget(ledger_id)
+            ledger = self._index.ledgers.get(ledger_id)
+            if ledger is not None and ledger.last_indexed is not None:
+                ledger.last_indexed = max(ledger.last_indexed, buffer.last())
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise FatalBookieError(f"{self.path} cannot be written any more: {self._failure}") from self._failure
+
+    # --- reading ---
+
+    def cached_entry(self, ledger_id: int, entry_id: int) -> bytes | None:
+        buffer = self._active.ledgers.get(ledger_id)
+        if buffer is not None and (entry := buffer.get(entry_id)) is not None:
+            return entry
+        if self._flushing is not None and (entry := self._flushing.get(ledger_id, entry_id)) is not None:
+            return entry
+        return self._read_cache.get(ledger_id, entry_id)
+
+    async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
+        if entry_id == LAST_ENTRY:
+            return await self.last_entry(ledger_id)
+        ledger = self._index.get(ledger_id)
+        entry = self.cached_entry(ledger_id, entry_id)
+        loading = self._loading.get(ledger_id)
+        if entry is None and loading is not None and loading.first < entry_id < loading.end:
+            await asyncio.wait([loading.done])
+            entry = self.cached_entry(ledger_id, entry_id)
+        if entry is not None:
+            return entry
+        options = self._options
+        window = SEQUENTIAL_READ if entry_id == ledger.read_to else FIRST_READ
+        records, _ = await self._load(
+            ledger_id, entry_id, 1 + options.read_ahead_entries, min(window, options.read_ahead_bytes)
+        )
+        if not records:
+            raise self._absent(ledger_id, entry_id)
+        return records[fmt.SIZE_WORD : fmt.SIZE_WORD + int.from_bytes(records[: fmt.SIZE_WORD], "big")]
+
+    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
+        self._index.get(ledger_id)
+        pieces: list[bytes] = []
+        done = size = 0
+        while done < max_count:
+            piece, count = self._cached_run(ledger_id, first + done, max_count - done, max_bytes - size)
+            if not count and not piece:
+                piece, count = await self._load(ledger_id, first + done, max_count - done, max_bytes - size)
+            if not count or (pieces and size + len(piece) > max_bytes):
+                break
+            pieces.append(piece)
+            done += count
+            size += len(piece)
+        if not pieces:
+            raise self._absent(ledger_id, first)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def last_entry(self, ledger_id: int) -> bytes:
+        if self._index.get(ledger_id).data.limbo:
+            raise LimboError(f"ledger {ledger_id} is in limbo: its last entry is not known")
+        last = max(await self._last_indexed(ledger_id), self._last_cached(ledger_id))
+        if last < 0:
+            raise NoEntryError(f"ledger {ledger_id} has no entry here")
+        return await self.read_entry(ledger_id, last)
+
+    async def list_entries(self, ledger_id: int) -> Sequence[int]:
+        if self._index.get(ledger_id).data.limbo:
+            raise LimboError(f"ledger {ledger_id} is in limbo: its entries are not known")
+        # First what is in memory: an entry may move from there to the index while the index is read, not back.
+        held: dict[int, None] = {}
+        for cache in self._write_caches():
+            if ledger_id in cache.ledgers:
+                held.update(dict.fromkeys(cache.ledgers[ledger_id].ids()))
+        if ledger_id not in self._deleted:
+            indexed = await self._readers.submit(self._locations.entries, ledger_id)
+            if not held:
+                return indexed
+            held.update(dict.fromkeys(indexed))
+        return sorted(held)
+
+    async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
+        ledger = self._index.ledgers.get(ledger_id)
+        if ledger is None:
+            return False
+        if self.cached_entry(ledger_id, entry_id) is not None:
+            return True
+        if ledger_id not in self._deleted:
+            location: int = await self._readers.submit(self._locations.get, ledger_id, entry_id)
+            if location:
+                return True
+        if ledger.data.limbo:
+            raise self._absent(ledger_id, entry_id)
+        return False
+
+    def _write_caches(self) -> list[WriteCache]:
+        return [self._active] if self._flushing is None else [self._active, self._flushing]
+
+    def _absent(self, ledger_id: int, entry_id: int) -> Exception:
+        """The error for an entry that is not here."""
+        if self._index.get(ledger_id).data.limbo:
+            return LimboError(f"ledger {ledger_id} is in limbo: entry {entry_id} is not here, and may be lost")
+        return NoEntryError(f"ledger {ledger_id} entry {entry_id} is not here")
+
+    def _last_cached(self, ledger_id: int) -> int:
+        return max(
+            (cache.ledgers[ledger_id].last() for cache in self._write_caches() if ledger_id in cache.ledgers),
+            default=-1,
+        )
+
+    async def _last_indexed(self, ledger_id: int) -> int:
+        """The greatest id in the location index, -1 for none."""
+        while True:
+            ledger = self._index.get(ledger_id)
+            if ledger.last_indexed is not None:
+                return ledger.last_indexed
+            epoch = self._epoch
+            found = await self._readers.submit(self._locations.last, ledger_id)
+            if epoch == self._epoch:  # else a flush may have put more meanwhile: look again
+                ledger.last_indexed = -1 if found is None else found[0]
+
+    def _cached_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
+        """Records from `first` on that are in one cache, and their number.
+
+        The first one is returned even when it is larger than `max_bytes`. Nothing cached: b"" and 0.
+        """
+        for cache in self._write_caches():
+            buffer = cache.ledgers.get(ledger_id)
+            if buffer is not None and (entries := buffer.slice(first, max_count)):
+                return _records(entries, max_bytes)
+        records, count = self._read_cache.slice(ledger_id, first, max_count, max_bytes)
+        if not count and (entry := self._read_cache.get(ledger_id, first)) is not None:
+            return _records([entry], max_bytes)
+        return records, count
+
+    async def _load(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
+        """Records from `first` on from the entry log; b"" and 0 if the index has none. Keeps them in the read cache."""
+        ledger = self._index.ledgers.get(ledger_id)
+        if ledger is None or ledger_id in self._deleted or _surely_absent(ledger, first):
+            return b"", 0
+        epoch = self._epoch
+        loading = _Loading(first, first + max_count, asyncio.get_running_loop().create_future())
+        self._loading[ledger_id] = loading
+        try:
+            found = await self._readers.submit(
+                _read_cold,
+                self._locations,
+                self._open_logs,
+                self._runtime.files,
+                self.path,
+                ledger_id,
+                first,
+                max_count,
+                max_bytes,
+            )
+            if found is None:
+                return b"", 0
+            if epoch == self._epoch:
+                self._keep_open(found.log_id, found.file)
+                self._read_cache.put(ledger_id, first, found.records)
+                ledger.read_to = first + found.entries
+            return found.records, found.entries
+        finally:
+            loading.done.set_result(None)
+            if self._loading.get(ledger_id) is loading:
+                del self._loading[ledger_id]
+
+    def _keep_open(self, log_id: int, file: File) -> None:
+        """Dropped files are closed when the last reader that has one in hand lets it go."""
+        if log_id not in self._open_logs:
+            self._open_logs[log_id] = file
+            if len(self._open_logs) > MAX_OPEN_LOGS:
+                del self._open_logs[next(iter(self._open_logs))]
+
+
+def _surely_absent(ledger: Ledger, entry_id: int) -> bool:
+    return ledger.last_indexed is not None and entry_id > ledger.last_indexed
+
+
+def _records(entries: list[bytes], max_bytes: int) -> tuple[bytes, int]:
+    """Entries as records, as many as fit, at least one; and their number."""
+    sizes = list(map(len, entries))
+    ends = list(accumulate(map(fmt.SIZE_WORD.__add__, sizes)))
+    count = max(1, bisect_right(ends, max_bytes))
+    pieces: list[bytes] = [b""] * (2 * count)
+    pieces[::2] = words(sizes[:count])
+    pieces[1::2] = entries[:count]
+    return b"".join(pieces), count
+
+
+# --- what runs on workers ---
+
+
+def _open_directory(
+    runtime: Runtime, options: DirectoryOptions, path: str, index_path: str
+) -> tuple[EntryLogWriter, KeyValueStore, LocationIndex, dict[int, Any]]:
+    files = runtime.files
+    files.makedirs(path)
+    files.makedirs(index_path)
+    _refuse_foreign_index(files, index_path)
+    check_log_names(files, path)
+    ledgers = runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
+    try:
+        locations = LocationIndex(runtime.open_key_value(f"{index_path}/locations", options.locations))
+        try:
+            writer = EntryLogWriter(files, path, options.log_size_limit)
+            return writer, ledgers, locations, ledger_index.load(ledgers)
+        except BaseException:
+            locations.close()
+            raise
+    except BaseException:
+        ledgers.close()
+        raise
+
+
+def _refuse_foreign_index(files: Files, path: str) -> None:
+    """Index files of the other storage engines: opening this one would hide their ledgers (spec bookie-server §5.4)."""
+    for outer in files.listdir(path):
+        if not (len(outer) <= 2 and _is_hex(outer) and files.is_dir(f"{path}/{outer}")):
+            continue
+        for inner in files.listdir(f"{path}/{outer}"):
+            folder = f"{path}/{outer}/{inner}"
+            if _is_hex(inner) and files.is_dir(folder):
+                for name in files.listdir(folder):
+                    if name.endswith(".idx"):
+                        raise ConfigurationError(
+                            f"{folder}/{name} is an index file of InterleavedLedgerStorage or SortedLedgerStorage: set "
+                            f"ledgerStorageClass to the engine that wrote this directory, or convert it first"
+                        )
+
+
+def _is_hex(text: str) -> bool:
+    return bool(text) and not text.strip("0123456789abcdef")
+
+
+def _close_directory(writer: EntryLogWriter, locations: LocationIndex, ledgers: KeyValueStore, healthy: bool) -> None:
+    try:
+        if healthy:
+            writer.close()
+        else:
+            writer.abandon()
+    finally:
+        locations.close()
+        ledgers.close()
+
+
+def _flush_job(
+    writer: EntryLogWriter,
+    locations: LocationIndex,
+    ledgers: KeyValueStore,
+    buffers: list[tuple[int, LedgerBuffer]],
+    deleted: list[int],
+    changes: Changes,
+    give_way: Callable[[], None],
+) -> None:
+    """One flush. Raises `OSError` if there was no space, else `FatalBookieError`."""
+    try:
+        runs = _append(writer, buffers, give_way)
+        if runs or deleted:
+            locations.write(deleted, runs, give_way)
+        if changes:
+            ledger_index.write(ledgers, changes, give_way)
+    except _NoSpaceError as error:
+        raise error.cause from None
+    except FatalBookieError:
+        raise
+    except Exception as error:
+        raise FatalBookieError(f"flush failed: {error}") from error
+
+
+class _NoSpaceError(Exception):
+    """The entry log could not be written, and everything is as before the flush."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _append(writer: EntryLogWriter, buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> list[Run]:
+    """Append all entries to the log and sync it; returns their locations."""
+    runs: list[Run] = []
+    mark = writer.mark()
+    try:
+        for ledger_id, buffer in buffers:
+            for entry_ids, entries in buffer.in_order():
+                places: array[int] = array("q")
+                for start in range(0, len(entries), CHUNK):
+                    places += writer.append(ledger_id, entries[start : start + CHUNK])
+                    give_way()
+                runs.append((ledger_id, entry_ids, places))
+        writer.sync()
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        writer.rewind(mark)
+        raise _NoSpaceError(error) from error
+    return runs
+
+
+def _read_cold(
+    locations: LocationIndex,
+    open_logs: Mapping[int, File],
+    files: Files,
+    directory: str,
+    ledger_id: int,
+    entry_id: int,
+    max_count: int,
+    max_bytes: int,
+) -> _ColdRead | None:
+    """Look an entry up and read it with those that follow; None if the index has no such entry."""
+    missing = 0
+    while location := locations.get(ledger_id, entry_id):
+        log_id = fmt.log_of(location)
+        file = open_logs.get(log_id)
+        try:
+            if file is None:
+                file = files.open(f"{directory}/{fmt.log_name(log_id)}")
+        except FileNotFoundError:
+            if location == missing:
+                raise CorruptStorageError(
+                    f"{directory}: entry log {log_id:x} is gone, but has ledger {ledger_id} entry {entry_id}"
+                ) from None
+            missing = location  # compaction may have moved the entry between the two steps: look again (BI-25)
+            continue
+        records, count = read_records(file, location, ledger_id, entry_id, max_count, max_bytes)
+        return _ColdRead(records, count, log_id, file)
+    return None

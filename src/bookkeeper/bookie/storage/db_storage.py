@@ -1,0 +1,212 @@
+"""The storage engine with a RocksDB index: Java's DbLedgerStorage, the one that Pulsar uses (spec bookie-storage §6).
+
+A ledger lives in directory `ledger id mod number of directories`; each directory is independent (`db_directory`): its
+own caches, entry log ids, indexes and flushes. What is decided here is only which directory, and each one's share of
+the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ...config import ServerConfiguration
+from ...errors import ConfigurationError
+from ...runtime import Runtime
+from .api import LedgerStorage
+from .db_directory import DbDirectory, DirectoryOptions
+
+MIB = 1 << 20
+
+MEMORY_SHARE = 4
+"""Without `directMemoryBudgetMb`, the budget is physical memory divided by this, but not more than:"""
+MAX_DEFAULT_BUDGET = 2048 * MIB
+
+CACHE_SHARE = 4
+"""Write cache and read cache each get the budget divided by this, unless set."""
+
+LEDGERS_BLOCK_CACHE = 4 * MIB
+"""All ledgers are in memory: the database is read at start only."""
+
+
+def memory_budget(runtime: Runtime, configuration: ServerConfiguration) -> int:
+    """Bytes that stand for Java's maximum direct memory, of which the defaults of caches are shares."""
+    if configuration.directMemoryBudgetMb is not None:
+        return configuration.directMemoryBudgetMb * MIB
+    return min(runtime.physical_memory() // MEMORY_SHARE, MAX_DEFAULT_BUDGET)
+
+
+def directory_options(configuration: ServerConfiguration, budget: int, directories: int) -> DirectoryOptions:
+    """One directory's share of the settings. Raises `ConfigurationError` if the caches exceed a given budget."""
+    write_cache = _cache_bytes(configuration.dbStorage_writeCacheMaxSizeMb, budget)
+    read_cache = _cache_bytes(configuration.dbStorage_readAheadCacheMaxSizeMb, budget)
+    if configuration.directMemoryBudgetMb is not None and write_cache + read_cache > budget:
+        raise ConfigurationError(
+            f"dbStorage_writeCacheMaxSizeMb ({write_cache // MIB}) and dbStorage_readAheadCacheMaxSizeMb "
+            f"({read_cache // MIB}) are together more than directMemoryBudgetMb ({budget // MIB})"
+        )
+    block_cache = configuration.dbStorage_rocksDB_blockCacheSize
+    read_ahead_bytes = configuration.dbStorage_readAheadCacheBatchBytesSize
+    read_cache_share = read_cache // directories
+    return DirectoryOptions(
+        write_cache=write_cache // directories,
+        read_cache=read_cache_share,
+        read_ahead_entries=configuration.dbStorage_readAheadCacheBatchSize,
+        read_ahead_bytes=min(read_cache_share // 4, read_ahead_bytes if read_ahead_bytes > 0 else read_cache_share),
+        log_size_limit=configuration.logSizeLimit,
+        locations={
+            "compression": "lz4" if configuration.dbStorage_rocksDB_lz4CompressionEnabled else "none",
+            "block_size": configuration.dbStorage_rocksDB_blockSize,
+            "bloom_bits": max(0, configuration.dbStorage_rocksDB_bloomFilterBitsPerKey),
+            "block_cache": budget // directories // 10 if block_cache is None else block_cache,
+            "write_buffer": configuration.dbStorage_rocksDB_writeBufferSizeMB * MIB,
+            "max_write_buffers": 4,
+            "target_file_size": configuration.dbStorage_rocksDB_sstSizeInMB * MIB,
+            "max_level1": configuration.dbStorage_rocksDB_maxSizeInLevel1MB * MIB,
+        },
+        ledgers={"compression": "snappy", "block_cache": LEDGERS_BLOCK_CACHE},
+    )
+
+
+def _cache_bytes(setting: int | None, budget: int) -> int:
+    return budget // CACHE_SHARE if setting is None else setting * MIB
+
+
+class DbLedgerStorage(LedgerStorage):
+    """Entries in entry logs, their locations and the ledgers' attributes in RocksDB."""
+
+    def __init__(self, runtime: Runtime, configuration: ServerConfiguration) -> None:
+        ledger_roots = configuration.ledgerDirectories
+        index_roots = configuration.indexDirectories or ledger_roots
+        if len(ledger_roots) != len(index_roots):
+            raise ConfigurationError(
+                f"{len(ledger_roots)} ledgerDirectories but {len(index_roots)} indexDirectories: with DbLedgerStorage "
+                f"each ledger directory has one index directory"
+            )
+        options = directory_options(configuration, memory_budget(runtime, configuration), len(ledger_roots))
+        self._readers = runtime.workers("db-storage-read", configuration.numReadWorkerThreads)
+        self._directories = [
+            DbDirectory(runtime, options, f"{ledgers}/current", f"{index}/current", self._readers, str(number))
+            for number, (ledgers, index) in enumerate(zip(ledger_roots, index_roots, strict=True))
+        ]
+        self._count = len(self._directories)
+        self._closed = False
+        if self._count == 1:  # the usual case, without a step between on the two hot calls
+            self.add_entry = self._directories[0].add_entry  # type: ignore[method-assign]
+            self.cached_entry = self._directories[0].cached_entry  # type: ignore[method-assign]
+
+    def _of(self, ledger_id: int) -> DbDirectory:
+        return self._directories[ledger_id % self._count]
+
+    # --- life ---
+
+    async def open(self) -> None:
+        try:
+            for directory in self._directories:
+                await directory.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    def start(self) -> None:
+        """Nothing to start yet."""
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        results = await asyncio.gather(*(directory.close() for directory in self._directories), return_exceptions=True)
+        await self._readers.close()
+        _raise_first(results)
+
+    # --- ledgers and their attributes ---
+
+    def ledger_exists(self, ledger_id: int) -> bool:
+        return ledger_id in self._of(ledger_id).index.ledgers
+
+    def ledgers(self) -> list[int]:
+        return sorted(ledger_id for directory in self._directories for ledger_id in directory.index.ledgers)
+
+    def master_key(self, ledger_id: int) -> bytes | None:
+        ledger = self._of(ledger_id).index.ledgers.get(ledger_id)
+        return None if ledger is None else ledger.data.master_key
+
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        self._of(ledger_id).index.set_master_key(ledger_id, key)
+
+    def is_fenced(self, ledger_id: int) -> bool:
+        ledger = self._of(ledger_id).index.ledgers.get(ledger_id)
+        return ledger is not None and ledger.data.fenced
+
+    def set_fenced(self, ledger_id: int) -> bool:
+        return self._of(ledger_id).index.set_fenced(ledger_id)
+
+    def explicit_lac(self, ledger_id: int) -> bytes | None:
+        ledger = self._of(ledger_id).index.ledgers.get(ledger_id)
+        return None if ledger is None else ledger.data.explicit_lac
+
+    def set_explicit_lac(self, ledger_id: int, body: bytes) -> None:
+        self._of(ledger_id).index.set_explicit_lac(ledger_id, body)
+
+    def is_limbo(self, ledger_id: int) -> bool:
+        ledger = self._of(ledger_id).index.ledgers.get(ledger_id)
+        return ledger is not None and bool(ledger.data.limbo)
+
+    def set_limbo(self, ledger_id: int, limbo: bool) -> None:
+        self._of(ledger_id).index.set_limbo(ledger_id, limbo)
+
+    def delete_ledger(self, ledger_id: int) -> None:
+        self._of(ledger_id).delete_ledger(ledger_id)
+
+    async def state_flags(self) -> int:
+        """The storage's state flags (`ledger_data.NEEDS_INTEGRITY_CHECK`), kept where ledger 0 belongs."""
+        return await self._of(0).state_flags()
+
+    async def set_state_flags(self, flags: int) -> None:
+        """Set the state flags; durable at return."""
+        await self._of(0).set_state_flags(flags)
+
+    # --- adding ---
+
+    def has_room(self, ledger_id: int, size: int, count: int) -> bool:
+        return self._of(ledger_id).has_room(size, count)
+
+    async def wait_for_room(self, ledger_id: int, size: int, count: int, timeout: float) -> bool:
+        return await self._of(ledger_id).wait_for_room(size, count, timeout)
+
+    def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
+        self._of(ledger_id).add_entry(ledger_id, entry_id, entry)
+
+    # --- reading ---
+
+    def cached_entry(self, ledger_id: int, entry_id: int) -> bytes | None:
+        return self._of(ledger_id).cached_entry(ledger_id, entry_id)
+
+    async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
+        return await self._of(ledger_id).read_entry(ledger_id, entry_id)
+
+    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
+        return await self._of(ledger_id).read_run(ledger_id, first, max_count, max_bytes)
+
+    async def last_entry(self, ledger_id: int) -> bytes:
+        return await self._of(ledger_id).last_entry(ledger_id)
+
+    async def list_entries(self, ledger_id: int) -> Sequence[int]:
+        return await self._of(ledger_id).list_entries(ledger_id)
+
+    async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
+        return await self._of(ledger_id).entry_exists(ledger_id, entry_id)
+
+    # --- durability ---
+
+    async def flush(self) -> None:
+        """All directories are flushed even when one fails; the first failure is raised (BI-19)."""
+        _raise_first(
+            await asyncio.gather(*(directory.flush() for directory in self._directories), return_exceptions=True)
+        )
+
+
+def _raise_first(results: Sequence[BaseException | None]) -> None:
+    for result in results:
+        if result is not None:
+            raise result

@@ -1,0 +1,138 @@
+"""Entries that are in memory because they are not in the entry logs yet.
+
+Theory of operation
+
+A `WriteCache` is filled by the loop, then handed as a whole to a flush, and never changes again. Per ledger it holds
+a *run*, a list of entries with consecutive ids, because that is how a ledger is written: an entry in it costs one
+list slot, needs no id object and is found by subtraction. Whatever does not continue the run (gaps of striped
+ledgers, late entries) goes to a dict beside it.
+
+Sizes are real memory, not payload: `used` counts what CPython and its allocator take for an entry, measured with
+100-byte and 1 KB entries. So `dbStorage_writeCacheMaxSizeMb` bounds what the process grows by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+RUN_OVERHEAD = 56
+"""Bytes an entry in a run takes beside its data: object header, rounding of the allocator, list slot."""
+
+STRAY_OVERHEAD = 176
+"""The same for an entry beside the run: also an int object and a dict slot."""
+
+LEDGER_OVERHEAD = 640
+"""Bytes a ledger takes beside its entries."""
+
+
+class LedgerBuffer:
+    """Entries of one ledger in a write cache."""
+
+    __slots__ = ("expected", "first", "run", "strays")
+
+    def __init__(self, first: int, entry: bytes) -> None:
+        self.first = first
+        """Id of the run's first entry."""
+        self.run = [entry]
+        """Entries first, first + 1, ..."""
+        self.expected = first + 1
+        """The id that continues the run; -1 when there are strays, so that an add looks closer."""
+        self.strays: dict[int, bytes] = {}
+        """Entries outside the run, by id. None of them is in the run, and none continues it."""
+
+    def get(self, entry_id: int) -> bytes | None:
+        index = entry_id - self.first
+        if 0 <= index < len(self.run):
+            return self.run[index]
+        return self.strays.get(entry_id) if self.strays else None
+
+    def put(self, entry_id: int, entry: bytes) -> int:
+        """Add an entry that does not simply continue a run without strays; returns by how much memory grows."""
+        index = entry_id - self.first
+        run = self.run
+        if 0 <= index < len(run):
+            grown = len(entry) - len(run[index])
+            run[index] = entry
+            return grown
+        if index != len(run):
+            old = self.strays.get(entry_id)
+            self.strays[entry_id] = entry
+            self.expected = -1
+            return len(entry) - len(old) if old is not None else len(entry) + STRAY_OVERHEAD
+        run.append(entry)
+        following = entry_id + 1
+        while (stray := self.strays.pop(following, None)) is not None:
+            run.append(stray)
+            following += 1
+        self.expected = -1 if self.strays else following
+        return len(entry) + RUN_OVERHEAD
+
+    def slice(self, first: int, max_count: int) -> list[bytes]:
+        """Entries from `first` on without a gap, as far as they are at hand in one piece."""
+        index = first - self.first
+        if 0 <= index < len(self.run):
+            return self.run[index : index + max_count]
+        found: list[bytes] = []
+        while len(found) < max_count and (entry := self.strays.get(first + len(found))) is not None:
+            found.append(entry)
+        return found
+
+    def last(self) -> int:
+        """The greatest id held."""
+        return max(self.first + len(self.run) - 1, max(self.strays, default=-1))
+
+    def ids(self) -> list[int]:
+        """All ids, ascending."""
+        return sorted([*range(self.first, self.first + len(self.run)), *self.strays])
+
+    def __len__(self) -> int:
+        return len(self.run) + len(self.strays)
+
+    def in_order(self) -> Iterator[tuple[Sequence[int], list[bytes]]]:
+        """All entries by ascending id, in at most three pieces of (ids, entries)."""
+        strays = sorted(self.strays)
+        below = [entry_id for entry_id in strays if entry_id < self.first]
+        above = strays[len(below) :]
+        if below:
+            yield below, [self.strays[entry_id] for entry_id in below]
+        yield range(self.first, self.first + len(self.run)), self.run
+        if above:
+            yield above, [self.strays[entry_id] for entry_id in above]
+
+
+class WriteCache:
+    """All entries added between two swaps."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        """Bytes of memory this cache may take."""
+        self.used = 0
+        self.ledgers: dict[int, LedgerBuffer] = {}
+
+    def add(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
+        buffer = self.ledgers.get(ledger_id)
+        if buffer is None:
+            self.ledgers[ledger_id] = LedgerBuffer(entry_id, entry)
+            self.used += len(entry) + LEDGER_OVERHEAD
+        elif entry_id == buffer.expected:
+            buffer.run.append(entry)
+            buffer.expected = entry_id + 1
+            self.used += len(entry) + RUN_OVERHEAD
+        else:
+            self.used += buffer.put(entry_id, entry)
+
+    def has_room(self, size: int, count: int) -> bool:
+        """Whether `count` entries of together `size` bytes fit. An empty cache takes anything."""
+        return self.used + size + count * RUN_OVERHEAD <= self.limit or not self.ledgers
+
+    def get(self, ledger_id: int, entry_id: int) -> bytes | None:
+        buffer = self.ledgers.get(ledger_id)
+        return None if buffer is None else buffer.get(entry_id)
+
+    def drop_ledger(self, ledger_id: int) -> None:
+        """Forget a ledger. Its memory is counted until the cache goes."""
+        self.ledgers.pop(ledger_id, None)
+
+    def in_order(self) -> list[tuple[int, LedgerBuffer]]:
+        """All ledgers by ascending id."""
+        return sorted(self.ledgers.items())
