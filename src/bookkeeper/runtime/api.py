@@ -321,6 +321,8 @@ class Runtime(ABC):
 
     files: Files
     network: Network
+    services: dict[str, Any]
+    """Services inside this process by address, such as `memory://name`. Runtimes that share them share this table."""
 
     # --- time ---
 

@@ -303,9 +303,10 @@ class RealNetwork(Network):
 class RealRuntime(Runtime):
     """This process, its clock, its threads and its disks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, services: dict[str, Any] | None = None) -> None:
         self.files = RealFiles()
         self.network = RealNetwork()
+        self.services = {} if services is None else services
         self._random: dict[str, random.Random] = {}
 
     def now(self) -> float:

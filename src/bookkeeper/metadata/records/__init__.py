@@ -1,0 +1,15 @@
+"""Metadata drivers over a store of small records with transactions (in memory, or an SQLite file).
+
+ZooKeeper and etcd have layouts of their own; a store that is ours needs none of that. It offers one thing, atomic
+transactions over named records (`store.py`), and everything that BookKeeper means by ledgers, registration, cookies,
+locks and election is written once, on top of it:
+
+| module | holds |
+|---|---|
+| `store.py` | what a store must offer: transactions, sessions, news of changes |
+| `link.py` | running transactions: retries, unknown outcomes, following a record |
+| `changes.py` | who waits for which change |
+| `session.py` | keeping the session alive, and telling everybody when it is not |
+| `ledgers.py`, `bookies.py`, `underreplication.py`, `cluster.py` | the components of the driver |
+| `driver.py` | puts them together |
+"""

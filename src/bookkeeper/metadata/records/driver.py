@@ -1,0 +1,111 @@
+"""The metadata driver over a record store: one session, and the components that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...errors import ServiceUnavailable
+from ...runtime import Runtime
+from ..api import (
+    AuditorElection,
+    BookieDirectory,
+    BookieRegistry,
+    ClusterAdmin,
+    ClusterFlags,
+    CookieStore,
+    LayoutStore,
+    LedgerIdAllocator,
+    LedgerLayout,
+    LedgerStore,
+    SessionEvent,
+    UnderreplicationStore,
+    Unsubscribe,
+)
+from .bookies import Cookies, Discovery, Registration
+from .cluster import Admin, Flags, Layouts
+from .ledgers import LedgerIds, Ledgers
+from .link import Link
+from .store import RecordStore, Transaction
+from .underreplication import Election, Underreplication
+
+DEFAULT_SESSION_TIMEOUT_MS = 10_000
+
+
+class RecordDriver:
+    """See `metadata.api.MetadataDriver`.
+
+    `factory` names the store in the cluster's layout; `retry_ms` bounds how long one call looks for an answer (default:
+    the session timeout); `owner` is what locks say about their holder (default: the host name).
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        runtime: Runtime,
+        *,
+        factory: str,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        retry_ms: int | None = None,
+        owner: str | None = None,
+        store_mark_time: bool = True,
+    ) -> None:
+        link = Link(
+            store,
+            runtime,
+            session_timeout=session_timeout_ms / 1000,
+            retry_seconds=(session_timeout_ms if retry_ms is None else retry_ms) / 1000,
+        )
+        store.on_changes = link.hub.publish
+        layout = LedgerLayout(factory, 1)
+        self._link = link
+        self._opened = False
+        self._layouts = Layouts(link, layout)
+        self.layout: LayoutStore = self._layouts
+        self.ledgers: LedgerStore = Ledgers(link)
+        self.ids: LedgerIdAllocator = LedgerIds(link)
+        self.registration: BookieRegistry = Registration(link)
+        self.discovery: BookieDirectory = Discovery(link)
+        self.cookies: CookieStore = Cookies(link)
+        self.underreplication: UnderreplicationStore = Underreplication(
+            link, owner=runtime.hostname() if owner is None else owner, store_mark_time=store_mark_time
+        )
+        self._election = Election(link)
+        self.auditor: AuditorElection = self._election
+        self.flags: ClusterFlags = Flags(link)
+        self.admin: ClusterAdmin = Admin(link, layout)
+
+    async def open(self) -> None:
+        """Connect and start the session. Raises `ServiceUnavailable`, `LayoutMismatch`, `ConfigurationError`."""
+        try:
+            await self._link.retry("open", self._link.store.open)
+            await self._link.retry("open", self._link.session.open)
+            self._opened = True
+            await self._layouts.check()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the session: its records vanish, waiting calls fail, watches end. Idempotent."""
+        self._link.hub.close()
+        await self._election.close()
+        await self._link.session.close()
+        await self._link.store.close()
+        self._opened = False
+
+    def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
+        return self._link.session.add_listener(callback)
+
+    async def is_available(self) -> bool:
+        """Whether the store answers now."""
+        if not self._opened:
+            return False
+        try:
+            await self._link.store.run("driver.is_available", _nothing, write=False)
+        except ServiceUnavailable:
+            return False
+        return True
+
+
+def _nothing(tx: Transaction) -> None:
+    """A transaction that only shows that the store answers."""
