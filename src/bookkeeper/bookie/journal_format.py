@@ -50,7 +50,7 @@ Seal: 44 bytes at the start of the padding's body
     24      4     number of records in the batch
     28      4     CRC32C of the batch, [first record, padding)
     32      8     offset up to which this file was known to be synced when the batch was built
-    40      4     CRC32C of bytes [0, 40) of the seal
+    40      4     CRC32C of the padding's first 8 bytes and bytes [0, 40) of the seal
 
 Java reads eight bytes of the header and skips padding bodies, so it reads sealed files as it reads its own.
 """
@@ -103,7 +103,9 @@ _PADDING = struct.Struct(">ii")
 _SEAL = struct.Struct(">4sHHqqiIq")
 _CRC = struct.Struct(">I")
 
-_SEAL_SIZE = _SEAL.size + _CRC.size
+SEALED_PADDING = _PADDING.size + _SEAL.size + _CRC.size
+"""The least size of a padding record with a seal in it."""
+
 _SEAL_HEADER_END = _FILE_HEADER.size + _SEAL_HEADER.size + _CRC.size
 
 
@@ -232,23 +234,23 @@ def padding(position: int, alignment: int) -> bytes:
 def sealed_padding(batch: bytes, journal_id: int, start: int, count: int, synced: int, alignment: int) -> bytes:
     """The padding record that ends and seals `batch`, which is to be written at `start`."""
     rest = -(start + len(batch)) % alignment
-    if rest < _PADDING.size + _SEAL_SIZE:
+    if rest < SEALED_PADDING:
         rest += alignment
     seal = _SEAL.pack(
         SEAL_MAGIC, SEAL_VERSION, SEAL_HAS_SYNCED, journal_id, start, count, google_crc32c.value(batch), synced
     )
-    head = _PADDING.pack(PADDING, rest - _PADDING.size)
-    return (head + seal + _CRC.pack(google_crc32c.value(seal))).ljust(rest, b"\0")
+    head = _PADDING.pack(PADDING, rest - _PADDING.size) + seal
+    return (head + _CRC.pack(google_crc32c.value(head))).ljust(rest, b"\0")
 
 
-def decode_seal(body: bytes) -> Seal | None:
-    """The seal at the start of a padding body; None if there is none that is whole."""
-    if len(body) < _SEAL_SIZE or body[:4] != SEAL_MAGIC:
+def decode_seal(record: bytes) -> Seal | None:
+    """The seal in a padding record (its first `SEALED_PADDING` bytes will do); None if there is none that is whole."""
+    covered = _PADDING.size + _SEAL.size
+    if len(record) < SEALED_PADDING or record[_PADDING.size : _PADDING.size + len(SEAL_MAGIC)] != SEAL_MAGIC:
         return None
-    fields = body[: _SEAL.size]
-    if _CRC.unpack_from(body, _SEAL.size)[0] != google_crc32c.value(fields):
+    if _CRC.unpack_from(record, covered)[0] != google_crc32c.value(record[:covered]):
         return None
-    _, version, flags, journal_id, start, count, crc, synced = _SEAL.unpack(fields)
+    _, version, flags, journal_id, start, count, crc, synced = _SEAL.unpack_from(record, _PADDING.size)
     if version != SEAL_VERSION or flags != SEAL_HAS_SYNCED:
         return None
     return Seal(journal_id, start, count, crc, synced)

@@ -18,7 +18,6 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bookkeeper.errors import FatalBookieError
 from bookkeeper.runtime import Files
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class MarkFiles:
         return max((mark for mark in marks if mark is not None), default=START)
 
     def write(self, mark: LogMark) -> bool:
-        """Replace all copies; True if every one was. Raises `FatalBookieError` if none could be.
+        """Replace all copies; True if every one was. Raises `OSError` if none could be.
 
         A full ledger directory is written to like any other: 16 bytes fit below the thresholds that make it full.
         """
@@ -79,5 +78,5 @@ class MarkFiles:
             except OSError as error:
                 log.error("cannot write %s: %s", path, error)
         if not written:
-            raise FatalBookieError(f"the mark {mark} could not be written to any ledger directory")
+            raise OSError(f"the mark {mark} could not be written to any ledger directory")
         return written == len(self._paths)

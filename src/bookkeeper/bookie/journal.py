@@ -1,0 +1,484 @@
+"""The journal: where a write becomes durable before it is acknowledged (spec bookie-storage §3, bookie-server §2.5).
+
+Theory of operation
+
+The loop gathers what is appended in batches. A batch is written by the write lane in one call, with a padding record
+that seals it, and handed straight on to the force lane, which syncs the file. Then one callback on the loop completes
+everything the batch holds. The next batch can be written while one is being synced; batches are written, synced and
+completed in order, and a sync covers all that was written before it, so batches that waited for it need none of their
+own.
+
+When a batch leaves. Writing and syncing cost some 100 to 200 µs of CPU however little is in it, as much as handling
+some ten to fifty adds. So:
+
+- A batch leaves at the end of the loop's turn, so that everything the sockets brought in this turn goes with it. On an
+  idle journal a lone append is thus written and synced at once.
+- While a batch is being synced, the next one gathers.
+- Each record of the last batch buys `GROUPING_PER_RECORD` of waiting for the next one, counted from when the last one
+  left and up to `journalMaxGroupWaitMSec`. A few writers are never made to wait: their batches are small. Under load
+  (more than 1 / GROUPING_PER_RECORD appends per second) batches grow until the wait is reached, and syncs stop
+  mattering.
+- A batch of `journalBufferedWritesThreshold` bytes (or `journalBufferedEntriesThreshold` records, if set) is full; it
+  leaves as soon as the write lane is free, also while a sync is going on.
+- With `journalFlushWhenQueueEmpty`, or `journalMaxGroupWaitMSec` <= 0, nothing is waited for but the lanes.
+
+Rolling. When a file has passed `journalMaxSizeMB`, nothing more is written until all of it is synced and the next
+file exists durably (its header and its name in the directory). So no two files are ever unsynced together, no
+acknowledgement can outrun the sync of an older file, and the new file's header can say where the old one ended
+(`journal_scan`).
+
+The mark is the end of the last synced batch, or the first record of a new file. Whoever checkpoints takes it before
+flushing the storage, and gives it back through `checkpoint_complete` afterwards.
+
+Failure. The first failed write or sync ends the journal: nothing is completed any more, `on_fatal` is told once, and
+the bookie must stop. What is on disk then is for the next start to find out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import FatalBookieError
+from bookkeeper.runtime import Runtime, TimerHandle, Workers
+
+from .journal_file import JournalFile
+from .journal_format import EXPLICIT_LAC, MINIMUM_VERSION, SealHeader, file_name, journal_ids
+from .journal_replay import Apply, Damage, replay
+from .log_mark import START, LogMark, MarkFiles
+
+log = logging.getLogger(__name__)
+
+GROUPING_PER_RECORD = 10e-6
+"""Seconds of waiting that a record in one batch buys for the next. About what an add costs the whole bookie, so
+waiting begins where the bookie is busy anyway."""
+
+TIMER_GRAIN = 0.0005
+"""Seconds; the loop's timers are no finer than a millisecond, so less than half of one is not worth one."""
+
+MAX_UNSYNCED_BATCHES = 8
+"""Batches written and not yet synced. More would only keep more acknowledgements waiting for one slow sync."""
+
+DIRECT_MEMORY_SHARE = 0.05
+"""Share of the memory that the journals' queues may use if `journalMaxMemorySizeMb` is not set."""
+
+LARGEST_ENTRY = 64 << 20
+"""A record of a journal without seals that is longer than this, and than four frames, is taken for torn."""
+
+Done = Callable[[], None]
+
+
+class _Batch:
+    """What is written and synced together."""
+
+    __slots__ = ("count", "early", "full", "late", "pieces", "size", "sync")
+
+    def __init__(self, sync: bool) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.count = 0
+        self.early: list[Done] = []  # to call when written
+        self.late: list[Done] = []  # to call when synced
+        self.sync = sync  # holds if `late` is not empty
+        self.full = False
+
+
+@dataclass(slots=True)
+class JournalStats:
+    """Counters since the start."""
+
+    records: int = 0
+    bytes: int = 0
+    """Without padding."""
+    batches: int = 0
+    full_batches: int = 0
+    syncs: int = 0
+    """Completed syncs of batches; one call of the system may serve several."""
+    files: int = 0
+
+
+class Journal:
+    """The journal number `index` of a bookie, in `directory` (a `current` folder). Used on the loop only.
+
+    Life: `replay`, `start`, then appends and checkpoints, `close`. `on_fatal` is called once, with the first failure;
+    from then on nothing is completed.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        index: int,
+        directory: str,
+        marks: MarkFiles,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._runtime = runtime
+        self._files = runtime.files
+        self._config = config
+        self._directory = directory
+        self._marks = marks
+        self._on_fatal = on_fatal
+        self.index = index
+        self.stats = JournalStats()
+        memory = config.journalMaxMemorySizeMb
+        journals = max(1, len(config.journalDirectories))
+        total = int(runtime.physical_memory() * DIRECT_MEMORY_SHARE) if memory is None else memory << 20
+        self.memory_limit = total // journals
+        """Bytes that may wait to be written; no limit if 0 or less."""
+        self._batch_size = config.journalBufferedWritesThreshold
+        self._batch_count = config.journalBufferedEntriesThreshold or config.journalQueueSize
+        self._group_wait = 0.0 if config.journalFlushWhenQueueEmpty else config.journalMaxGroupWaitMSec / 1000
+        self._max_size = config.journalMaxSizeMB << 20
+
+        self._write_lane: Workers = runtime.workers(f"journal-{index}-write")
+        self._force_lane: Workers = runtime.workers(f"journal-{index}-force")
+        self._trim_lane: Workers = runtime.workers(f"journal-{index}-checkpoint")
+
+        self._file: JournalFile | None = None  # from start() on
+        self._mark = START  # only grows
+        self._persisted = START  # <= _mark; only grows; at least one ledger directory has it
+        self._marked_everywhere = False  # all of them have it
+        self._tail = START  # the end of the last file with anything in it, after replay
+        self._error: FatalBookieError | None = None
+        self._closing = False
+        self._drained: asyncio.Future[None] | None = None
+
+        self._queue: deque[_Batch] = deque()  # not yet given to the write lane; only the last one gathers
+        self.queued_bytes = 0
+        """Appended and not yet written."""
+        self.queued_records = 0
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()  # for room; in the order they came
+        self._write_busy = False  # the write lane has a batch, or makes the next file
+        self._rolling = False  # the file is large enough: nothing more goes to it
+        self._unsynced = 0  # batches on their way from the write lane to their completion that need a sync
+        self._left_at = 0.0  # when the last batch left
+        self._spacing = 0.0  # how long after that the next one may leave, unless it is full
+        self._turn_ends = False  # _leave is scheduled for the end of this turn
+        self._timer: TimerHandle | None = None  # _leave is scheduled for later
+        self._idle_sync: TimerHandle | None = None  # with journalSyncData=false: the sync now and then
+
+    # --- life ---
+
+    async def replay(self, apply: Apply) -> None:
+        """Hand every record after the persisted mark to `apply`, in order; moves the mark after each file.
+
+        A record whose ledger is unknown to storage and journal is the caller's to skip. Raises `CorruptStorageError` if
+        a journal is damaged where it had been synced, and whatever `apply` raises.
+        """
+        self._mark = self._persisted = await self._trim_lane.submit(self._marks.read)
+        await replay(
+            self._files,
+            self._force_lane,
+            self._directory,
+            self._mark,
+            apply,
+            max_entry=max(LARGEST_ENTRY, 4 * self._config.nettyMaxFrameSizeBytes),
+            damage=Damage(self._config.skipReplayJournalInvalidRecord),
+            reached=self._reached,
+        )
+
+    def _reached(self, mark: LogMark) -> None:
+        self._tail = mark
+        self._mark = max(self._mark, mark)
+
+    def start(self) -> None:
+        """Open a new file, after replay. Blocks. Raises `OSError`, `FatalBookieError`."""
+        assert self._file is None, "started already"
+        ids = journal_ids(self._files.listdir(self._directory))
+        next_id = ids[-1] + 1 if ids else self._runtime.wall_ms() + 1
+        self._opened(self._create(next_id, self._tail))
+
+    def _create(self, journal_id: int, previous: LogMark) -> JournalFile:
+        """Runs on the write lane, or before there is anything to do for it."""
+        config = self._config
+        alignment = config.journalAlignmentSize
+        step = config.journalPreAllocSizeMB << 20
+        return JournalFile(
+            self._files,
+            self._directory,
+            config.journalFormatVersionToWrite,
+            SealHeader(journal_id, *previous),
+            alignment=alignment,
+            step=step - step % alignment,
+            drop_cache=config.journalRemoveFromPageCache,
+        )
+
+    def _opened(self, file: JournalFile) -> None:
+        self._file = file
+        self._mark = LogMark(file.journal_id, file.end)
+        self.stats.files += 1
+
+    async def close(self) -> None:
+        """Write, sync and complete what was appended, then close. After a failure: only close. Idempotent."""
+        self._closing = True
+        if not self._idle() and self._error is None:
+            self._drained = asyncio.get_running_loop().create_future()
+            self._spacing = 0.0
+            self._schedule()
+            await self._drained
+        self._cancel_timers()
+        self._refuse_waiters(FatalBookieError("the journal is closed"))
+        for lane in (self._write_lane, self._force_lane, self._trim_lane):
+            await lane.close()
+        if self._file is not None:
+            self._file.close()
+
+    # --- appending ---
+
+    @property
+    def journals_explicit_lac(self) -> bool:
+        """Whether the format that is written has explicit-LAC records; if not, append no pieces for one."""
+        return self._config.journalFormatVersionToWrite >= MINIMUM_VERSION[EXPLICIT_LAC]
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` more bytes can be appended within the limits (one append always can when nothing waits)."""
+        return not self._waiters and self._fits(size, 0)
+
+    def _fits(self, size: int, granted: int) -> bool:
+        if self.queued_records >= self._config.journalQueueSize:
+            return False
+        used = self.queued_bytes + granted
+        return self.memory_limit <= 0 or used == 0 or used + size <= self.memory_limit
+
+    async def wait_for_room(self, size: int) -> None:
+        """Return when `has_room`; first come, first served.
+
+        Raises `FatalBookieError` if the journal has failed or is closed.
+        """
+        if self._error is not None:
+            raise self._error
+        if self.has_room(size):
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((size, future))
+        await future
+
+    def _admit_waiters(self) -> None:
+        granted = 0
+        while self._waiters and (self._waiters[0][1].done() or self._fits(self._waiters[0][0], granted)):
+            size, future = self._waiters.popleft()
+            if not future.done():
+                granted += size
+                future.set_result(None)
+
+    def _refuse_waiters(self, error: BaseException) -> None:
+        while self._waiters:
+            _, future = self._waiters.popleft()
+            if not future.done():
+                future.set_exception(error)
+
+    def append(
+        self, pieces: Sequence[bytes], size: int, count: int, done: Done, *, ack_before_sync: bool = False
+    ) -> None:
+        """Write `count` whole records, given as `pieces` of together `size` bytes, length words included.
+
+        `done()` is called on the loop when they are durable; when they are written, with `ack_before_sync` or
+        `journalSyncData=false`. It is never called after a failure. The caller has asked `has_room`.
+        """
+        if self._error is not None:
+            return
+        early = ack_before_sync or not self._config.journalSyncData
+        batch = self._gather(sync=self._config.journalSyncData)
+        batch.pieces += pieces
+        batch.size += size
+        batch.count += count
+        (batch.early if early else batch.late).append(done)
+        batch.full = batch.size >= self._batch_size or batch.count >= self._batch_count
+        self.queued_bytes += size
+        self.queued_records += count
+        self._schedule()
+
+    def force(self, done: Done) -> None:
+        """Call `done()` when everything appended before is synced, whatever `journalSyncData` says."""
+        if self._error is not None:
+            return
+        self._gather(sync=True).late.append(done)
+        self._schedule()
+
+    def _gather(self, sync: bool) -> _Batch:
+        """The batch that takes what is appended now."""
+        assert self._file is not None, "not started"
+        assert not self._closing, "closed"
+        if not self._queue or self._queue[-1].full:
+            self._queue.append(_Batch(sync))
+        batch = self._queue[-1]
+        batch.sync = batch.sync or sync
+        return batch
+
+    # --- when a batch leaves ---
+
+    def _schedule(self) -> None:
+        """See to it that the next batch leaves when it should. Called whenever something changed."""
+        if not self._queue or self._write_busy or self._rolling or self._turn_ends:
+            return
+        batch = self._queue[0]
+        if batch.full:
+            if self._unsynced < MAX_UNSYNCED_BATCHES:
+                self._send()
+        elif self._timer is None and self._unsynced < (MAX_UNSYNCED_BATCHES if batch.early else 1):
+            self._turn_ends = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_ends = False
+        if not self._queue or self._write_busy or self._rolling:
+            return
+        wait = self._left_at + self._spacing - self._runtime.now()
+        if wait <= TIMER_GRAIN:
+            self._send()
+        else:
+            self._timer = self._runtime.call_later(wait, self._wait_over)
+
+    def _wait_over(self) -> None:
+        self._timer = None
+        if self._queue and not self._write_busy and not self._rolling:
+            self._send()
+
+    def _send(self) -> None:
+        """Give the first batch to the write lane."""
+        assert not self._write_busy
+        assert self._file is not None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        batch = self._queue.popleft()
+        self._write_busy = True
+        self._unsynced += batch.sync
+        self._left_at = self._runtime.now()
+        self._spacing = 0.0 if self._closing else min(self._group_wait, batch.count * GROUPING_PER_RECORD)
+        self._write_lane.post(self._write, (self._file, batch), functools.partial(self._written, batch))
+
+    # --- on the write lane ---
+
+    def _write(self, file: JournalFile, batch: _Batch) -> int:
+        end = file.write(batch.pieces, batch.count)
+        if batch.sync:
+            self._force_lane.post(file.sync, (end,), functools.partial(self._synced, batch))
+        return end
+
+    def _roll(self, file: JournalFile) -> JournalFile:
+        """The next file. The force lane has nothing to do with the old one any more."""
+        file.sync(file.end)
+        file.close()
+        return self._create(file.journal_id + 1, LogMark(file.journal_id, file.end))
+
+    # --- completions, on the loop ---
+
+    def _written(self, batch: _Batch, end: int | None, error: BaseException | None) -> None:
+        if self._failed(error):
+            return
+        assert end is not None
+        self._write_busy = False
+        self._rolling = end > self._max_size
+        self.queued_bytes -= batch.size
+        self.queued_records -= batch.count
+        self.stats.batches += 1
+        self.stats.full_batches += batch.full
+        self.stats.records += batch.count
+        self.stats.bytes += batch.size
+        if not batch.sync and self._idle_sync is None:
+            delay = self._config.journalPageCacheFlushIntervalMSec / 1000
+            self._idle_sync = self._runtime.call_later(delay, self._sync_now_and_then)
+        self._admit_waiters()
+        self._go_on()
+        for done in batch.early:
+            done()
+
+    def _synced(self, batch: _Batch, end: int | None, error: BaseException | None) -> None:
+        if self._failed(error):
+            return
+        assert self._file is not None
+        assert end is not None
+        self._unsynced -= 1
+        self.stats.syncs += 1
+        self._mark = LogMark(self._file.journal_id, end)
+        self._go_on()
+        for done in batch.late:
+            done()
+
+    def _rolled(self, file: JournalFile | None, error: BaseException | None) -> None:
+        if self._failed(error):
+            return
+        assert file is not None
+        self._write_busy = self._rolling = False
+        self._opened(file)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """A lane has become free."""
+        if self._closing and self._idle():
+            if self._drained is not None and not self._drained.done():
+                self._drained.set_result(None)
+        elif not self._rolling:
+            self._schedule()
+        elif not self._write_busy and self._unsynced == 0:
+            self._write_busy = True
+            self._write_lane.post(self._roll, (self._file,), self._rolled)
+
+    def _idle(self) -> bool:
+        return not self._queue and not self._write_busy and self._unsynced == 0
+
+    def _sync_now_and_then(self) -> None:
+        self._idle_sync = None
+        if not self._closing:
+            self.force(lambda: None)
+
+    def _failed(self, error: BaseException | None) -> bool:
+        """Whether the journal has failed, by `error` or before."""
+        if self._error is not None:
+            return True
+        if error is None:
+            return False
+        path = f"journal {self.index} in {self._directory}"
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            reason = f"{path} has no space left: free some, or lower journalMaxBackups or journalMaxSizeMB"
+        else:
+            reason = f"{path} failed: {error}"
+        self._error = FatalBookieError(reason)
+        self._error.__cause__ = error
+        log.critical("%s", reason)
+        self._queue.clear()
+        self._cancel_timers()
+        self._refuse_waiters(self._error)
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._on_fatal(self._error)
+        return True
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._idle_sync):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._idle_sync = None
+
+    # --- checkpoints ---
+
+    def mark(self) -> LogMark:
+        """Everything before it is synced (or was replayed). Take it before flushing the storage."""
+        return self._mark
+
+    async def checkpoint_complete(self, mark: LogMark, compact: bool) -> None:
+        """The storage has made durable what the journal holds before `mark`: write that down, and with `compact`
+        delete journals.
+
+        A mark below the one written before changes nothing. Journals are deleted only when every ledger directory has
+        the mark; the marked one and `journalMaxBackups` before it are kept. One call at a time. Raises `OSError`.
+        """
+        if mark > self._persisted or (mark == self._persisted != START and not self._marked_everywhere):
+            self._marked_everywhere = await self._trim_lane.submit(self._marks.write, mark)
+            self._persisted = mark
+        if compact and self._marked_everywhere:
+            await self._trim_lane.submit(self._trim, self._persisted.journal_id)
+
+    def _trim(self, marked: int) -> None:
+        old = [id_ for id_ in journal_ids(self._files.listdir(self._directory)) if id_ < marked]
+        for id_ in old[: max(0, len(old) - self._config.journalMaxBackups)]:
+            self._files.unlink(f"{self._directory}/{file_name(id_)}")
+            log.info("deleted journal %s/%s", self._directory, file_name(id_))
