@@ -116,8 +116,7 @@ _JAVA_ONLY = """
     dbStorage_rocksDB_numLevels dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_format_version
     dbStorage_rocksDB_checksum_type dbStorage_rocksDB_logPath dbStorage_rocksDB_logLevel defaultRocksdbConf
     entryLocationRocksdbConf ledgerMetadataRocksdbConf maxOperationNumbersInSingleRocksdbWriteBatch
-    gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath tlsProvider zkRetryBackoffMaxRetries
-    ledgerManagerType allowShadedLedgerManagerFactoryClass shadedLedgerManagerFactoryClassPrefix
+    gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath tlsProvider
     registrationManagerClass metastoreImplClass metastoreMaxEntriesPerScan ledgerIdFormatterClass
     entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
     codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
@@ -144,6 +143,14 @@ class ServerConfiguration(Settings):
     zkRequestRateLimit: float = 0
     zkRetryBackoffStartMs: int | None = Field(None, gt=0)
     zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
+    zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
+    zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
+    """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
+    zkAuth: str | None = Field(None, repr=False)
+    """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
+    ledgerManagerType: str | None = None
+    allowShadedLedgerManagerFactoryClass: bool = False
+    shadedLedgerManagerFactoryClassPrefix: str = "dlshade."
     ledgerManagerFactoryClass: str | None = None
     ledgerMetadataVersion: int = -1
 
@@ -349,6 +356,19 @@ class ClientConfiguration(Settings):
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
     zkTimeout: int = Field(10000, gt=0)
+    zkEnableSecurity: bool = False
+    zkRequestRateLimit: float = 0
+    zkRetryBackoffStartMs: int | None = Field(None, gt=0)
+    zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
+    zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
+    zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
+    """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
+    zkAuth: str | None = Field(None, repr=False)
+    """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
+    ledgerManagerType: str | None = None
+    allowShadedLedgerManagerFactoryClass: bool = False
+    shadedLedgerManagerFactoryClassPrefix: str = "dlshade."
+    enableBookieAddressTracking: bool = True
     ledgerMetadataVersion: int = -1
     storeSystemTimeAsLedgerCreationTime: bool = False
     enableDigestTypeAutodetection: bool = True
