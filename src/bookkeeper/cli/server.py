@@ -113,7 +113,7 @@ async def _local(runtime: Runtime, directory: Path, count: int, port_base: int, 
     uri = ""
     try:
         if zookeeper:
-            from .local_zookeeper import LocalZooKeeper
+            from ..metadata.zookeeper.local_server import LocalZooKeeper
 
             store = LocalZooKeeper(directory.absolute() / "zookeeper")
             uri = await store.start()
