@@ -191,7 +191,7 @@ class GetListOfEntriesRequest:
 
 @dataclass(slots=True)
 class UnsupportedRequest:
-    """A legal v3 request for an operation that has no message (RANGE_*, BATCH_READ): answered EBADREQ."""
+    """A legal v3 request that lacks its operation's message, or whose operation has none: answered EBADREQ."""
 
     operation: int
     txn_id: int

@@ -52,6 +52,15 @@ _ENUMS: dict[str, dict[str, int]] = {
 }
 """`Message.Enum` is an enum nested in a message."""
 
+UNSET = 0
+UNSET_STATUS = -1
+"""What an absent enum field reads as: a first value, ours and never written, in each of the enums above. It saves
+asking for presence, a question as costly as two reads. A peer that does send it has said nothing, which is what it
+means to BookKeeper too: an unknown value leaves the field unset."""
+
+UNSET_INT64 = -(2**63)
+"""What the optional int64 fields of a read and its response read as when they are absent, for the same reason."""
+
 _MESSAGES: dict[str, list[tuple[int, str, str, int]]] = {
     "BKPacketHeader": [
         (1, "version", "ProtocolVersion", _REQUIRED),
@@ -160,6 +169,13 @@ _MESSAGES: dict[str, list[tuple[int, str, str, int]]] = {
     "StartTLSResponse": [],
 }
 
+_UNSET_INT64_FIELDS = {
+    ("ReadRequest", "previousLAC"),
+    ("ReadRequest", "timeOut"),
+    ("ReadResponse", "maxLAC"),
+    ("ReadResponse", "lacUpdateTimestamp"),
+}
+
 _SCALARS = {
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
     "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
@@ -172,12 +188,15 @@ _SCALARS = {
 
 def _add_enum(target: Any, name: str, values: dict[str, int]) -> None:
     enum = target.enum_type.add(name=name)
+    enum.value.add(name=f"{name}_UNSET", number=UNSET_STATUS if name == "StatusCode" else UNSET)
     for value_name, number in values.items():
         enum.value.add(name=value_name, number=number)
 
 
 def _add_field(message: descriptor_pb2.DescriptorProto, number: int, name: str, kind: str, label: int) -> None:
     field = message.field.add(name=name, number=number)
+    if (message.name, name) in _UNSET_INT64_FIELDS:
+        field.default_value = str(UNSET_INT64)
     field.label = label  # type: ignore[assignment]
     if kind in _SCALARS:
         field.type = _SCALARS[kind]

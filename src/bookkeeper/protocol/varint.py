@@ -1,0 +1,34 @@
+"""Protobuf's variable-length integers: seven bits a byte, lowest first, the top bit set on all but the last byte.
+
+A negative int64 is written as its 64-bit two's complement, in ten bytes.
+"""
+
+from __future__ import annotations
+
+_BITS = 14
+_TABLE_SIZE = 1 << _BITS
+_MASK = _TABLE_SIZE - 1
+_TWO_TABLES = 1 << 2 * _BITS
+
+_LAST = [bytes((n,)) if n < 0x80 else bytes((n & 0x7F | 0x80, n >> 7)) for n in range(_TABLE_SIZE)]
+"""The encoding of each number below 2**14."""
+
+_MORE = [bytes((n & 0x7F | 0x80, n >> 7 | 0x80)) for n in range(_TABLE_SIZE)]
+"""The same 14 bits with more bytes to follow."""
+
+
+def varint(value: int) -> bytes:
+    """Encode an int64 or uint64."""
+    if 0 <= value < _TABLE_SIZE:
+        return _LAST[value]
+    if 0 <= value < _TWO_TABLES:
+        return _MORE[value & _MASK] + _LAST[value >> _BITS]
+    if value < 0:
+        value += 1 << 64
+    assert 0 <= value < 1 << 64
+    pieces = []
+    while value >= _TABLE_SIZE:
+        pieces.append(_MORE[value & _MASK])
+        value >>= _BITS
+    pieces.append(_LAST[value])
+    return b"".join(pieces)
