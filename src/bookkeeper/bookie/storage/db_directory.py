@@ -44,7 +44,7 @@ from ...runtime import File, Files, KeyValueStore, Runtime, TaskScope, Workers
 from . import entry_log_format as fmt
 from . import ledger_index
 from .entry_log import EntryLogWriter, check_log_names
-from .entry_log_reader import FIRST_READ, read_records
+from .entry_log_reader import FIRST_READ, Records, read_records
 from .ledger_index import Changes, Ledger, LedgerIndex
 from .location_index import LocationIndex, Run
 from .packing import CHUNK, words
@@ -83,8 +83,7 @@ class DirectoryOptions:
 class _ColdRead(NamedTuple):
     """What a reader thread found."""
 
-    records: bytes
-    entries: int
+    records: Records
     log_id: int
     file: File
 
@@ -316,7 +315,7 @@ class DbDirectory:
         self._index.get(ledger_id)
         pieces: list[bytes] = []
         done = size = 0
-        while done < max_count:
+        while done < max_count and (not done or max_bytes - size >= size // done):
             piece, count = self._cached_run(ledger_id, first + done, max_count - done, max_bytes - size)
             if not count and not piece:
                 piece, count = await self._load(ledger_id, first + done, max_count - done, max_bytes - size)
@@ -399,12 +398,11 @@ class DbDirectory:
         """
         for cache in self._write_caches():
             buffer = cache.ledgers.get(ledger_id)
-            if buffer is not None and (entries := buffer.slice(first, max_count)):
-                return _records(entries, max_bytes)
-        records, count = self._read_cache.slice(ledger_id, first, max_count, max_bytes)
-        if not count and (entry := self._read_cache.get(ledger_id, first)) is not None:
-            return _records([entry], max_bytes)
-        return records, count
+            if buffer is not None:
+                records, count = _records(buffer, first, max_count, max_bytes)
+                if count:
+                    return records, count
+        return self._read_cache.slice(ledger_id, first, max_count, max_bytes)
 
     async def _load(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
         """Records from `first` on from the entry log; b"" and 0 if the index has none. Keeps them in the read cache."""
@@ -431,8 +429,8 @@ class DbDirectory:
             if epoch == self._epoch:
                 self._keep_open(found.log_id, found.file)
                 self._read_cache.put(ledger_id, first, found.records)
-                ledger.read_to = first + found.entries
-            return found.records, found.entries
+                ledger.read_to = first + found.records.entries
+            return found.records.raw, found.records.entries
         finally:
             loading.done.set_result(None)
             if self._loading.get(ledger_id) is loading:
@@ -450,14 +448,26 @@ def _surely_absent(ledger: Ledger, entry_id: int) -> bool:
     return ledger.last_indexed is not None and entry_id > ledger.last_indexed
 
 
-def _records(entries: list[bytes], max_bytes: int) -> tuple[bytes, int]:
-    """Entries as records, as many as fit, at least one; and their number."""
-    sizes = list(map(len, entries))
-    ends = list(accumulate(map(fmt.SIZE_WORD.__add__, sizes)))
-    count = max(1, bisect_right(ends, max_bytes))
-    pieces: list[bytes] = [b""] * (2 * count)
-    pieces[::2] = words(sizes[:count])
-    pieces[1::2] = entries[:count]
+def _records(buffer: LedgerBuffer, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
+    """Entries from `first` on as records, as many as fit, at least one if there is one; and their number."""
+    pieces: list[bytes] = []
+    count = size = 0
+    while count < max_count and (entries := buffer.slice(first + count, min(CHUNK, max_count - count))):
+        sizes = list(map(len, entries))
+        ends = list(accumulate(map(fmt.SIZE_WORD.__add__, sizes), initial=size))
+        fitting = bisect_right(ends, max_bytes) - 1
+        if not count:
+            fitting = max(fitting, 1)
+        elif fitting <= 0:
+            break
+        part: list[bytes] = [b""] * (2 * fitting)
+        part[::2] = words(sizes[:fitting])
+        part[1::2] = entries[:fitting]
+        pieces += part
+        count += fitting
+        size = ends[fitting]
+        if fitting < len(entries):
+            break
     return b"".join(pieces), count
 
 
@@ -595,6 +605,5 @@ def _read_cold(
                 ) from None
             missing = location  # compaction may have moved the entry between the two steps: look again (BI-25)
             continue
-        records, count = read_records(file, location, ledger_id, entry_id, max_count, max_bytes)
-        return _ColdRead(records, count, log_id, file)
+        return _ColdRead(read_records(file, location, ledger_id, entry_id, max_count, max_bytes), log_id, file)
     return None

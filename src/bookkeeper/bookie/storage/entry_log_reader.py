@@ -11,6 +11,7 @@ that does not arrive exactly there says so (`LogScan.torn`), because "I could re
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,10 +28,21 @@ _unpack = fmt.RECORD.unpack_from
 _HEAD = fmt.RECORD.size
 
 
-def read_records(
-    file: File, location: int, ledger_id: int, entry_id: int, max_count: int, max_bytes: int
-) -> tuple[bytes, int]:
-    """Records of consecutive entries, as they stand in the log, and their number.
+class Records(NamedTuple):
+    """Records of consecutive entries of a ledger, as they stand in a log."""
+
+    raw: bytes
+    """Size word and entry of each."""
+    offsets: array[int]
+    """Where each begins in `raw`; and behind them, the end."""
+
+    @property
+    def entries(self) -> int:
+        return len(self.offsets) - 1
+
+
+def read_records(file: File, location: int, ledger_id: int, entry_id: int, max_count: int, max_bytes: int) -> Records:
+    """The record at a location and those of the next entries behind it.
 
     At least the first; at most `max_count`, and no more than `max_bytes` unless the first alone is larger. Raises
     `CorruptStorageError` if the record at the location is not the entry asked for, `OSError`.
@@ -43,8 +55,9 @@ def read_records(
         raw += file.pread(end - len(raw), offset + len(raw))
         if end > len(raw):
             raise CorruptStorageError(f"{file.path}: record at {offset} is cut off")
-    count, end = _extend(raw, ledger_id, entry_id, end, max_count, min(max_bytes, len(raw)))
-    return (raw if end == len(raw) else raw[:end]), count
+    offsets = _walk(raw, ledger_id, entry_id, end, max_count, min(max_bytes, len(raw)))
+    end = offsets[-1]
+    return Records(raw if end == len(raw) else raw[:end], offsets)
 
 
 def _check_first(file: File, raw: bytes, offset: int, ledger_id: int, entry_id: int) -> int:
@@ -62,32 +75,18 @@ def _check_first(file: File, raw: bytes, offset: int, ledger_id: int, entry_id: 
     return int(size)
 
 
-def _extend(raw: bytes, ledger_id: int, entry_id: int, end: int, max_count: int, max_bytes: int) -> tuple[int, int]:
-    """How many records follow each other from `entry_id` on, and where the last one ends."""
-    count = 1
+def _walk(raw: bytes, ledger_id: int, entry_id: int, end: int, max_count: int, max_bytes: int) -> array[int]:
+    """Offsets of the records that follow each other; the first, of entry `entry_id`, ends at `end`."""
+    offsets = array("I", (0, end))
     last_head = len(raw) - _HEAD
-    while count < max_count and end <= last_head:
+    last_entry = entry_id + max_count - 1
+    while entry_id < last_entry and end <= last_head:
         size, found_ledger, found_entry = _unpack(raw, end)
-        after = end + size + fmt.SIZE_WORD
-        if (
-            found_entry != entry_id + count
-            or found_ledger != ledger_id
-            or after > max_bytes
-            or size < fmt.MIN_ENTRY_SIZE
-        ):
+        entry_id += 1
+        end += size + fmt.SIZE_WORD
+        if found_entry != entry_id or found_ledger != ledger_id or end > max_bytes or size < fmt.MIN_ENTRY_SIZE:
             break
-        end = after
-        count += 1
-    return count, end
-
-
-def record_offsets(raw: bytes) -> list[int]:
-    """Where each record of a run that `read_records` returned begins."""
-    offsets = []
-    offset = 0
-    while offset < len(raw):
-        offsets.append(offset)
-        offset += fmt.SIZE_WORD + int.from_bytes(raw[offset : offset + fmt.SIZE_WORD], "big")
+        offsets.append(end)
     return offsets
 
 

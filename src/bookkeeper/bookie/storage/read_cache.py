@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections import deque
 
 from . import entry_log_format as fmt
-from .entry_log_reader import record_offsets
+from .entry_log_reader import Records
 
 BLOCK_OVERHEAD = 400
 """Bytes a block takes beside its records and offsets."""
@@ -27,12 +27,10 @@ BLOCK_OVERHEAD = 400
 class _Block:
     __slots__ = ("alive", "first", "ledger_id", "offsets", "raw")
 
-    def __init__(self, ledger_id: int, first: int, raw: bytes) -> None:
+    def __init__(self, ledger_id: int, first: int, records: Records) -> None:
         self.ledger_id = ledger_id
         self.first = first
-        self.raw = raw
-        self.offsets = array("I", record_offsets(raw))
-        self.offsets.append(len(raw))
+        self.raw, self.offsets = records
         self.alive = True
         """False once it is no longer in its ledger's list."""
 
@@ -59,11 +57,11 @@ class ReadCache:
         self._ledgers: dict[int, _LedgerBlocks] = {}
         self._queue: deque[_Block] = deque()  # every block, alive or not, oldest first; `used` is their memory
 
-    def put(self, ledger_id: int, first: int, raw: bytes) -> None:
-        """Keep records of consecutive entries from `first` on. A block above a quarter of the limit is not kept."""
-        if len(raw) > self.limit // 4:
+    def put(self, ledger_id: int, first: int, records: Records) -> None:
+        """Keep records of the entries from `first` on, unless they are more than a quarter of the limit."""
+        if len(records.raw) > self.limit // 4:
             return
-        block = _Block(ledger_id, first, raw)
+        block = _Block(ledger_id, first, records)
         held = self._ledgers.setdefault(ledger_id, _LedgerBlocks())
         index = bisect_right(held.firsts, first)
         if index and held.firsts[index - 1] == first:
@@ -91,19 +89,23 @@ class ReadCache:
         return block.raw[block.offsets[place] + fmt.SIZE_WORD : block.offsets[place + 1]]
 
     def slice(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
-        """Records from `first` on that are together here, and their number; none: b"" and 0."""
+        """Records from `first` on that are together here, as many as fit, at least one; and their number.
+
+        None here: b"" and 0.
+        """
         held = self._ledgers.get(ledger_id)
         index = bisect_right(held.firsts, first) - 1 if held else -1
         if held is None or index < 0:
             return b"", 0
         block = held.blocks[index]
+        offsets = block.offsets
         place = first - block.first
-        count = min(len(block.offsets) - 1 - place, max_count)
-        if count <= 0:
+        end = min(place + max_count, len(offsets) - 1)
+        if place >= end:
             return b"", 0
-        start = block.offsets[place]
-        fitting = bisect_right(block.offsets, start + max_bytes, place, place + count + 1) - 1 - place
-        return block.raw[start : block.offsets[place + fitting]], fitting
+        start = offsets[place]
+        end = max(place + 1, bisect_right(offsets, start + max_bytes, place, end + 1) - 1)
+        return block.raw[start : offsets[end]], end - place
 
     def forget(self, ledger_id: int) -> None:
         """Drop all blocks of a ledger."""
