@@ -307,16 +307,26 @@ class ClusterAdmin(Protocol):
 class MetadataDriver(Protocol):
     """One connection (session) to a metadata store. Make one with `bookkeeper.metadata.open_driver`."""
 
-    layout: LayoutStore
-    ledgers: LedgerStore
-    ids: LedgerIdAllocator
-    registration: BookieRegistry
-    discovery: BookieDirectory
-    cookies: CookieStore
-    underreplication: UnderreplicationStore
-    auditor: AuditorElection
-    flags: ClusterFlags
-    admin: ClusterAdmin
+    @property
+    def layout(self) -> LayoutStore: ...
+    @property
+    def ledgers(self) -> LedgerStore: ...
+    @property
+    def ids(self) -> LedgerIdAllocator: ...
+    @property
+    def registration(self) -> BookieRegistry: ...
+    @property
+    def discovery(self) -> BookieDirectory: ...
+    @property
+    def cookies(self) -> CookieStore: ...
+    @property
+    def underreplication(self) -> UnderreplicationStore: ...
+    @property
+    def auditor(self) -> AuditorElection: ...
+    @property
+    def flags(self) -> ClusterFlags: ...
+    @property
+    def admin(self) -> ClusterAdmin: ...
 
     async def open(self) -> None:
         """Connect. Does not require an initialised cluster. Raises `ServiceUnavailable`."""

@@ -6,21 +6,7 @@ from collections.abc import Callable
 
 from ...errors import ServiceUnavailable
 from ...runtime import Runtime
-from ..api import (
-    AuditorElection,
-    BookieDirectory,
-    BookieRegistry,
-    ClusterAdmin,
-    ClusterFlags,
-    CookieStore,
-    LayoutStore,
-    LedgerIdAllocator,
-    LedgerLayout,
-    LedgerStore,
-    SessionEvent,
-    UnderreplicationStore,
-    Unsubscribe,
-)
+from ..api import LedgerLayout, SessionEvent, Unsubscribe
 from .bookies import Cookies, Discovery, Registration
 from .cluster import Admin, Flags, Layouts
 from .ledgers import LedgerIds, Ledgers
@@ -59,20 +45,18 @@ class RecordDriver:
         layout = LedgerLayout(factory, 1)
         self._link = link
         self._opened = False
-        self._layouts = Layouts(link, layout)
-        self.layout: LayoutStore = self._layouts
-        self.ledgers: LedgerStore = Ledgers(link)
-        self.ids: LedgerIdAllocator = LedgerIds(link)
-        self.registration: BookieRegistry = Registration(link)
-        self.discovery: BookieDirectory = Discovery(link)
-        self.cookies: CookieStore = Cookies(link)
-        self.underreplication: UnderreplicationStore = Underreplication(
+        self.layout = Layouts(link, layout)
+        self.ledgers = Ledgers(link)
+        self.ids = LedgerIds(link)
+        self.registration = Registration(link)
+        self.discovery = Discovery(link)
+        self.cookies = Cookies(link)
+        self.underreplication = Underreplication(
             link, owner=runtime.hostname() if owner is None else owner, store_mark_time=store_mark_time
         )
-        self._election = Election(link)
-        self.auditor: AuditorElection = self._election
-        self.flags: ClusterFlags = Flags(link)
-        self.admin: ClusterAdmin = Admin(link, layout)
+        self.auditor = Election(link)
+        self.flags = Flags(link)
+        self.admin = Admin(link, layout)
 
     async def open(self) -> None:
         """Connect and start the session. Raises `ServiceUnavailable`, `LayoutMismatch`, `ConfigurationError`."""
@@ -80,7 +64,7 @@ class RecordDriver:
             await self._link.retry("open", self._link.store.open)
             await self._link.retry("open", self._link.session.open)
             self._opened = True
-            await self._layouts.check()
+            await self.layout.check()
         except BaseException:
             await self.close()
             raise
@@ -88,7 +72,7 @@ class RecordDriver:
     async def close(self) -> None:
         """End the session: its records vanish, waiting calls fail, watches end. Idempotent."""
         self._link.hub.close()
-        await self._election.close()
+        await self.auditor.close()
         await self._link.session.close()
         await self._link.store.close()
         self._opened = False

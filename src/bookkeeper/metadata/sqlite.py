@@ -1,0 +1,148 @@
+"""The embedded metadata store: an SQLite file shared by the processes of one machine (spec metadata §12.6).
+
+    sqlite:///absolute/path/metadata.db[?root=name]
+
+`root` names one of several clusters in the file. Local file systems only. Processes that are killed lose their
+registrations and locks at once. All blocking work is done by one thread per driver; see `sqlite_file`.
+
+Changes made by other processes are noticed by looking at SQLite's data version every `poll_interval_ms`; own changes
+are told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..errors import ConfigurationError, CorruptMetadata, ServiceUnavailable
+from ..runtime import Runtime, TaskScope, Workers
+from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, RecordDriver
+from .records.store import RecordStore, Transaction
+from .sqlite_file import SqliteFile
+from .uri import ServiceUri
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+FACTORY = "sqlite"
+"""Name of this store in a cluster's layout."""
+
+DEFAULT_ROOT = "ledgers"
+DEFAULT_POLL_INTERVAL_MS = 50
+BUSY_TIMEOUT_MS = 5_000
+"""How long one transaction waits for those of other processes."""
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class SqliteStore(RecordStore):
+    """The file, seen from the loop."""
+
+    def __init__(
+        self,
+        path: str,
+        root: str,
+        runtime: Runtime,
+        *,
+        poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
+        boot_id: str | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._poll_interval = poll_interval_ms / 1000
+        self._file = SqliteFile(
+            path,
+            root,
+            boot_id=_read_boot_id(runtime) if boot_id is None else boot_id,
+            clock_ms=lambda: int(runtime.now() * 1000),
+            wall_ms=runtime.wall_ms,
+        )
+        self._lane: Workers | None = None
+        self._scope = TaskScope(runtime, "metadata-sqlite")
+
+    async def open(self) -> None:
+        if self._lane is None:
+            self._lane = self._runtime.workers("metadata-sqlite")
+        await self._lane.submit(self._file.open, BUSY_TIMEOUT_MS)
+        self._scope.spawn(self._poll(), name="poll")
+
+    async def close(self) -> None:
+        await self._scope.close()
+        if self._lane is not None:
+            lane, self._lane = self._lane, None
+            await lane.submit(self._file.close)
+            await lane.close()
+
+    async def run(self, name: str, transaction: Callable[[Transaction], T], *, write: bool = True) -> T:  # noqa: ARG002
+        result, changes = await self._in_lane(lambda: self._file.run(transaction, write=write))
+        if changes:
+            self.on_changes(changes)
+        return result
+
+    async def start_session(self, timeout: float) -> int:
+        return await self._in_lane(lambda: self._file.start_session(int(timeout * 1000)))
+
+    async def renew_session(self, session: int, timeout: float) -> bool:
+        alive, changes = await self._in_lane(lambda: self._file.renew_session(session, int(timeout * 1000)))
+        if changes:
+            self.on_changes(changes)
+        return alive
+
+    async def end_session(self, session: int) -> None:
+        await self._in_lane(lambda: self._file.end_session(session))
+
+    async def _in_lane(self, call: Callable[[], T]) -> T:
+        if self._lane is None:
+            raise ServiceUnavailable("the metadata driver is not open")
+        return await self._lane.submit(call)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_interval)
+            try:
+                changes = await self._in_lane(self._file.poll)
+            except (ServiceUnavailable, CorruptMetadata) as error:
+                log.warning("%s", error)
+                continue
+            if changes is None or changes:
+                self.on_changes(changes)
+
+
+def _read_boot_id(runtime: Runtime) -> str:
+    """Differs after each boot; empty where the system has none (then sessions end by their locks and deadlines)."""
+    try:
+        with runtime.files.open(_BOOT_ID) as file:
+            return file.pread(64, 0).decode().strip()
+    except OSError:
+        return ""
+
+
+class SqliteDriver(RecordDriver):
+    """See the module's text."""
+
+    def __init__(
+        self,
+        uri: ServiceUri,
+        runtime: Runtime,
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        poll_interval_ms: int = DEFAULT_POLL_INTERVAL_MS,
+        retry_ms: int | None = None,
+        owner: str | None = None,
+        store_mark_time: bool = True,
+    ) -> None:
+        unknown = [name for name in uri.parameters if name != "root"]
+        if unknown:
+            raise ConfigurationError(f"metadata service address {uri}: unknown parameter {unknown[0]}; there is root")
+        root = uri.parameters.get("root") or DEFAULT_ROOT
+        super().__init__(
+            SqliteStore(uri.path, root, runtime, poll_interval_ms=poll_interval_ms),
+            runtime,
+            factory=FACTORY,
+            session_timeout_ms=session_timeout_ms,
+            retry_ms=retry_ms,
+            owner=owner,
+            store_mark_time=store_mark_time,
+        )

@@ -1,0 +1,411 @@
+"""The blocking side of the SQLite store: the file's layout, transactions, sessions. Used by one thread only.
+
+| table | holds |
+|---|---|
+| records(root, topic, key, version, ctime_ms, session, data) | the records of every cluster (`root`) in the file |
+| topics(root, topic, revision) | the version of each topic's last change |
+| changes(revision, root, topic, key, at_ms) | the last changes, whose row ids are the versions: never used twice |
+| sessions(id, boot_id, deadline_ms) | live sessions; deadline on the machine's clock since boot |
+
+`PRAGMA user_version` is the version of this layout.
+
+Theory of operation
+
+- Write-ahead log with `synchronous=FULL`: a commit is durable when it returns. Readers never wait; writers take turns
+  (`BEGIN IMMEDIATE`).
+- A session ends at its deadline, when the machine boots (another boot id), or at once when its process dies: the
+  owner holds a lock on the file `<database>.s<id>`, which the kernel frees. Whoever runs a transaction removes ended
+  sessions and their records first.
+- A commit that fails for lack of the lock did not happen. One that fails in any other way may have.
+
+The lock files are held by open files, so a child made by a bare fork would keep a session of its parent alive; use
+spawned processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from ..errors import ConfigurationError, CorruptMetadata, MetadataError, ServiceUnavailable, SessionLost
+from .api import Version
+from .records.store import PERMANENT, SCAN_LIMIT, Change, Changes, Record, Topic, Transaction
+
+T = TypeVar("T")
+
+LAYOUT_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE records (
+    root TEXT NOT NULL, topic TEXT NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
+    ctime_ms INTEGER NOT NULL, session INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (root, topic, key)
+) WITHOUT ROWID;
+CREATE INDEX records_of_session ON records (session) WHERE session != 0;
+CREATE TABLE topics (
+    root TEXT NOT NULL, topic TEXT NOT NULL, revision INTEGER NOT NULL, PRIMARY KEY (root, topic)
+) WITHOUT ROWID;
+CREATE TABLE changes (
+    revision INTEGER PRIMARY KEY AUTOINCREMENT,
+    root TEXT NOT NULL, topic TEXT NOT NULL, key TEXT NOT NULL, at_ms INTEGER NOT NULL
+);
+CREATE TABLE sessions (id INTEGER PRIMARY KEY AUTOINCREMENT, boot_id TEXT NOT NULL, deadline_ms INTEGER NOT NULL);
+"""
+
+KEEP_CHANGES = 10_000
+"""Changes that are kept at least; one who missed more looks at everything again."""
+
+KEEP_CHANGES_MS = 60_000
+"""And for how long at least."""
+
+PRUNE_EVERY = 1_000
+"""Changes between two removals of old ones."""
+
+_BUSY, _LOCKED, _CORRUPT, _NOT_A_DATABASE = 5, 6, 11, 26
+
+
+def _failure(error: sqlite3.Error, path: str, *, committing: bool) -> MetadataError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (_BUSY, _LOCKED):
+        return ServiceUnavailable(f"metadata file {path} is in use by other processes for too long: {error}")
+    if code in (_CORRUPT, _NOT_A_DATABASE):
+        return CorruptMetadata(f"metadata file {path} is damaged: {error}")
+    return ServiceUnavailable(f"metadata file {path}: {error}", maybe_applied=committing)
+
+
+class SqliteFile:
+    """One connection to the file, for the cluster `root`.
+
+    `clock_ms` is the machine's clock since boot, `wall_ms` the time of day; `boot_id` differs after each boot.
+    """
+
+    def __init__(
+        self, path: str, root: str, *, boot_id: str, clock_ms: Callable[[], int], wall_ms: Callable[[], int]
+    ) -> None:
+        self.path = path
+        self.root = root
+        self.wall_ms = wall_ms
+        self._boot_id = boot_id
+        self._clock_ms = clock_ms
+        self._db: sqlite3.Connection | None = None
+        self._data_version = -1
+        self._seen: Version = 0
+        """The last change of other connections that `poll` has told."""
+        self._locks: dict[int, int] = {}
+        """Our sessions and the descriptors of their locked files."""
+
+    # --- open and close ---
+
+    def open(self, busy_timeout_ms: int) -> None:
+        """Raises `ServiceUnavailable`, `ConfigurationError`, `CorruptMetadata`."""
+        directory = os.path.dirname(self.path)
+        if not os.path.isdir(directory):
+            raise ConfigurationError(f"metadata file {self.path}: there is no directory {directory}")
+        try:
+            db = sqlite3.connect(
+                self.path, timeout=busy_timeout_ms / 1000, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise _failure(error, self.path, committing=False) from None
+        try:
+            self._prepare(db)
+        except sqlite3.Error as error:
+            db.close()
+            raise _failure(error, self.path, committing=False) from None
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        mode = db.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        if mode != "wal":
+            raise ConfigurationError(
+                f"metadata file {self.path}: the file system cannot share it between processes (journal mode {mode}); "
+                "use a local file system"
+            )
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("BEGIN IMMEDIATE")
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found == 0:
+            for statement in _SCHEMA.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version={LAYOUT_VERSION}")
+        elif found != LAYOUT_VERSION:
+            raise ConfigurationError(
+                f"metadata file {self.path} has layout {found}; this program knows {LAYOUT_VERSION}: was it written by "
+                "another version or another program?"
+            )
+        self._seen = _last_revision(db)
+        db.execute("COMMIT")
+        self._data_version = -1
+
+    def close(self) -> None:
+        """Idempotent. Sessions of ours that were not ended look like those of a dead process."""
+        for lock in self._locks.values():
+            os.close(lock)
+        self._locks.clear()
+        if self._db is not None:
+            db, self._db = self._db, None
+            db.close()
+
+    # --- transactions ---
+
+    def run(self, transaction: Callable[[Transaction], T], *, write: bool) -> tuple[T, Changes]:
+        """The transaction's result, and what changed in our cluster (by ended sessions, too)."""
+        changes = self._sweep()
+        with self._transaction(write=write) as db:
+            tx = _SqliteTransaction(self, db)
+            result = transaction(tx)
+        return result, changes + tx.changes
+
+    @contextlib.contextmanager
+    def _transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
+        db = self._db
+        if db is None:
+            raise ServiceUnavailable("the metadata driver is not open")
+        committing = False
+        try:
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            yield db
+            committing = write
+            db.execute("COMMIT")
+        except BaseException as error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise _failure(error, self.path, committing=committing) from None
+            raise
+
+    def poll(self) -> Changes:
+        """What other connections changed since the last call; None if it cannot be told any more."""
+        changes = self._sweep()
+        with self._transaction(write=False) as db:
+            data_version = db.execute("PRAGMA data_version").fetchone()[0]
+            if data_version == self._data_version:
+                return changes
+            last = _last_revision(db)
+            missed = last - self._seen
+            rows = db.execute(
+                "SELECT root, topic, key FROM changes WHERE revision > ? LIMIT ?", (self._seen, KEEP_CHANGES)
+            ).fetchall()
+        self._data_version = data_version
+        self._seen = last
+        if len(rows) < missed:
+            return None
+        return changes + [(topic, key) for root, topic, key in rows if root == self.root]
+
+    # --- sessions ---
+
+    def start_session(self, timeout_ms: int) -> int:
+        """A new session, whose lock we hold before anybody can see it."""
+        lock = -1
+        try:
+            with self._transaction() as db:
+                cursor = db.execute(
+                    "INSERT INTO sessions (boot_id, deadline_ms) VALUES (?, ?)",
+                    (self._boot_id, self._clock_ms() + timeout_ms),
+                )
+                session = cursor.lastrowid
+                assert session is not None
+                lock = os.open(self._lock_path(session), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            if lock >= 0:
+                os.close(lock)
+            if isinstance(error, OSError):
+                raise ServiceUnavailable(f"the session's lock file: {error}") from None
+            raise
+        self._locks[session] = lock
+        return session
+
+    def renew_session(self, session: int, timeout_ms: int) -> tuple[bool, Changes]:
+        """False if it has ended."""
+        changes = self._sweep()
+        with self._transaction() as db:
+            cursor = db.execute(
+                "UPDATE sessions SET deadline_ms = ? WHERE id = ?", (self._clock_ms() + timeout_ms, session)
+            )
+        alive = cursor.rowcount == 1
+        if not alive:
+            self._unlock(session)
+        return alive, changes
+
+    def end_session(self, session: int) -> Changes:
+        """End one of ours."""
+        changes: list[Change] = []
+        with self._transaction() as db:
+            self._remove_session(db, session, changes)
+        self._unlock(session)
+        return changes
+
+    def _sweep(self) -> list[Change]:
+        """Remove ended sessions and their records; returns what that changed in our cluster."""
+        db = self._db
+        if db is None:
+            raise ServiceUnavailable("the metadata driver is not open")
+        try:
+            ended = self._ended(db)
+        except sqlite3.Error as error:
+            raise _failure(error, self.path, committing=False) from None
+        changes: list[Change] = []
+        if ended:
+            with self._transaction() as db:
+                ended = self._ended(db)  # again, now that nobody can renew one
+                for session in ended:
+                    self._remove_session(db, session, changes)
+            for session in ended:
+                if session not in self._locks:
+                    _unlink(self._lock_path(session))
+        return changes
+
+    def _ended(self, db: sqlite3.Connection) -> list[int]:
+        now = self._clock_ms()
+        return [
+            session
+            for session, boot_id, deadline in db.execute("SELECT id, boot_id, deadline_ms FROM sessions").fetchall()
+            if boot_id != self._boot_id
+            or deadline < now
+            or (session not in self._locks and _is_unlocked(self._lock_path(session)))
+        ]
+
+    def _remove_session(self, db: sqlite3.Connection, session: int, changes: list[Change]) -> None:
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+        owned = db.execute(
+            "SELECT root, topic, key FROM records WHERE session = ? AND session != 0 ORDER BY root, topic, key",
+            (session,),
+        ).fetchall()
+        for root, topic, key in owned:
+            record_change(db, root, topic, key, self.wall_ms())
+            db.execute("DELETE FROM records WHERE root = ? AND topic = ? AND key = ?", (root, topic, key))
+            if root == self.root:
+                changes.append((topic, key))
+
+    def _lock_path(self, session: int) -> str:
+        return f"{self.path}.s{session}"
+
+    def _unlock(self, session: int) -> None:
+        lock = self._locks.pop(session, None)
+        if lock is not None:
+            _unlink(self._lock_path(session))
+            os.close(lock)
+
+
+def _is_unlocked(path: str) -> bool:
+    """Whether the process that held the lock is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # not ours to look at: its deadline decides
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look must not see each other
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _last_revision(db: sqlite3.Connection) -> Version:
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
+    return int(row[0]) if row is not None else 0
+
+
+def record_change(db: sqlite3.Connection, root: str, topic: str, key: str, wall_ms: int) -> Version:
+    """Take the next version for a change of a record."""
+    cursor = db.execute(
+        "INSERT INTO changes (root, topic, key, at_ms) VALUES (?, ?, ?, ?)", (root, topic, key, wall_ms)
+    )
+    revision = cursor.lastrowid
+    assert revision is not None
+    db.execute(
+        "INSERT INTO topics (root, topic, revision) VALUES (?, ?, ?) "
+        "ON CONFLICT (root, topic) DO UPDATE SET revision = excluded.revision",
+        (root, topic, revision),
+    )
+    if revision % PRUNE_EVERY == 0:
+        db.execute(
+            "DELETE FROM changes WHERE revision <= ? AND at_ms < ?",
+            (revision - KEEP_CHANGES, wall_ms - KEEP_CHANGES_MS),
+        )
+    return revision
+
+
+class _SqliteTransaction(Transaction):
+    def __init__(self, file: SqliteFile, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._root = file.root
+        self._wall_ms = file.wall_ms
+        self.changes: list[Change] = []
+
+    def get(self, topic: Topic, key: str) -> Record | None:
+        row = self._db.execute(
+            "SELECT key, data, version, ctime_ms, session FROM records WHERE root = ? AND topic = ? AND key = ?",
+            (self._root, topic, key),
+        ).fetchone()
+        return None if row is None else _record(row)
+
+    def put(self, topic: Topic, key: str, data: bytes, *, session: int = PERMANENT) -> Version:
+        if session != PERMANENT and not self._is_live(session):
+            raise SessionLost("the session with the metadata store has ended")
+        version = self._changed(topic, key)
+        self._db.execute(
+            "INSERT INTO records (root, topic, key, version, ctime_ms, session, data) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (root, topic, key) DO UPDATE "
+            "SET version = excluded.version, session = excluded.session, data = excluded.data",
+            (self._root, topic, key, version, self._wall_ms(), session, data),
+        )
+        return version
+
+    def delete(self, topic: Topic, key: str) -> None:
+        cursor = self._db.execute(
+            "DELETE FROM records WHERE root = ? AND topic = ? AND key = ?", (self._root, topic, key)
+        )
+        if cursor.rowcount:
+            self._changed(topic, key)
+
+    def scan(self, topic: Topic, *, after: str = "", limit: int = SCAN_LIMIT) -> list[Record]:
+        rows = self._db.execute(
+            "SELECT key, data, version, ctime_ms, session FROM records "
+            "WHERE root = ? AND topic = ? AND key > ? ORDER BY key LIMIT ?",
+            (self._root, topic, after, limit),
+        )
+        return list(map(_record, rows))
+
+    def keys(self, topic: Topic) -> list[str]:
+        rows = self._db.execute(
+            "SELECT key FROM records WHERE root = ? AND topic = ? ORDER BY key", (self._root, topic)
+        )
+        return [key for (key,) in rows]
+
+    def clear(self, topic: Topic) -> None:
+        for key in self.keys(topic):
+            self.delete(topic, key)
+
+    def revision(self, topic: Topic) -> Version:
+        row = self._db.execute(
+            "SELECT revision FROM topics WHERE root = ? AND topic = ?", (self._root, topic)
+        ).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def _is_live(self, session: int) -> bool:
+        return self._db.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone() is not None
+
+    def _changed(self, topic: Topic, key: str) -> Version:
+        self.changes.append((topic, key))
+        return record_change(self._db, self._root, topic, key, self._wall_ms())
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    return Record(*row)
