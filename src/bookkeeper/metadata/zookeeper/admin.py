@@ -1,7 +1,7 @@
 """Initialise, format and remove a cluster; its flags (spec metadata §10).
 
-Where the Java tools go wrong, these do not: an address with an unknown manager is refused before anything is created; format
-keeps the manager of the address; the health check flag does not keep a cluster from being removed.
+Where the Java tools go wrong, these do not: an address with an unknown manager is refused before anything is created;
+format keeps the manager of the address; the health check flag does not keep a cluster from being removed.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     underreplication/auditorelection/V_<number>  a candidate (ephemeral, sequential)
 
 A candidate that is not first waits for the vote just before its own to go, then looks again: so an election wakes one
-process, not all. A vote whose creation had an unknown outcome is looked for among the votes of this session before another
-one is made, else a forgotten vote would win the election with nobody behind it.
+process, not all. A vote whose creation had an unknown outcome is looked for among the votes of this session before
+another one is made, else a forgotten vote would win the election with nobody behind it.
 """
 
 from __future__ import annotations

@@ -2,28 +2,31 @@
 
 Theory of operation
 
-**Threads.** kazoo keeps the connection in a thread of its own and calls back from others. Here every such callback does one thing: it
-posts to the event loop. The loop never waits for kazoo: operations use kazoo's `*_async` calls, whose results resolve futures;
-starting and stopping (which join threads) run on a worker.
+**Threads.** kazoo keeps the connection in a thread of its own and calls back from others. Here every such callback
+does one thing: it posts to the event loop. The loop never waits for kazoo: operations use kazoo's `*_async` calls,
+whose results resolve futures; starting and stopping (which join threads) run on a worker.
 
-**Outcomes.** An operation is an answer of the server, or no answer. `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty` are
-answers. A lost connection, an expired session, a time-out are none: the operation is tried again under the limits of
-`zkRetryBackoff*`, and every later answer carries `after_unknown`, because the earlier attempt may have been applied. What
-that means is for the caller to find out (spec metadata §12.1); kazoo's own retries are switched off so that nothing is hidden.
+**Outcomes.** An operation is an answer of the server, or no answer. `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`
+are answers. A lost connection, an expired session, a time-out are none: the operation is tried again under the limits
+of `zkRetryBackoff*`, and every later answer carries `after_unknown`, because the earlier attempt may have been
+applied. What that means is for the caller to find out (spec metadata §12.1); kazoo's own retries are switched off so
+that nothing is hidden.
 
-**Waiting.** While the connection is down nothing is handed to kazoo: its queue is woken through a socket pair, and a full
-one would block the loop. For the same reason at most `max_in_flight` requests are under way at once. kazoo can lose a request
-for good (it replaces its queue when a session expires), so each one also has a time limit of one session timeout.
+**Waiting.** While the connection is down nothing is handed to kazoo: its queue is woken through a socket pair, and a
+full one would block the loop. For the same reason at most `max_in_flight` requests are under way at once. kazoo can
+lose a request for good (it replaces its queue when a session expires), so each one also has a time limit of one
+session timeout.
 
-**Session.** States arrive in kazoo's order: CONNECTED, SUSPENDED, then CONNECTED again (survived) or LOST and CONNECTED (a new
-session). `generation` counts lost sessions. An answer may overtake the news that its session is gone, as they
-come from different threads; so an ephemeral node counts as created only if the generation is still the one it was
-asked under, else its creation has an unknown outcome. One session timeout after the server last heard us, the session is *in doubt*: its
-ephemerals may be gone and somebody else's in their place, though nobody can tell us so.
+**Session.** States arrive in kazoo's order: CONNECTED, SUSPENDED, then CONNECTED again (survived) or LOST and
+CONNECTED (a new session). `generation` counts lost sessions. An answer may overtake the news that its session is
+gone, as they come from different threads; so an ephemeral node counts as created only if the generation is still the
+one it was asked under, else its creation has an unknown outcome. One session timeout after the server last heard us,
+the session is *in doubt*: its ephemerals may be gone and somebody else's in their place, though nobody can tell us
+so.
 
-**Watches** are one-shot hints: the callback says "read again", nothing more. One `_WatchPoint` per node and kind is what kazoo
-and the server know, however many subscribers there are; when the last one leaves, the server is told to forget it.
-Lost connections fire all watches.
+**Watches** are one-shot hints: the callback says "read again", nothing more. One `_WatchPoint` per node and kind is
+what kazoo and the server know, however many subscribers there are; when the last one leaves, the server is told to
+forget it. Lost connections fire all watches.
 """
 
 from __future__ import annotations

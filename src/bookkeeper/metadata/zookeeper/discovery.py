@@ -1,7 +1,7 @@
 """The client's side of registration: who is there, and where (spec metadata §7.5).
 
-A set's version is made of the directory's creation transaction and its number of changes, so it grows with every change, also
-across a removal of the directory. Sets are complete, never deltas; equal ones in a row are shown once.
+A set's version is made of the directory's creation transaction and its number of changes, so it grows with every
+change, also across a removal of the directory. Sets are complete, never deltas; equal ones in a row are shown once.
 
 Addresses are cached. A bookie's address is loaded with the first set that has it and kept up to date by a watch on its
 node; it is dropped when the bookie goes. While the store cannot be reached, the last known address serves.

@@ -1,8 +1,8 @@
 """Ledger ids from ZooKeeper's counters (spec metadata §5.2).
 
-A sequential node gets the number of nodes ever created under its parent: that number is the id, the node goes at once.
-Numbers end at 2^31 - 2. Managers with long ids then go on under `idgen-long/HOB-<n>` ("high order bits"): each such node has a
-counter of its own, and the id is n * 2^32 + its number. Once `idgen-long` exists, nobody goes back.
+A sequential node gets the number of nodes ever created under its parent: that number is the id, the node goes at
+once. Numbers end at 2^31 - 2. Managers with long ids then go on under `idgen-long/HOB-<n>` ("high order bits"): each
+such node has a counter of its own, and the id is n * 2^32 + its number. Once `idgen-long` exists, nobody goes back.
 
 An id node whose creation had an unknown outcome goes with the session; its number is never used.
 """

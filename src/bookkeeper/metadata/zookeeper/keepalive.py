@@ -2,18 +2,21 @@
 
 Theory of operation
 
-The server ends a session one session timeout after the last request it heard from the client. A client that is cut off does
-not notice at once: kazoo needs up to two thirds of the timeout to miss a heartbeat. Whoever holds a lock must give it up by
-the earlier clock, so what counts is the moment the last *answered* request was sent, not the moment the trouble was seen.
+The server ends a session one session timeout after the last request it heard from the client. A client that is cut
+off does not notice at once: kazoo needs up to two thirds of the timeout to miss a heartbeat. Whoever holds a lock
+must give it up by the earlier clock, so what counts is the moment the last *answered* request was sent, not the
+moment the trouble was seen.
 
 kazoo does all its waiting for the network through its handler's `select`, which gives a place to look:
 
 - the socket became writable: a request or heartbeat goes out. The first one since the last answer is remembered.
 - the socket became readable: the server is alive. The remembered request counts as heard, at the time it was *sent*.
-- the time limit of a write is the session timeout in effect (as the server granted it) divided by the number of servers.
+- the time limit of a write is the session timeout in effect (as the server granted it) divided by the number of
+  servers.
 
-An event of the server (a fired watch) that arrives between a heartbeat and its answer counts as an answer. The error is at most
-the time that heartbeat was under way before the line broke, which is less than the tolerance between two clocks.
+An event of the server (a fired watch) that arrives between a heartbeat and its answer counts as an answer. The error
+is at most the time that heartbeat was under way before the line broke, which is less than the tolerance between two
+clocks.
 """
 
 from __future__ import annotations

@@ -2,17 +2,19 @@
 
 Theory of operation
 
-**Create.** The record carries a random token (format version 3). If the node exists although an attempt of ours may have
-created it, its token tells: ours, then it is our success; another's, then the ledger exists. Versions 1 and 2 have no
-token, so there an existing node is always somebody else's: two clients that chose the same id must not both own it.
+**Create.** The record carries a random token (format version 3). If the node exists although an attempt of ours may
+have created it, its token tells: ours, then it is our success; another's, then the ledger exists. Versions 1 and 2
+have no token, so there an existing node is always somebody else's: two clients that chose the same id must not both
+own it.
 
-**Write** is by data version. If the version is another although an attempt of ours may have been applied, the stored bytes tell: equal
-to ours and exactly one version on, then it is our success. Equal records mean equal states, so a twin's success does no harm.
+**Write** is by data version. If the version is another although an attempt of ours may have been applied, the stored
+bytes tell: equal to ours and exactly one version on, then it is our success. Equal records mean equal states, so a
+twin's success does no harm.
 
 **Remove.** Managers with many directories remove those that became empty. A concurrent create puts them back.
 
-**Ranges** must never lack a ledger, for garbage collection deletes what is not in them: every listing is made as of now (`sync`),
-any error ends the walk with an exception, and only a directory that has vanished counts as empty.
+**Ranges** must never lack a ledger, for garbage collection deletes what is not in them: every listing is made as of
+now (`sync`), any error ends the walk with an exception, and only a directory that has vanished counts as empty.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Ephemeral nodes that stand for a right, and end with the session: locks and votes (spec metadata §12.3, "Ephemerals").
+"""Ephemeral nodes that stand for a right, and end with the session: locks and votes (spec metadata §12.3,
+"Ephemerals").
 
 Theory of operation
 
-A right ends when its owner gives it up, when the session is lost, or when the session is in doubt: the server may have ended it
-by its own clock, and another process may hold the right already. All three set `lost` (giving up does not need to). A right
-in doubt never comes back: if the session turns out to have survived, its node is still there and would keep everybody
-out, so it is deleted then. Until that is done the same path cannot be claimed here again, else the claim would mistake the old
-node for its own.
+A right ends when its owner gives it up, when the session is lost, or when the session is in doubt: the server may
+have ended it by its own clock, and another process may hold the right already. All three set `lost` (giving up does
+not need to). A right in doubt never comes back: if the session turns out to have survived, its node is still there
+and would keep everybody out, so it is deleted then. Until that is done the same path cannot be claimed here again,
+else the claim would mistake the old node for its own.
 
 Nodes are deleted only within the session that created them: in the next session the same path may be another owner's.
 """

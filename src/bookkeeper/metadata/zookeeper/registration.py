@@ -3,9 +3,9 @@
     available/<bookie id>            a writable bookie
     available/readonly/<bookie id>   a read-only one
 
-A bookie that changes to read-only appears there first and leaves the writable list after that, so it is always in one of the
-two. A node of another session is in the way of a quick restart until that session has timed out: `register` waits as
-long as our own session would live.
+A bookie that changes to read-only appears there first and leaves the writable list after that, so it is always in one
+of the two. A node of another session is in the way of a quick restart until that session has timed out: `register`
+waits as long as our own session would live.
 """
 
 from __future__ import annotations

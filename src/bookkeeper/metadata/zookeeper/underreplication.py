@@ -10,13 +10,13 @@ Below `underreplication`:
 
 Theory of operation
 
-A worker looks for a marked ledger in random order, so that many workers do not meet; creates its lock; and looks at the mark
-once more under the lock: it may be gone (repaired a moment ago) or changed. The version seen then is the one that
-`mark_replicated` deletes: if somebody marks the ledger again meanwhile, the mark stays. The directories above a deleted mark go with
-their last mark, and marking puts them back.
+A worker looks for a marked ledger in random order, so that many workers do not meet; creates its lock; and looks at
+the mark once more under the lock: it may be gone (repaired a moment ago) or changed. The version seen then is the one
+that `mark_replicated` deletes: if somebody marks the ledger again meanwhile, the mark stays. The directories above a
+deleted mark go with their last mark, and marking puts them back.
 
-`poll` reads every directory as it is now. `get` waits, so it may use listings it has from earlier: each is kept until its watch
-fires, and any firing wakes it up. A worker that waits costs the server nothing.
+`poll` reads every directory as it is now. `get` waits, so it may use listings it has from earlier: each is kept until
+its watch fires, and any firing wakes it up. A worker that waits costs the server nothing.
 """
 
 from __future__ import annotations
