@@ -2,11 +2,12 @@
 
 Theory of operation
 
-The loop gathers what is appended in batches. A batch is written by the write lane in one call, with a padding record
-that seals it, and handed straight on to the force lane, which syncs the file. Then one callback on the loop completes
-everything the batch holds. The next batch can be written while one is being synced; batches are written, synced and
+The loop gathers what is appended in batches. A batch is written in one call, with a padding record that seals it, and
+synced; then one callback on the loop completes everything it holds. There are two lanes, so that writing can go on
+during a sync: the write lane hands what it has written straight on to the force lane. Batches are written, synced and
 completed in order, and a sync covers all that was written before it, so batches that waited for it need none of their
-own.
+own. When there is nothing to overlap (no other batch unsynced, and this one is not full), the write lane syncs the
+batch itself, which saves a quarter of the CPU.
 
 When a batch leaves. Writing and syncing cost some 100 to 200 µs of CPU however little is in it, as much as handling
 some ten to fifty adds. So:
@@ -15,8 +16,8 @@ some ten to fifty adds. So:
   idle journal a lone append is thus written and synced at once.
 - While a batch is being synced, the next one gathers.
 - Each record of the last batch buys `GROUPING_PER_RECORD` of waiting for the next one, counted from when the last one
-  left and up to `journalMaxGroupWaitMSec`. A few writers are never made to wait: their batches are small. Under load
-  (more than 1 / GROUPING_PER_RECORD appends per second) batches grow until the wait is reached, and syncs stop
+  left, up to half of `journalMaxGroupWaitMSec`. A few writers are never made to wait: their batches are small. Under
+  load (more than 1 / GROUPING_PER_RECORD appends per second) batches grow until the wait is reached, and syncs stop
   mattering.
 - A batch of `journalBufferedWritesThreshold` bytes (or `journalBufferedEntriesThreshold` records, if set) is full; it
   leaves as soon as the write lane is free, also while a sync is going on.
@@ -134,7 +135,7 @@ class Journal:
         """Bytes that may wait to be written; no limit if 0 or less."""
         self._batch_size = config.journalBufferedWritesThreshold
         self._batch_count = config.journalBufferedEntriesThreshold or config.journalQueueSize
-        self._group_wait = 0.0 if config.journalFlushWhenQueueEmpty else config.journalMaxGroupWaitMSec / 1000
+        self._longest_spacing = 0.0 if config.journalFlushWhenQueueEmpty else config.journalMaxGroupWaitMSec / 2000
         self._max_size = config.journalMaxSizeMB << 20
 
         self._write_lane: Workers = runtime.workers(f"journal-{index}-write")
@@ -352,8 +353,11 @@ class Journal:
         self._write_busy = True
         self._unsynced += batch.sync
         self._left_at = self._runtime.now()
-        self._spacing = 0.0 if self._closing else min(self._group_wait, batch.count * GROUPING_PER_RECORD)
-        self._write_lane.post(self._write, (self._file, batch), functools.partial(self._written, batch))
+        self._spacing = 0.0 if self._closing else min(self._longest_spacing, batch.count * GROUPING_PER_RECORD)
+        if batch.sync and self._unsynced == 1 and not batch.full and not batch.early:
+            self._write_lane.post(_write_and_sync, (self._file, batch), functools.partial(self._completed, batch))
+        else:
+            self._write_lane.post(self._write, (self._file, batch), functools.partial(self._written, batch))
 
     # --- on the write lane ---
 
@@ -375,18 +379,10 @@ class Journal:
         if self._failed(error):
             return
         assert end is not None
-        self._write_busy = False
-        self._rolling = end > self._max_size
-        self.queued_bytes -= batch.size
-        self.queued_records -= batch.count
-        self.stats.batches += 1
-        self.stats.full_batches += batch.full
-        self.stats.records += batch.count
-        self.stats.bytes += batch.size
+        self._count_written(batch, end)
         if not batch.sync and self._idle_sync is None:
             delay = self._config.journalPageCacheFlushIntervalMSec / 1000
             self._idle_sync = self._runtime.call_later(delay, self._sync_now_and_then)
-        self._admit_waiters()
         self._go_on()
         for done in batch.early:
             done()
@@ -394,14 +390,40 @@ class Journal:
     def _synced(self, batch: _Batch, end: int | None, error: BaseException | None) -> None:
         if self._failed(error):
             return
-        assert self._file is not None
         assert end is not None
-        self._unsynced -= 1
-        self.stats.syncs += 1
-        self._mark = LogMark(self._file.journal_id, end)
+        self._count_synced(end)
         self._go_on()
         for done in batch.late:
             done()
+
+    def _completed(self, batch: _Batch, end: int | None, error: BaseException | None) -> None:
+        """Written and synced in one go."""
+        if self._failed(error):
+            return
+        assert end is not None
+        self._count_written(batch, end)
+        self._count_synced(end)
+        self._go_on()
+        for done in batch.late:
+            done()
+
+    def _count_written(self, batch: _Batch, end: int) -> None:
+        self._write_busy = False
+        self._rolling = end > self._max_size
+        self.queued_bytes -= batch.size
+        self.queued_records -= batch.count
+        stats = self.stats
+        stats.batches += 1
+        stats.full_batches += batch.full
+        stats.records += batch.count
+        stats.bytes += batch.size
+        self._admit_waiters()
+
+    def _count_synced(self, end: int) -> None:
+        assert self._file is not None
+        self._unsynced -= 1
+        self.stats.syncs += 1
+        self._mark = LogMark(self._file.journal_id, end)
 
     def _rolled(self, file: JournalFile | None, error: BaseException | None) -> None:
         if self._failed(error):
@@ -482,3 +504,8 @@ class Journal:
         for id_ in old[: max(0, len(old) - self._config.journalMaxBackups)]:
             self._files.unlink(f"{self._directory}/{file_name(id_)}")
             log.info("deleted journal %s/%s", self._directory, file_name(id_))
+
+
+def _write_and_sync(file: JournalFile, batch: _Batch) -> int:
+    """Runs on the write lane, while the force lane has nothing to do."""
+    return file.sync(file.write(batch.pieces, batch.count))
