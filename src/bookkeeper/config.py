@@ -356,6 +356,7 @@ class ClientConfiguration(Settings):
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
     zkTimeout: int = Field(10000, gt=0)
+    ledgerManagerFactoryClass: str | None = None
     zkEnableSecurity: bool = False
     zkRequestRateLimit: float = 0
     zkRetryBackoffStartMs: int | None = Field(None, gt=0)
@@ -408,6 +409,8 @@ class ClientConfiguration(Settings):
     stickyReadSEnabled: bool = False
     readEntriesWindow: int = Field(1024, gt=0)
     """Entry reads that one range read keeps outstanding."""
+    tailRetryLimit: int = Field(10, ge=0)
+    """Failed waits in a row, until following an open ledger gives up."""
     enableBookieFailureTracking: bool = True
     bookieFailureHistoryExpirationMSec: int = Field(60000, ge=0)
     """How long a bookie that was slow to answer is asked last."""

@@ -81,14 +81,14 @@ class BookieClient:
         return V3
 
     @property
-    def batch_reads(self) -> bool:
-        """Whether the protocol in use has batch reads."""
-        return self._protocol != "v3"
+    def read_version(self) -> int:
+        """Protocol version of plain reads. Only v2 has batch reads."""
+        return V3 if self._protocol == "v3" else V2
 
     @property
-    def long_polls(self) -> bool:
-        """Long polls always go over v3 connections."""
-        return True
+    def v2_only(self) -> bool:
+        """Whether v3 is for what v2 cannot say at all."""
+        return self._protocol == "v2"
 
     def _version_for(self, message: Request) -> int:
         if isinstance(message, BatchReadRequest):
@@ -161,8 +161,7 @@ class BookieClient:
 
         Raises `ClientClosedError`, `TooManyRequestsError` at once; then nothing was sent.
         """
-        version = V3 if self._protocol == "v3" else V2
-        self._connection(call.bookie, version, ledger_id).read_entries(ledger_id, entry_ids, call)
+        self._connection(call.bookie, self.read_version, ledger_id).read_entries(ledger_id, entry_ids, call)
 
     def read_deadline(self) -> float:
         """When an entry read sent now expires."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..config import ClientConfiguration
 from ..errors import BKError
@@ -17,6 +17,9 @@ from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.tasks import TaskScope
 from ..types import BookieId, WriteFlag
+
+if TYPE_CHECKING:
+    from .connection import OnReply, ReadCall
 
 
 class AddSink(Protocol):
@@ -58,8 +61,8 @@ class BookieClient(Protocol):
     def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> AddChannel:
         """A channel for adds of `version` 2 or 3. A second open handle of a ledger gets connections of its own."""
 
-    async def request(self, bookie: BookieId, message: Request, *, timeout: float) -> Response:
-        """Send anything but an add and wait for its answer, `timeout` seconds at most.
+    async def request(self, bookie: BookieId, message: Request, *, timeout: float | None = None) -> Response:
+        """Send anything but an add and wait for its answer, `timeout` seconds at most (None: the configured one).
 
         Raises the `BKError` of a failed connection, failed authentication or an expired timeout; a refusal by the
         bookie is a response with a status.
@@ -67,6 +70,30 @@ class BookieClient(Protocol):
 
     def add_version(self, write_flags: WriteFlag) -> int:
         """Protocol version for adds: v2, or v3 where the configuration or the flags need it."""
+
+    @property
+    def read_version(self) -> int:
+        """Protocol version of plain reads. Only v2 has batch reads."""
+
+    @property
+    def v2_only(self) -> bool:
+        """Whether v3 is for what v2 cannot say at all (`protocol=v2`)."""
+
+    def call(self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply) -> None:
+        """`request` for callers that cannot afford a task: `done(code, response)` hears the outcome once, later."""
+
+    def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
+        """Plain reads of entries from `call.bookie`; the call's sink hears one answer for each.
+
+        Raises `ClientClosedError`, `TooManyRequestsError` at once; then nothing was sent.
+        """
+
+    def read_deadline(self) -> float:
+        """When an entry read that is sent now expires."""
+
+    @property
+    def read_timeout(self) -> float:
+        """Seconds until a read expires; zero or less: never."""
 
 
 class Placement(Protocol):
@@ -96,6 +123,16 @@ class Placement(Protocol):
 
     def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
         """Whether these bookies lie in enough fault domains (`enforceMinNumFaultDomainsForWrite`)."""
+
+    def reorder_read(self, ensemble: Sequence[BookieId], write_set: Sequence[int]) -> tuple[int, ...]:
+        """In which order to ask the replicas `write_set` (ensemble indexes). Valid while `version` stays the same."""
+
+    @property
+    def version(self) -> int:
+        """Changes when `reorder_read` may answer differently."""
+
+    def note_slow(self, bookies: Sequence[BookieId]) -> None:
+        """These did not answer a read before another bookie did."""
 
 
 @dataclass(slots=True)

@@ -50,6 +50,15 @@ class DefaultEnsemblePlacementPolicy:
         """This policy knows of no fault domains."""
         return True
 
+    @property
+    def version(self) -> int:
+        """Changes when `reorder_read` may answer differently."""
+        return self._bookies.version
+
+    def note_slow(self, bookies: Sequence[BookieId]) -> None:
+        """These did not answer a read before another bookie did."""
+        self._bookies.note_slow(bookies)
+
     def reorder_read(self, ensemble: Sequence[BookieId], write_set: Sequence[int]) -> tuple[int, ...]:
         """In which order to ask the replicas (ensemble indexes): as given, or by class when one is slow or gone."""
         ranks = {index: self._bookies.read_rank(ensemble[index]) for index in write_set}

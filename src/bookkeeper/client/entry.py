@@ -1,0 +1,40 @@
+"""What reads give."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class LedgerEntry(NamedTuple):
+    """One entry. `bytes(entry)` is its payload and `len(entry)` the payload's size; it is always true.
+
+    A tuple, because a read makes one for every entry and nothing immutable is cheaper to make.
+    """
+
+    ledger_id: int
+    entry_id: int
+    data: bytes
+    ledger_length: int
+    """Payload bytes of the ledger up to and including this entry, in the order of the add calls (not this entry's
+    size)."""
+
+    @property
+    def id(self) -> int:
+        """`entry_id`."""
+        return self.entry_id
+
+    def __bytes__(self) -> bytes:
+        return self.data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class LastConfirmedAndEntry(NamedTuple):
+    """The answer to a long poll: the last add confirmed, and the entry asked for if it is confirmed already."""
+
+    last_add_confirmed: int
+    entry: LedgerEntry | None

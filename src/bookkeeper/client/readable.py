@@ -1,0 +1,389 @@
+"""The reads of an open ledger (spec client §9, §14.2).
+
+Theory of operation
+
+- A reader knows a last add confirmed (LAC). It only rises: by the metadata of a closed ledger, by LAC reads, and by
+  what v3 answers carry along. Confirmed reads stop there; nothing asks the bookies for a newer LAC by itself.
+- The metadata of an open ledger changes: fragments are added, and one day it is closed. A reader opened without
+  recovery follows it with a watch. Where a ledger was recovered it is closed, and only its fragments can move
+  (re-replication); following that is the caller's choice.
+- How one entry, a run of entries, the LAC, or the LAC and an entry are got from replicas that fail, lie or dawdle is
+  the business of `read_range`, `read_batch`, `read_lac` and `read_long_poll`. This module puts them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import abstractmethod
+from collections import deque
+from collections.abc import AsyncGenerator
+
+from ..errors import (
+    BKError,
+    BookieRequestError,
+    BookieUnavailableError,
+    ClientClosedError,
+    IncorrectParameterError,
+    LedgerRecoveryError,
+    MetadataError,
+    NoSuchEntryError,
+    ReadError,
+)
+from ..metadata.api import Versioned
+from ..metadata.ledger_metadata import LedgerMetadata
+from ..protocol.digest import Digest
+from ..types import INVALID_ENTRY_ID
+from .context import ClientContext
+from .entry import LastConfirmedAndEntry, LedgerEntry
+from .handle import LedgerHandle
+from .ledger_reads import LedgerReads
+from .read_batch import BatchRead
+from .read_lac import LacRead, TryLacRead
+from .read_long_poll import LongPoll
+from .read_range import RangeRead
+from .results import from_metadata_error
+
+CHUNKS_AHEAD = 4
+"""`entries` reads a range in chunks, and works on so many of them at a time."""
+
+FIRST_CHUNK = 64
+"""Entries in the first chunk, when nothing is known of their size."""
+
+LARGEST_CHUNK = 4096
+
+TAIL_FIRST_PAUSE = 0.05
+TAIL_LONGEST_PAUSE = 5.0
+"""Seconds between attempts of `tail` after errors, or when bookies answer at once that there is nothing new;
+doubled each time."""
+
+Chunk = tuple[list[LedgerEntry], BKError | None]
+"""Entries of a range from its beginning, and why they end before its end."""
+
+
+class ReadableLedger(LedgerHandle):
+    """The reads of an open ledger; readers and writers have them. Values of properties are local: nothing is asked."""
+
+    def __init__(
+        self, context: ClientContext, metadata: Versioned[LedgerMetadata], digest: Digest, master_key: bytes
+    ) -> None:
+        super().__init__(context, metadata, digest, master_key)
+        self._reads = LedgerReads(context, self._distribution, digest, lambda: self.metadata, self._heard_of_lac)
+
+    @property
+    @abstractmethod
+    def last_add_confirmed(self) -> int:
+        """The last entry known to be confirmed; -1 if none is."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Payload bytes of the ledger, as far as they are known."""
+
+    @abstractmethod
+    def _heard_of_lac(self, lac: int, length: int) -> None:
+        """A bookie knows of this LAC, and of a ledger of this length (0: unknown)."""
+
+    # --- entries ---
+
+    async def read(self, first: int, last: int) -> list[LedgerEntry]:
+        """Entries `first` to `last`, inclusive; both must be confirmed.
+
+        All or nothing: raises the error of the first entry that cannot be read (spec §9.3); `ReadError` beyond the LAC;
+        `IncorrectParameterError`. For a long range use `entries`.
+        """
+        self._check_range(first, last)
+        self._check_confirmed(last)
+        return await self._read_range(first, last)
+
+    async def read_entry(self, entry_id: int) -> LedgerEntry:
+        """One confirmed entry."""
+        return (await self.read(entry_id, entry_id))[0]
+
+    async def read_last_entry(self) -> LedgerEntry:
+        """The last confirmed entry, after asking for the newest LAC. Raises `NoSuchEntryError` when there is none."""
+        lac = await self._newest_lac()
+        if lac < 0:
+            raise NoSuchEntryError("the ledger has no confirmed entry", ledger_id=self.id)
+        return await self.read_entry(lac)
+
+    async def _newest_lac(self) -> int:
+        """A writer knows it; a reader has to ask."""
+        return await self.read_last_add_confirmed()
+
+    async def read_unconfirmed(self, first: int, last: int) -> list[LedgerEntry]:
+        """`read` without a look at the LAC: an entry seen so may still disappear if its writer fails."""
+        self._check_range(first, last)
+        return await self._read_range(first, last)
+
+    async def batch_read(self, start: int, *, max_count: int, max_size: int = 0) -> list[LedgerEntry]:
+        """Some confirmed entries from `start` on: at least one, `max_count` at most, about `max_size` bytes.
+
+        With `max_size` 0, as many as fit a frame.
+
+        One request where the bookies can do it, else one for each entry.
+        """
+        self._check_batch(start, max_count)
+        self._check_confirmed(start)
+        return await self._batch(start, min(max_count, self.last_add_confirmed - start + 1), max_size)
+
+    async def batch_read_unconfirmed(self, start: int, *, max_count: int, max_size: int = 0) -> list[LedgerEntry]:
+        """`batch_read` without a look at the LAC."""
+        self._check_batch(start, max_count)
+        if max_size < 0:
+            raise IncorrectParameterError(f"max_size {max_size} is negative", ledger_id=self.id)
+        return await self._batch(start, max_count, max_size)
+
+    async def entries(
+        self, first: int = 0, last: int | None = None, *, window: int = 1024, window_bytes: int = 4 << 20
+    ) -> AsyncGenerator[LedgerEntry, None]:
+        """All entries from `first` to `last` (None: the LAC of now), in order.
+
+        Reads ahead at most `window` entries, where each needs a request of its own, or about `window_bytes` bytes
+        where bookies give many at once. An entry that cannot be read raises its error in its place. Leave the loop
+        early inside `contextlib.aclosing`, or requests under way are only forgotten when the iterator is collected.
+        """
+        if last is None:
+            last = self.last_add_confirmed
+        if first < 0 or last < INVALID_ENTRY_ID:
+            raise IncorrectParameterError(f"there are no entries {first} to {last}", ledger_id=self.id)
+        self._check_confirmed(last)
+        sizes = _ChunkSizes(window, window_bytes)
+        chunks: deque[asyncio.Task[Chunk]] = deque()
+        start = first
+        try:
+            while start <= last or chunks:
+                while start <= last and len(chunks) < CHUNKS_AHEAD:
+                    count = min(sizes.next(batches=self._reads.can_batch), last - start + 1)
+                    reading = self._chunk(start, start + count - 1, sizes.chunk_bytes)
+                    chunks.append(self._context.runtime.spawn(reading, name=f"entries of ledger {self.id}"))
+                    start += count
+                entries, error = await chunks[0]
+                chunks.popleft()
+                for entry in entries:
+                    yield entry
+                if error is not None:
+                    raise error
+                sizes.seen(entries)
+        finally:
+            for task in chunks:
+                task.cancel()
+            if chunks:
+                await asyncio.wait(chunks)
+
+    async def tail(
+        self, first: int = 0, *, poll_timeout: float = 3.0, parallel: bool = False
+    ) -> AsyncGenerator[LedgerEntry, None]:
+        """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
+
+        Waits on the bookies (long polls of `poll_timeout` seconds). Errors of such waiting are retried with growing
+        pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
+        """
+        if first < 0:
+            raise IncorrectParameterError(f"entry {first} is negative", ledger_id=self.id)
+        next_id = first
+        pauses = _Pauses()
+        while True:
+            if next_id <= self.last_add_confirmed:
+                async with contextlib.aclosing(self.entries(next_id)) as confirmed:
+                    async for entry in confirmed:
+                        yield entry
+                        next_id = entry.entry_id + 1
+                pauses.reset()
+            elif self.metadata.closed:
+                return
+            else:
+                await self._await_progress(next_id, poll_timeout, parallel, pauses)
+
+    async def _await_progress(self, entry_id: int, timeout: float, parallel: bool, pauses: _Pauses) -> None:
+        """Wait until `entry_id` may be confirmed or the ledger closed, or `timeout` has passed."""
+        now = self._context.runtime.now
+        started = now()
+        try:
+            # Not above the LAC as bookies count it: a poll far ahead would sleep through what comes first.
+            await self._poll(min(entry_id, self.last_add_confirmed + 1), timeout, parallel=parallel)
+            pauses.failures = 0
+        except ClientClosedError:
+            raise
+        except (BookieRequestError, LedgerRecoveryError) as error:
+            pauses.failures += 1
+            if pauses.failures > self._context.config.tailRetryLimit:
+                raise error
+        if entry_id <= self.last_add_confirmed or self.metadata.closed:
+            return
+        if now() - started < timeout / 2:
+            # Answered at once and with nothing: fenced or closed there, or nobody answers. The metadata may know why.
+            await self.refresh_metadata()
+            if not self.metadata.closed:
+                await asyncio.sleep(pauses.next())
+
+    # --- last add confirmed ---
+
+    async def read_last_add_confirmed(self) -> int:
+        """Ask the bookies for the LAC; raises the local one.
+
+        Raises `UnauthorizedError`, or the last bookie's error when too few answered.
+        """
+        return await self._read_lac(explicit=not self._context.bookies.v2_only)
+
+    async def read_explicit_last_add_confirmed(self) -> int:
+        """The same, and in every protocol mode also what the writer announced without an entry (explicit LAC)."""
+        return await self._read_lac(explicit=True)
+
+    async def _read_lac(self, *, explicit: bool) -> int:
+        self._check_open()
+        if not self.metadata.closed:
+            found = await LacRead(self._reads, explicit=explicit).run()
+            self._heard_of_lac(found, 0)
+        return self.last_add_confirmed
+
+    async def try_read_last_add_confirmed(self) -> int:
+        """Ask the bookies for the LAC and take the first that is news; without news the local one.
+
+        Raises `LedgerRecoveryError` when no bookie gives a valid answer, `UnauthorizedError`.
+        """
+        self._check_open()
+        if not self.metadata.closed:
+            found = await TryLacRead(self._reads, self.last_add_confirmed).run()
+            self._heard_of_lac(found, 0)
+        return self.last_add_confirmed
+
+    async def read_last_add_confirmed_and_entry(
+        self, entry_id: int, *, timeout: float, parallel: bool = False
+    ) -> LastConfirmedAndEntry:
+        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `timeout` seconds.
+
+        An entry known to be confirmed is read at once; one behind the end of a closed ledger is None at once. The
+        replicas are asked one by one, or all at once with `parallel`.
+        """
+        if entry_id < 0:
+            raise IncorrectParameterError(f"entry {entry_id} is negative", ledger_id=self.id)
+        self._check_open()
+        if self.metadata.closed and entry_id > self.last_add_confirmed:
+            return LastConfirmedAndEntry(self.last_add_confirmed, None)
+        if entry_id <= self.last_add_confirmed:
+            entry = await self.read_entry(entry_id)
+            return LastConfirmedAndEntry(self.last_add_confirmed, entry)
+        return await self._poll(entry_id, timeout, parallel=parallel)
+
+    async def _poll(self, entry_id: int, timeout: float, *, parallel: bool) -> LastConfirmedAndEntry:
+        return await LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel).run()
+
+    # --- metadata ---
+
+    async def refresh_metadata(self) -> LedgerMetadata:
+        """Read the ledger's metadata again and adopt it if it is newer. Raises `MetadataStoreError`."""
+        self._check_open()
+        try:
+            self.adopt_metadata(await self._context.driver.ledgers.read(self.id))
+        except MetadataError as error:
+            raise from_metadata_error(error, self.id) from error
+        return self.metadata
+
+    # --- inside ---
+
+    def _check_open(self) -> None:
+        if self._context.closed:
+            raise ClientClosedError(ledger_id=self.id)
+
+    def _check_range(self, first: int, last: int) -> None:
+        if first < 0 or first > last:
+            raise IncorrectParameterError(f"there are no entries {first} to {last}", ledger_id=self.id)
+
+    def _check_batch(self, start: int, max_count: int) -> None:
+        if start < 0 or max_count < 1:
+            raise IncorrectParameterError(f"cannot read {max_count} entries from {start} on", ledger_id=self.id)
+
+    def _check_confirmed(self, entry_id: int) -> None:
+        if entry_id > self.last_add_confirmed:
+            raise ReadError(
+                f"not confirmed; the last add confirmed is {self.last_add_confirmed}",
+                ledger_id=self.id,
+                entry_id=entry_id,
+            )
+
+    async def _read_range(self, first: int, last: int) -> list[LedgerEntry]:
+        self._check_open()
+        entries, error = await RangeRead(self._reads, first, last).run()
+        if error is not None:
+            raise error
+        return entries
+
+    async def _batch(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
+        self._check_open()
+        boundary = self.metadata.next_ensemble_change(start)
+        if boundary >= 0:
+            max_count = min(max_count, boundary - start)
+        if self._reads.can_batch:
+            limit = self._context.config.nettyMaxFrameSizeBytes
+            try:
+                return await BatchRead(
+                    self._reads, start, max_count, max_size if 0 < max_size <= limit else limit
+                ).run()
+            except BookieUnavailableError:
+                # What bookies do that do not know the request, or whose answer would be too large for a frame.
+                self._reads.batch_reads_fail = True
+        return await self._read_some(start, max_count)
+
+    async def _read_some(self, start: int, max_count: int) -> list[LedgerEntry]:
+        """Entry by entry, what there is of them; at least one, or its error."""
+        last = start + min(max_count, self._context.config.readEntriesWindow) - 1
+        entries, error = await RangeRead(self._reads, start, last, prefix=True).run()
+        if not entries and error is not None:
+            raise error
+        return entries
+
+    async def _chunk(self, first: int, last: int, max_size: int) -> Chunk:
+        """Entries `first` to `last`, in batches if possible."""
+        self._check_open()
+        if not self._reads.can_batch:
+            return await RangeRead(self._reads, first, last, prefix=True).run()
+        entries: list[LedgerEntry] = []
+        try:
+            while first <= last:
+                batch = await self._batch(first, last - first + 1, max_size)
+                first += len(batch)
+                entries = entries + batch if entries else batch
+        except BKError as error:
+            return entries, error
+        return entries, None
+
+
+class _ChunkSizes:
+    """How many entries to read at a time, so that all chunks under way stay within the window."""
+
+    def __init__(self, window: int, window_bytes: int) -> None:
+        self._single = max(1, window // CHUNKS_AHEAD)
+        self.chunk_bytes = max(1, window_bytes // CHUNKS_AHEAD)
+        self._entry_size = 0.0  # average of the last chunk; 0: unknown
+
+    def next(self, *, batches: bool) -> int:
+        if not batches:
+            return self._single
+        if not self._entry_size:
+            return FIRST_CHUNK
+        return max(1, min(LARGEST_CHUNK, int(self.chunk_bytes / self._entry_size)))
+
+    def seen(self, entries: list[LedgerEntry]) -> None:
+        self._entry_size = sum(map(len, entries)) / len(entries) + ENTRY_OVERHEAD
+
+
+ENTRY_OVERHEAD = 64
+"""About what an entry takes on the wire beside its payload."""
+
+
+class _Pauses:
+    """Growing pauses between attempts."""
+
+    def __init__(self) -> None:
+        self._pause = TAIL_FIRST_PAUSE
+        self.failures = 0
+        """In a row."""
+
+    def next(self) -> float:
+        pause, self._pause = self._pause, min(self._pause * 2, TAIL_LONGEST_PAUSE)
+        return pause
+
+    def reset(self) -> None:
+        self._pause = TAIL_FIRST_PAUSE
+        self.failures = 0
