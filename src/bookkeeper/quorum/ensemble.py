@@ -122,6 +122,7 @@ class EnsembleKeeper:
         "delayed",
         "ensemble",
         "held",
+        "late_failures",
         "rounds",
     )
 
@@ -146,6 +147,8 @@ class EnsembleKeeper:
         """Indexes that get nothing until the running change, or the pause before a retry, is over."""
         self.rounds = 0
         """Changes asked for so far."""
+        self.late_failures = 0
+        """Copies missing from entries that had their ack quorum already."""
         self.changes_disabled = False
         """The feature `disable_ensemble_change`; may be switched at any time."""
         self._index = _indexes(self.ensemble)
@@ -169,6 +172,7 @@ class EnsembleKeeper:
             if code in FATAL:
                 return GiveUp(code)
         marked, incomplete = self._window.fail(index, [entry_id for entry_id, _ in failed])
+        self.late_failures += marked - len(incomplete)
         if self._policy.delay_changes:
             read_only = {entry_id for entry_id, code in failed if code == WriteOnReadOnlyError.code}
             return self._change_if_needed(incomplete, read_only)

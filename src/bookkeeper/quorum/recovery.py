@@ -219,6 +219,10 @@ class LedgerRecovery:
             ensembles = {**ensembles, **self.recovered}
         return ensembles[max(first for first in ensembles if first <= entry_id)]
 
+    def reading(self, entry_id: int) -> bool:
+        """Whether the outcome of reading an entry is still open."""
+        return entry_id in self._reads and self._reads[entry_id][0].outcome is None
+
     def speculate(self, entry_id: int) -> list[Action]:
         """An entry takes long to read: ask one more replica, if there is one."""
         if entry_id not in self._reads:

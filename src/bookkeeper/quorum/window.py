@@ -42,7 +42,6 @@ class PendingWindow:
         "_failed",
         "_held",
         "_masks",
-        "_open",
         "_rules",
         "_since",
         "_slack",
@@ -52,6 +51,7 @@ class PendingWindow:
         "lap",
         "length",
         "now",
+        "open",
         "unsettled_bytes",
     )
 
@@ -70,9 +70,10 @@ class PendingWindow:
         self._slack = distribution.write_quorum - distribution.ack_quorum
         self._deferred_sync = deferred_sync
         self._rules = rules
-        self._open: dict[int, int] = {}  # unsettled id -> mask of its write set not acked; in order of sending
+        self.open: dict[int, int] = {}
+        """Unsettled id -> mask of the indexes of its write set that have not acked; in order of sending. Read only."""
         self._failed: dict[int, int] = {}  # id -> mask, not 0, within the open mask; only ids with a failure
-        self._held: dict[int, tuple[int, float, bytes]] = {}  # same keys as _open: payload size, time sent, frame
+        self._held: dict[int, tuple[int, float, bytes]] = {}  # same keys as open: payload size, time sent, frame
         self._since = [float("-inf")] * distribution.ensemble_size  # when an index was last sent entries again
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
@@ -89,16 +90,12 @@ class PendingWindow:
         self.unsettled_bytes = 0
         """Bytes of the frames of unsettled entries."""
 
-    def __len__(self) -> int:
-        """Number of unsettled entries."""
-        return len(self._open)
-
     @property
     def pending(self) -> list[int]:
         """Ids not confirmed, ascending."""
         if self.lap == self.head:
             return []
-        return sorted(entry_id for entry_id in self._open if entry_id > self.head)
+        return sorted(entry_id for entry_id in self.open if entry_id > self.head)
 
     def frame(self, entry_id: int) -> bytes:
         """The frame of an unsettled entry."""
@@ -110,7 +107,7 @@ class PendingWindow:
         """For an advanced writer: 0 if the id may be pushed, else the error code."""
         if entry_id < 0:
             return IncorrectParameterError.code
-        if entry_id <= self.head or entry_id in self._open:
+        if entry_id <= self.head or entry_id in self.open:
             return DuplicateEntryIdError.code
         return OK
 
@@ -120,12 +117,12 @@ class PendingWindow:
         `entry_id` is `lap + 1`, or for an advanced writer one that `check_id` allows.
         """
         assert entry_id > self.head
-        assert entry_id not in self._open
+        assert entry_id not in self.open
         if entry_id > self.lap:
             self.lap = entry_id
         self.length += size
         self.unsettled_bytes += len(frame)
-        self._open[entry_id] = self._masks[entry_id % self._ensemble_size]
+        self.open[entry_id] = self._masks[entry_id % self._ensemble_size]
         self._held[entry_id] = (size, self.now, frame)
 
     # --- answers ---
@@ -136,7 +133,7 @@ class PendingWindow:
         if self._failed:
             self._forget_failures(bit, entry_ids)
         head = self.head
-        open_masks = self._open
+        open_masks = self.open
         held = self._held
         freed = 0
         for entry_id in entry_ids:
@@ -164,14 +161,14 @@ class PendingWindow:
 
     def _settle_answered(self, entry_ids: Iterable[int]) -> None:
         for entry_id in entry_ids:
-            if entry_id <= self.head and entry_id in self._open and self._answered(entry_id):
+            if entry_id <= self.head and entry_id in self.open and self._answered(entry_id):
                 self._settle(entry_id)
 
     def _answered(self, entry_id: int) -> bool:
-        return self._open[entry_id] == self._failed.get(entry_id, 0)
+        return self.open[entry_id] == self._failed.get(entry_id, 0)
 
     def _settle(self, entry_id: int) -> None:
-        del self._open[entry_id]
+        del self.open[entry_id]
         self._failed.pop(entry_id, None)
         self.unsettled_bytes -= len(self._held.pop(entry_id)[2])
 
@@ -183,7 +180,7 @@ class PendingWindow:
         first = self.head + 1
         if not self._rules.confirm_in_order:
             return self._confirm_any_order()
-        open_masks = self._open
+        open_masks = self.open
         slack = self._slack
         entry_id = first
         plain = self.accept is None and not self._failed
@@ -220,7 +217,7 @@ class PendingWindow:
     def _confirm_any_order(self) -> range:
         """The planted bug MU-16: the highest complete entry confirms all below it."""
         first = self.head + 1
-        last = max((e for e, mask in self._open.items() if self._complete(e, mask)), default=self.head)
+        last = max((e for e, mask in self.open.items() if self._complete(e, mask)), default=self.head)
         self._advance(max(last, self.head))
         self._settle_answered(range(first, self.head + 1))
         return range(first, self.head + 1)
@@ -243,7 +240,7 @@ class PendingWindow:
         marked = 0
         incomplete = []
         for entry_id in entry_ids:
-            mask = self._open.get(entry_id, 0)
+            mask = self.open.get(entry_id, 0)
             failed = self._failed.get(entry_id, 0)
             if not mask & bit or failed & bit:
                 continue
@@ -260,7 +257,7 @@ class PendingWindow:
         """Ids that `index` has neither acked nor failed, in order of sending."""
         bit = 1 << index
         failed = self._failed
-        return [e for e, mask in self._open.items() if mask & bit and not failed.get(e, 0) & bit]
+        return [e for e, mask in self.open.items() if mask & bit and not failed.get(e, 0) & bit]
 
     def expired(self, index: int, sent_before: float) -> list[int]:
         """Those of `unanswered(index)` that were sent to it at or before a time."""
@@ -272,7 +269,7 @@ class PendingWindow:
         for entry_id, (_, sent, _) in self._held.items():
             if sent > sent_before:
                 break
-            if self._open[entry_id] & bit and not failed.get(entry_id, 0) & bit:
+            if self.open[entry_id] & bit and not failed.get(entry_id, 0) & bit:
                 found.append(entry_id)
         return found
 
@@ -281,7 +278,7 @@ class PendingWindow:
         for entry_id, (_, sent, _) in self._held.items():
             if sent > sent_before:
                 return None
-            if entry_id > self.head and not self._complete(entry_id, self._open[entry_id]):
+            if entry_id > self.head and not self._complete(entry_id, self.open[entry_id]):
                 return entry_id
         return None
 
@@ -302,13 +299,13 @@ class PendingWindow:
         gone = 0
         for index in indexes:
             gone |= 1 << index
-        for entry_id, mask in list(self._open.items()):
+        for entry_id, mask in list(self.open.items()):
             here = gone & self._masks[entry_id % self._ensemble_size]
             if not here:
                 continue
             if entry_id > self.head:
                 if self._rules.revoke_replaced_acks:
-                    self._open[entry_id] = mask | here
+                    self.open[entry_id] = mask | here
                 self._unmark_failed(entry_id, here)
             elif mask & here:
                 self._failed[entry_id] = self._failed.get(entry_id, 0) | mask & here
@@ -321,7 +318,7 @@ class PendingWindow:
         bit = 1 << index
         self._since[index] = self.now
         found = []
-        for entry_id, mask in self._open.items():
+        for entry_id, mask in self.open.items():
             if not mask & bit:
                 continue
             if entry_id > self.head:
@@ -351,5 +348,5 @@ class PendingWindow:
 
     def acked(self, entry_id: int) -> list[int]:
         """Indexes that acked an unsettled entry (for checks and reports)."""
-        mask = self._masks[entry_id % self._ensemble_size] & ~self._open[entry_id]
+        mask = self._masks[entry_id % self._ensemble_size] & ~self.open[entry_id]
         return [i for i in range(self._ensemble_size) if mask >> i & 1]

@@ -1,0 +1,385 @@
+"""The add pipeline: entries out to their bookies, answers in, decisions carried out.
+
+What to do is decided in `quorum` (the window and the ensemble keeper); this module sends, receives and keeps time. A
+writer uses it to append, recovery to write back. Its owner is told of the two things it cannot do itself: put another
+ensemble into the metadata, and end the ledger.
+
+    push -> window -> channels of the write set ... socket read -> on_add_responses -> window -> futures
+
+Theory of operation
+
+- A frame is encoded once; all bookies of the write set, and replacements later, get the same bytes.
+- Nothing is remembered per request: the window knows what is outstanding where. One timer, running while something is
+  outstanding, looks for entries that got no answer in time. An entry counts as sent at the timer's last tick,
+  so it expires up to one interval late and never early.
+- Answers are taken by the batch that a socket read brought: acks first, then what they confirm, then refusals.
+- While an ensemble change is under way nothing is confirmed, and indexes being replaced are sent nothing.
+- The connections keep the pipeline alive, and the pipeline keeps the callers' futures, but only a weak reference to
+  its owner: a writer that is dropped without being closed can be noticed. Nobody can carry out changes then, so a
+  pipeline without owner stops at the first failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ..errors import AddEntryQuorumTimeoutError, BKError, ClientClosedError, LedgerClosedError, from_code
+from ..protocol import v2, v3
+from ..protocol.digest import Digest
+from ..protocol.messages import HIGH_PRIORITY, V2, Flags
+from ..protocol.varint import varint
+from ..quorum.distribution import Distribution
+from ..quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsemblePolicy, GiveUp, Resend, RetryLater
+from ..quorum.rules import SAFE, ProtocolRules
+from ..quorum.window import PendingWindow
+from ..runtime.api import TimerHandle
+from ..types import BookieId, WriteFlag
+from .context import AddChannel, ClientContext
+
+log = logging.getLogger(__name__)
+
+MAX_SWEEP_SECONDS = 1.0
+"""How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""
+
+_V3_ADD_TXN = 1 << 62
+"""Added to the entry id it is an add's transaction id: the same for all bookies, and never that of another request."""
+
+EncodeAdd = Callable[[int, int, int, bytes], bytes]
+"""Entry id, LAC, length of the ledger with this entry, payload -> the frame."""
+
+
+def add_encoder(
+    version: int,
+    ledger_id: int,
+    digest: Digest,
+    master_key: bytes,
+    *,
+    recovery: bool = False,
+    write_flags: WriteFlag = WriteFlag.NONE,
+) -> EncodeAdd:
+    """How one writer's entries become frames."""
+    package = digest.package
+    flags = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY) if recovery else 0
+    if version == V2:
+        encode_v2 = v2.encode_add_request
+
+        def frame_v2(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+            return encode_v2(master_key, package(ledger_id, entry_id, lac, length, payload), flags)
+
+        return frame_v2
+
+    encode_v3 = v3.AddRequestEncoder(
+        ledger_id, master_key, flags, int(write_flags), HIGH_PRIORITY if recovery else 0
+    ).encode
+
+    def frame_v3(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+        entry = package(ledger_id, entry_id, lac, length, payload)
+        return encode_v3(varint(_V3_ADD_TXN + entry_id), entry_id, entry)
+
+    return frame_v3
+
+
+class AddOwner(Protocol):
+    """What a pipeline needs done. Both may be called from inside `push` and from the loop."""
+
+    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+        """Replace these bookies; sooner or later call `AddPipeline.carry_out` with the keeper's next decision."""
+
+    def give_up(self, code: int, withdraw: bool) -> None:
+        """The pipeline cannot go on. Call `AddPipeline.stop`; with `withdraw` leave the metadata alone."""
+
+
+class AddPipeline:
+    """Adds of one handle to one ledger. See the module. An `AddSink`."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        ledger_id: int,
+        distribution: Distribution,
+        ensemble: Sequence[BookieId],
+        owner: AddOwner,
+        encode: EncodeAdd,
+        *,
+        version: int,
+        last_entry_id: int = -1,
+        length: int = 0,
+        write_flags: WriteFlag = WriteFlag.NONE,
+        quorum_timeout: float = -1,
+        on_confirmed: Callable[[range], None] | None = None,
+        rules: ProtocolRules = SAFE,
+    ) -> None:
+        """`quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit."""
+        config = context.config
+        deferred_sync = bool(write_flags & WriteFlag.DEFERRED_SYNC)
+        self.window = PendingWindow(
+            distribution, last_entry_id=last_entry_id, length=length, deferred_sync=deferred_sync, rules=rules
+        )
+        self.keeper = EnsembleKeeper(
+            self.window,
+            ensemble,
+            EnsemblePolicy(
+                delay_changes=config.delayEnsembleChange,
+                max_changes=config.maxNumEnsembleChanges,
+                deferred_sync=deferred_sync,
+            ),
+            rules=rules,
+        )
+        self.stopped: int | None = None
+        """None while it works, else the code that pending entries failed with."""
+        self.failed_entries = 0
+        """Entries that failed when it stopped."""
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called when something in flight was answered."""
+        self._context = context
+        self._runtime = context.runtime
+        self._ledger_id = ledger_id
+        self._distribution = distribution
+        self._owner = weakref.ref(owner)
+        self._encode = encode
+        self._version = version
+        self._on_confirmed = on_confirmed
+        self._futures: dict[int, asyncio.Future[int]] = {}  # of pending entries that somebody waits for
+        self._marks: list[tuple[int, asyncio.Future[int]]] = []  # done when everything up to an id is confirmed
+        self._channels: list[AddChannel] = []  # by ensemble index
+        self._routes: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: where to send
+        self._add_timeout = float(
+            config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec
+        )
+        self._quorum_timeout = quorum_timeout
+        timeouts = [timeout for timeout in (self._add_timeout, quorum_timeout) if timeout > 0]
+        self._interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
+        self._watching = bool(timeouts)
+        self._timer: TimerHandle | None = None  # the next sweep; runs while entries are unsettled
+        self._retry_timer: TimerHandle | None = None  # the end of a `RetryLater` pause
+        if config.enforceMinNumFaultDomainsForWrite:
+            self.window.accept = self._acks_span_domains
+        self._open_channels()
+
+    # --- out ---
+
+    def push(self, payload: bytes, future: asyncio.Future[int] | None = None, entry_id: int | None = None) -> int:
+        """Give the payload an id and send it; the future gets the id when the entry is confirmed.
+
+        `entry_id` only from an advanced writer. Raises `LedgerClosedError` when the pipeline has stopped.
+        """
+        if self.keeper.delayed and self.stopped is None:
+            self.carry_out(self.keeper.before_push())
+        if self.stopped is not None:
+            raise self.refusal()
+        window = self.window
+        if entry_id is None:
+            entry_id = window.lap + 1
+        size = len(payload)
+        frame = self._encode(entry_id, window.lac, window.length + size, payload)
+        window.push(entry_id, size, frame)
+        if future is not None:
+            self._futures[entry_id] = future
+        for send in self._routes[entry_id % len(self._routes)]:
+            send(frame)
+        if self._timer is None and self._watching:
+            self._start_timer()
+        return entry_id
+
+    def refusal(self) -> BKError:
+        """Why nothing can be pushed any more."""
+        if self.stopped == ClientClosedError.code:
+            return ClientClosedError(ledger_id=self._ledger_id)
+        return LedgerClosedError(ledger_id=self._ledger_id)
+
+    @property
+    def writable(self) -> bool:
+        """No connection in use has its buffer above the high-water mark."""
+        held = self.keeper.held
+        return all(channel.writable for index, channel in enumerate(self._channels) if index not in held)
+
+    # --- in ---
+
+    def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
+        """One socket read's answers of one bookie."""
+        index = self.keeper.index_of(bookie)
+        if index is None or self.stopped is not None:
+            return
+        self.window.ack(index, acked)
+        if not self.keeper.changing:
+            self._confirm()
+        if failed:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            self.carry_out(self.keeper.on_failures(bookie, failed))
+        self.on_progress()
+
+    def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
+        """The connection to a bookie is gone, with all that was sent on it."""
+        if self.stopped is not None:
+            return
+        self.keeper.changes_disabled = self._context.ensemble_change_disabled
+        self.carry_out(self.keeper.on_channel_lost(bookie, error.code))
+        self.on_progress()
+
+    def on_writable(self, bookie: BookieId) -> None:  # noqa: ARG002
+        """A connection's buffer went below its low-water mark."""
+        self.on_progress()
+
+    def _confirm(self) -> None:
+        confirmed = self.window.confirm()
+        if not confirmed:
+            return
+        futures = self._futures
+        if futures:
+            for entry_id in confirmed:
+                future = futures.pop(entry_id, None)
+                if future is not None and not future.done():
+                    future.set_result(entry_id)
+        if self._marks:
+            self._reach_marks()
+        if self._on_confirmed is not None:
+            self._on_confirmed(confirmed)
+
+    def _reach_marks(self) -> None:
+        head = self.window.head
+        for target, future in self._marks:
+            if target <= head and not future.done():
+                future.set_result(target)
+        self._marks = [mark for mark in self._marks if not mark[1].done()]
+
+    async def confirmed(self, entry_id: int) -> int:
+        """Wait until everything up to an id is confirmed. Raises the error that stopped the pipeline before."""
+        if self.window.head < entry_id:
+            if self.stopped is not None:
+                raise self._error(entry_id)
+            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._marks.append((entry_id, future))
+            await future
+        return entry_id
+
+    # --- decisions ---
+
+    def carry_out(self, decision: Decision | None) -> None:
+        """Do what the keeper decided."""
+        if self.stopped is not None:
+            return
+        self._route()
+        if decision is None:
+            return
+        owner = self._owner()
+        if isinstance(decision, Resend):
+            self._resend(decision.indexes)
+        elif isinstance(decision, RetryLater):
+            delay = self._context.config.disabledEnsembleChangeResendMillis / 1000
+            self._retry_timer = self._runtime.call_later(delay, self._retry)
+        elif owner is None:
+            self.stop(LedgerClosedError.code)
+        elif isinstance(decision, AskForChange):
+            owner.change_ensemble(decision.failed)
+        elif isinstance(decision, GiveUp):
+            owner.give_up(decision.code, decision.withdraw)
+
+    def _resend(self, indexes: Sequence[int]) -> None:
+        self._open_channels()
+        for index in indexes:
+            send = self._channels[index].send
+            for entry_id in self.window.resend(index):
+                send(self.window.frame(entry_id))
+        if not self.keeper.changing:
+            self._confirm()
+        self.on_progress()
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self.keeper.changes_disabled = self._context.ensemble_change_disabled
+        self.carry_out(self.keeper.retry())
+
+    def _open_channels(self) -> None:
+        """Have a channel for each index to the bookie that is there now."""
+        kept = {channel.bookie: channel for channel in self._channels}
+        channels = []
+        for bookie in self.keeper.ensemble:
+            channel = kept.pop(bookie, None)
+            channels.append(channel or self._open_channel(bookie))
+        for channel in kept.values():
+            channel.close()
+        self._channels = channels
+        self._route()
+
+    def _open_channel(self, bookie: BookieId) -> AddChannel:
+        return self._context.bookies.open_add_channel(bookie, self._ledger_id, self, version=self._version)
+
+    def _route(self) -> None:
+        held = self.keeper.held
+        self._routes = [
+            tuple(self._channels[index].send for index in write_set if index not in held)
+            for write_set in self._distribution.write_sets
+        ]
+
+    def _acks_span_domains(self, acked: int) -> bool:
+        bookies = [bookie for index, bookie in enumerate(self.keeper.ensemble) if acked >> index & 1]
+        schedule = self._distribution
+        return self._context.placement.acks_span_domains(bookies, schedule.write_quorum, schedule.ack_quorum)
+
+    # --- time ---
+
+    def _start_timer(self) -> None:
+        self.window.now = self._runtime.now()
+        self._timer = self._runtime.call_later(self._interval, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        if self.stopped is not None:
+            return
+        if not self.window.open:
+            if self._owner() is None:
+                self.stop(LedgerClosedError.code)
+            return
+        self._start_timer()
+        now = self.window.now - self._interval
+        if self._add_timeout > 0:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            for decision in self.keeper.on_time(now - self._add_timeout):
+                self.carry_out(decision)
+            self._route()
+        if self._quorum_timeout > 0 and self.window.overdue(now - self._quorum_timeout) is not None:
+            self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
+        self.on_progress()
+
+    # --- the end ---
+
+    def stop(self, code: int) -> None:
+        """Fail all pending entries with `code`, in order, and let go of the connections. Idempotent."""
+        if self.stopped is not None:
+            return
+        self.stopped = code
+        for timer in (self._timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._retry_timer = None
+        drained = self.window.drain()
+        self.failed_entries = len(drained)
+        if drained and code != LedgerClosedError.code:
+            log.warning("ledger %d: %d appends failed: %s", self._ledger_id, len(drained), self._error(drained[0]))
+        for entry_id in drained:
+            _fail(self._futures.pop(entry_id, None), self._error(entry_id))
+        for entry_id, future in self._marks:
+            _fail(future, self._error(entry_id))
+        self._marks.clear()
+        for channel in self._channels:
+            channel.close()
+        self.on_progress()
+
+    def _error(self, entry_id: int) -> BKError:
+        assert self.stopped is not None
+        return from_code(self.stopped, ledger_id=self._ledger_id, entry_id=entry_id)
+
+    def abandon(self) -> None:
+        """The owner is gone: stop now if nothing is in flight, else when nothing is, or at the first failure."""
+        if self.stopped is None and not self.window.open:
+            self.stop(LedgerClosedError.code)
+
+
+def _fail(future: asyncio.Future[int] | None, error: BKError) -> None:
+    if future is not None and not future.done():
+        future.set_exception(error)
+        future.exception()  # whoever does not ask for it has been told by the log, once for all entries

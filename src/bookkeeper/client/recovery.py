@@ -1,0 +1,301 @@
+"""Carries out the recovery of a ledger: talks to bookies and metadata store for `quorum.recovery`, which decides.
+
+Write-backs go through an add pipeline like a writer's, with RECOVERY_ADD, so that ack quorums and replaced bookies work
+the same way; only that replacements are kept in memory until the ledger is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import (
+    BookKeeperError,
+    DigestMismatchError,
+    LedgerClosedError,
+    MetadataError,
+    NotEnoughBookiesError,
+    ReadError,
+    UnexpectedError,
+    from_code,
+)
+from ..metadata.api import Versioned
+from ..metadata.ledger_metadata import LedgerMetadata
+from ..metadata.update import update_ledger
+from ..protocol.digest import Digest
+from ..protocol.messages import Flags, ReadRequest, ReadResponse, Request, Response
+from ..quorum.distribution import Distribution
+from ..quorum.ensemble import GiveUp, replace_failed
+from ..quorum.recovery import (
+    Action,
+    Close,
+    Fail,
+    Fence,
+    LedgerRecovery,
+    Phase,
+    ReadFrom,
+    StoreEnsemble,
+    WriteBack,
+    closing_ensembles,
+)
+from ..quorum.rules import SAFE, ProtocolRules
+from ..runtime.api import TimerHandle
+from ..types import LAST_ADD_CONFIRMED, BookieId, LedgerState, WriteFlag
+from .adds import AddPipeline, add_encoder
+from .context import ClientContext
+from .results import OK, from_metadata_error
+from .speculation import Speculation
+
+log = logging.getLogger(__name__)
+
+_OnAnswer = Callable[[int, Response | None], None]
+"""Result code, and the response if there was one."""
+
+
+async def recover_ledger(
+    context: ClientContext,
+    metadata: Versioned[LedgerMetadata],
+    digest: Digest,
+    master_key: bytes,
+    *,
+    rules: ProtocolRules = SAFE,
+) -> Versioned[LedgerMetadata]:
+    """Bring a ledger to its end: fence its writer off, find and secure its last entries, close it.
+
+    Returns the metadata of the closed ledger, closed by us or by somebody else. Raises the `BKError` that stopped it
+    (`UnauthorizedError`, `RequestTimeoutError`, `ReadError`, `NotEnoughBookiesError`, `MetadataStoreError`, ...); then
+    the ledger stays in recovery, and the next attempt begins anew.
+    """
+    store = context.driver.ledgers
+    ledger_id = metadata.value.ledger_id
+    try:
+        begun = await update_ledger(
+            store,
+            ledger_id,
+            metadata,
+            lambda record: record.state is LedgerState.OPEN,
+            lambda record: record.in_recovery(),
+        )
+        if begun.value.closed:
+            return begun
+        attempt = _Attempt(context, begun.value, digest, master_key, rules)
+        close = await attempt.run()
+        recovered = attempt.recovery.recovered
+
+        def closed(record: LedgerMetadata) -> LedgerMetadata:
+            closing_ensembles(record.ensembles, recovered)
+            for first, ensemble in recovered.items():
+                record = record.with_ensemble(first, ensemble)
+            return record.close(close.last_entry_id, close.length)
+
+        ended = await update_ledger(
+            store, ledger_id, begun, lambda record: record.state is LedgerState.IN_RECOVERY, closed
+        )
+    except MetadataError as error:
+        raise from_metadata_error(error, ledger_id) from error
+    if not ended.value.closed:
+        raise UnexpectedError("the ledger was opened again while it was being recovered", ledger_id=ledger_id)
+    log.info("ledger %d recovered: last entry %d", ledger_id, ended.value.last_entry_id)
+    return ended
+
+
+class _Attempt:
+    """One run of the state machine. An `AddOwner`."""
+
+    def __init__(
+        self, context: ClientContext, metadata: LedgerMetadata, digest: Digest, master_key: bytes, rules: ProtocolRules
+    ) -> None:
+        config = context.config
+        self._context = context
+        self._metadata = metadata
+        self._ledger_id = metadata.ledger_id
+        self._digest = digest
+        self._master_key = master_key
+        self._rules = rules
+        self._distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._loop = asyncio.get_running_loop()
+        self._result: asyncio.Future[Close] = self._loop.create_future()
+        self._speculation = Speculation.for_reads(config)
+        self._timers: dict[int, TimerHandle] = {}  # of entries being read: when to ask one more replica
+        self._adds: AddPipeline | None = None  # made for the first entry to write back
+        self.recovery = LedgerRecovery(
+            self._distribution,
+            metadata.ensembles,
+            batch_size=config.recoveryReadBatchSize,
+            max_write_backs=config.maxPendingAddEntries,
+            max_write_back_bytes=config.maxPendingAddBytes,
+            order=self._read_order,
+            rules=rules,
+        )
+
+    async def run(self) -> Close:
+        """How the ledger is to be closed. Raises the `BKError` that recovery failed with."""
+        self._do(self.recovery.start_fencing())
+        try:
+            return await self._result
+        finally:
+            self.recovery.phase = Phase.DONE  # answers still to come mean nothing
+            for timer in self._timers.values():
+                timer.cancel()
+            if self._adds is not None:
+                self._adds.stop(LedgerClosedError.code)
+
+    def _read_order(self, _entry_id: int, ensemble: Sequence[BookieId], write_set: Sequence[int]) -> Sequence[int]:
+        if not self._context.config.reorderReadSequenceEnabled:
+            return write_set
+        return self._context.placement.reorder_read(ensemble, write_set)
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if self._result.done():
+                return
+            match action:
+                case Fence():
+                    self._fence(action)
+                case ReadFrom():
+                    self._read(action)
+                case WriteBack():
+                    self._write_back(action)
+                case Close():
+                    self._result.set_result(action)
+                case Fail():
+                    error = from_code(action.code, "recovery failed", ledger_id=self._ledger_id)
+                    self._result.set_exception(error)
+                case StoreEnsemble():
+                    raise AssertionError("only a model stores ensembles before the close")
+
+    def _send(self, bookie: BookieId, message: Request, on_answer: _OnAnswer) -> None:
+        try:
+            self._context.bookies.call(bookie, message, None, on_answer)
+        except BookKeeperError as error:
+            self._loop.call_soon(on_answer, getattr(error, "code", ReadError.code), None)
+
+    # --- fencing and reading ---
+
+    def _fence(self, action: Fence) -> None:
+        request = ReadRequest(
+            self._ledger_id, LAST_ADD_CONFIRMED, flags=int(Flags.DO_FENCING), master_key=self._master_key
+        )
+
+        def on_answer(code: int, response: Response | None) -> None:
+            lac, length = -1, 0
+            if code == OK:
+                try:
+                    lac, length, _ = self._verified(None, response)
+                except DigestMismatchError as error:
+                    log.warning("bookie %s fenced, but its last entry is damaged: %s", action.bookie, error)
+            self._do(self.recovery.on_fence_answer(action.index, code, lac, length))
+
+        self._send(action.bookie, request, on_answer)
+
+    def _read(self, action: ReadFrom) -> None:
+        flags = Flags.HIGH_PRIORITY | (Flags.DO_FENCING if action.fencing else Flags.NONE)
+        request = ReadRequest(
+            self._ledger_id,
+            action.entry_id,
+            flags=int(flags),
+            master_key=self._master_key if action.fencing else None,
+        )
+        if self._speculation is not None and action.entry_id not in self._timers:
+            self._speculate_after(action.entry_id, self._speculation.first)
+
+        def on_answer(code: int, response: Response | None) -> None:
+            length, payload = 0, b""
+            if code == OK:
+                try:
+                    _, length, payload = self._verified(action.entry_id, response)
+                except DigestMismatchError as error:
+                    log.warning("bookie %s returned a damaged entry: %s", action.bookie, error)
+                    code = error.code
+            actions = self.recovery.on_read_answer(action.entry_id, action.index, code, payload, length)
+            if not self.recovery.reading(action.entry_id) and action.entry_id in self._timers:
+                self._timers.pop(action.entry_id).cancel()
+            self._do(actions)
+
+        self._send(action.bookie, request, on_answer)
+
+    def _speculate_after(self, entry_id: int, delay: float) -> None:
+        self._timers[entry_id] = self._context.runtime.call_later(delay, self._speculate, entry_id, delay)
+
+    def _speculate(self, entry_id: int, delay: float) -> None:
+        actions = self.recovery.speculate(entry_id)
+        if actions and self._speculation is not None:
+            self._speculate_after(entry_id, self._speculation.after(delay))
+            self._do(actions)
+
+    def _verified(self, entry_id: int | None, response: Response | None) -> tuple[int, int, bytes]:
+        """LAC, length and payload of the entry in a good answer."""
+        entry = response.entry if isinstance(response, ReadResponse) else None
+        return self._digest.verify(self._ledger_id, entry_id, entry or b"")
+
+    # --- writing back ---
+
+    def _write_back(self, action: WriteBack) -> None:
+        adds = self._adds
+        if adds is None:
+            adds = self._adds = self._new_pipeline()
+        adds.window.length = action.length - len(action.payload)
+        try:
+            entry_id = adds.push(action.payload)
+        except LedgerClosedError:
+            # A bookie had to be replaced first and could not be: `give_up` has reported it.
+            assert self._result.done()
+            return
+        assert entry_id == action.entry_id
+
+    def _new_pipeline(self) -> AddPipeline:
+        context = self._context
+        version = context.bookies.add_version(WriteFlag.NONE)
+        encode = add_encoder(version, self._ledger_id, self._digest, self._master_key, recovery=True)
+        fenced_lac = self.recovery.start
+
+        def encode_with_fenced_lac(entry_id: int, _lac: int, length: int, payload: bytes) -> bytes:
+            return encode(entry_id, fenced_lac, length, payload)
+
+        return AddPipeline(
+            context,
+            self._ledger_id,
+            self._distribution,
+            self._metadata.last_ensemble[1],
+            self,
+            encode_with_fenced_lac if self._rules.write_back_fenced_lac else encode,
+            version=version,
+            last_entry_id=fenced_lac,
+            on_confirmed=self._on_confirmed,
+            rules=self._rules,
+        )
+
+    def _on_confirmed(self, entries: range) -> None:
+        self._do(self.recovery.on_written_back(len(entries)))
+
+    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+        """Called by the pipeline: replace bookies, in memory."""
+        adds = self._adds
+        assert adds is not None
+        try:
+            new = replace_failed(adds.keeper.ensemble, failed, self._choose)
+        except NotEnoughBookiesError as error:
+            adds.carry_out(GiveUp(error.code))
+            return
+        if new != adds.keeper.ensemble:
+            self._do(self.recovery.on_ensemble_changed(adds.window.head + 1, new))
+        adds.carry_out(adds.keeper.on_changed(new))
+
+    def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
+        metadata = self._metadata
+        return self._context.placement.replace(
+            metadata.ensemble_size,
+            metadata.write_quorum,
+            metadata.ack_quorum,
+            metadata.custom_metadata,
+            ensemble,
+            index,
+            excluded,
+        )
+
+    def give_up(self, code: int, withdraw: bool) -> None:  # noqa: ARG002
+        """Called by the pipeline: an entry cannot be brought to its ack quorum."""
+        assert self._adds is not None
+        self._adds.stop(code)
+        self._do(self.recovery.on_write_back_failed(code))

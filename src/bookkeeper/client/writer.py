@@ -1,0 +1,492 @@
+"""Writing a ledger: append, force, close (spec client §5 to §8, §14.3).
+
+A writer owns an add pipeline and does for it what it cannot do itself: put another ensemble into the metadata, and end
+the ledger.
+
+How a ledger ends
+
+- `close`: pending appends fail with LedgerClosed (with `drain` they are awaited first), then the metadata is closed
+  at the last confirmed entry.
+- A failure that the writer cannot get over (fenced, not enough bookies, no ack quorum in time, ...) ends it the same
+  way, by itself: pending appends fail with that error, later ones with LedgerClosed. A fenced writer too tries to
+  close at its own LAC: all above was never acknowledged, and whoever recovers the ledger adopts what it finds closed.
+- Met with a ledger that is in recovery, when changing its ensemble, the writer withdraws: it fails its appends
+  and leaves the metadata to the recoverer.
+
+Closing happens once; every caller of `close` gets the one outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from ..errors import (
+    BackpressureError,
+    BKError,
+    BookKeeperError,
+    ClientClosedError,
+    IllegalOpError,
+    IncorrectParameterError,
+    LedgerClosedError,
+    LedgerFencedError,
+    MetadataError,
+    MetadataVersionError,
+    UnexpectedError,
+    from_code,
+)
+from ..metadata.api import Versioned
+from ..metadata.ledger_metadata import LedgerMetadata
+from ..metadata.update import update_ledger
+from ..protocol.digest import Digest
+from ..protocol.limits import largest_payload
+from ..protocol.messages import V3, ForceLedgerRequest, Operation
+from ..quorum.ensemble import GiveUp, replace_failed
+from ..quorum.rules import SAFE, ProtocolRules
+from ..types import BookieId, LedgerState, WriteFlag
+from .adds import AddPipeline, add_encoder
+from .context import ClientContext
+from .explicit_lac import ExplicitLac
+from .gate import AppendGate
+from .handle import LedgerHandle
+from .results import OK, default_code, from_metadata_error, result_code
+
+log = logging.getLogger(__name__)
+
+YIELD_BYTES = 256 * 1024
+"""`append_many` lets the loop turn, and so the frames go out, after this much payload."""
+
+
+class _Writer(LedgerHandle):
+    """What both kinds of writers share. An `AddOwner`."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        metadata: Versioned[LedgerMetadata],
+        digest: Digest,
+        master_key: bytes,
+        *,
+        write_flags: WriteFlag = WriteFlag.NONE,
+        rules: ProtocolRules = SAFE,
+    ) -> None:
+        """A writer of a ledger just created: nobody else has written to it."""
+        super().__init__(context, metadata, digest, master_key)
+        self._rules = rules
+        self._write_flags = write_flags
+        self._impossible: IllegalOpError | None = None
+        try:
+            version = context.bookies.add_version(write_flags)
+        except IllegalOpError as error:  # reported by the first append, as BookKeeper does
+            self._impossible = error
+            version = V3
+        self._adds = AddPipeline(
+            context,
+            self._ledger_id,
+            self._distribution,
+            metadata.value.last_ensemble[1],
+            self,
+            add_encoder(version, self._ledger_id, digest, master_key, write_flags=write_flags),
+            version=version,
+            write_flags=write_flags,
+            quorum_timeout=context.config.addEntryQuorumTimeoutSec,
+            rules=rules,
+        )
+        adds = self._adds
+        self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.writable)
+        adds.on_progress = self._gate.progress
+        self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
+        self._new_future: Callable[[], asyncio.Future[int]] = asyncio.get_running_loop().create_future
+        self._draining = False
+        self._change: asyncio.Task[None] | None = None  # the running ensemble change
+        self._sealing: asyncio.Task[BKError | None] | None = None  # the one close; its result is everybody's
+        self._withdrawn: BKError | None = None  # set instead of `_sealing` when the metadata is left alone
+        self._explicit_lac = ExplicitLac(
+            context,
+            self._ledger_id,
+            self._distribution,
+            digest,
+            master_key,
+            adds,
+            deferred_sync=bool(write_flags & WriteFlag.DEFERRED_SYNC),
+        )
+        self._explicit_lac.start()
+
+    # --- what it knows ---
+
+    @property
+    def last_add_confirmed(self) -> int:
+        """The last entry that is sure to be readable; -1 if none. With DEFERRED_SYNC only `force` moves it."""
+        if self.metadata.closed:
+            return self.metadata.last_entry_id
+        return self._adds.window.lac
+
+    @property
+    def last_add_pushed(self) -> int:
+        """The highest entry id handed out; -1 if none."""
+        return self._adds.window.lap
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of the ledger, pending appends included."""
+        return self.metadata.length if self.metadata.closed else self._adds.window.length
+
+    @property
+    def closed(self) -> bool:
+        """Whether this writer takes no more appends, or knows the ledger to be sealed."""
+        return self._adds.stopped is not None or super().closed
+
+    # --- appending ---
+
+    def _checked(self, data: bytes | bytearray | memoryview) -> bytes:
+        if type(data) is not bytes:
+            data = bytes(data)
+        if len(data) > self._largest_payload:
+            raise IncorrectParameterError(
+                f"a payload of {len(data)} bytes does not fit into a frame: the limit is {self._largest_payload} "
+                "(nettyMaxFrameSizeBytes)",
+                ledger_id=self._ledger_id,
+            )
+        if self._draining:
+            raise LedgerClosedError(ledger_id=self._ledger_id)
+        return data
+
+    def _enter_now(self) -> None:
+        if not self._gate.try_enter() and self._adds.stopped is None:
+            raise BackpressureError(ledger_id=self._ledger_id)
+
+    async def _enter(self, size: int) -> None:
+        if not self._gate.try_enter() and self._adds.stopped is None:
+            await self._gate.enter(size)
+
+    def _push(self, payload: bytes, future: asyncio.Future[int] | None, entry_id: int | None = None) -> int:
+        if self._impossible is not None and self._adds.stopped is None:
+            self.give_up(self._impossible.code, withdraw=False)
+            raise self._impossible
+        return self._adds.push(payload, future, entry_id)
+
+    async def flush(self) -> int:
+        """Wait until everything pushed before this call is acknowledged; returns the id of the last entry pushed.
+
+        On an advanced writer that means that all gaps below it are filled. Raises the error of the first append that
+        failed, also when it failed before this call.
+        """
+        adds = self._adds
+        if adds.stopped is not None and adds.failed_entries:
+            raise from_code(adds.stopped, ledger_id=self._ledger_id, entry_id=adds.window.head + 1)
+        return await adds.confirmed(adds.window.lap)
+
+    async def force(self) -> None:
+        """Make everything acknowledged before this call durable on all bookies of the ensemble (DEFERRED_SYNC).
+
+        Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error.
+        """
+        adds = self._adds
+        if adds.stopped is not None:
+            raise adds.refusal()
+        head = adds.window.head
+        if head < 0:
+            return
+        requests = [
+            self._context.tasks.spawn(self._force_one(bookie), name=f"force ledger {self._ledger_id}")
+            for bookie in adds.keeper.ensemble
+        ]
+        for request in requests:
+            error = await request
+            if error is not None:
+                raise error
+        if adds.stopped is not None:
+            raise adds.refusal()
+        adds.window.synced(head)
+
+    async def _force_one(self, bookie: BookieId) -> BKError | None:
+        request = ForceLedgerRequest(self._ledger_id, version=V3)
+        try:
+            response = await self._context.bookies.request(bookie, request)
+        except BKError as error:
+            return error
+        code = result_code(response.status, default_code(Operation.FORCE_LEDGER))
+        return None if code == OK else from_code(code, ledger_id=self._ledger_id, bookie=bookie)
+
+    # --- ensemble changes ---
+
+    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+        """Called by the pipeline: put an ensemble without these bookies into the metadata."""
+        if self._context.closed:
+            self.give_up(ClientClosedError.code, withdraw=False)
+            return
+        self._change = self._context.tasks.spawn(
+            self._change_ensemble(failed), name=f"ensemble change of ledger {self._ledger_id}"
+        )
+
+    async def _change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+        adds = self._adds
+
+        def needs(metadata: LedgerMetadata) -> bool:
+            if metadata.state is not LedgerState.OPEN or adds.stopped is not None:
+                return False
+            _, ensemble = metadata.last_ensemble
+            return any(ensemble[index] == bookie for index, bookie in failed.items())
+
+        def transform(metadata: LedgerMetadata) -> LedgerMetadata:
+            _, ensemble = metadata.last_ensemble
+            new = replace_failed(ensemble, failed, self._choose)
+            adds.carry_out(adds.keeper.on_proposed(new))
+            return metadata.with_ensemble(adds.window.lac + 1, new)
+
+        try:
+            stored = await update_ledger(
+                self._context.driver.ledgers, self._ledger_id, self._versioned, needs, transform
+            )
+        except BKError as error:
+            adds.carry_out(GiveUp(error.code))
+            return
+        except MetadataError as error:
+            adds.carry_out(GiveUp(from_metadata_error(error).code))
+            return
+        except Exception:
+            adds.carry_out(GiveUp(UnexpectedError.code))
+            raise
+        self.adopt_metadata(stored)
+        if adds.stopped is not None:
+            return
+        if stored.value.state is LedgerState.OPEN:
+            adds.carry_out(adds.keeper.on_changed(stored.value.last_ensemble[1]))
+        else:
+            adds.carry_out(adds.keeper.on_refused(stored.value.state))
+
+    def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
+        metadata = self.metadata
+        return self._context.placement.replace(
+            metadata.ensemble_size,
+            metadata.write_quorum,
+            metadata.ack_quorum,
+            metadata.custom_metadata,
+            ensemble,
+            index,
+            excluded,
+        )
+
+    # --- the end ---
+
+    def give_up(self, code: int, withdraw: bool) -> None:
+        """Called by the pipeline: it cannot go on."""
+        if code == ClientClosedError.code:
+            self._withdraw(ClientClosedError(ledger_id=self._ledger_id), code)
+        elif withdraw:
+            self._withdraw(LedgerFencedError("another client is recovering", ledger_id=self._ledger_id), code)
+        else:
+            self._seal(code)
+
+    def _withdraw(self, error: BKError, code: int) -> None:
+        if self._sealing is None:
+            self._withdrawn = error
+            self._stop(code)
+
+    def _stop(self, code: int) -> None:
+        """Nothing is appended any more; what is pending fails with `code`."""
+        self._explicit_lac.stop()
+        self._gate.close(lambda: LedgerClosedError(ledger_id=self._ledger_id))
+        self._adds.stop(code)
+
+    def _seal(self, code: int) -> None:
+        """End the ledger: stop, and close the metadata at the last confirmed entry. Happens once."""
+        if self._sealing is not None or self._withdrawn is not None:
+            return
+        if self._context.closed:
+            self._withdraw(ClientClosedError(ledger_id=self._ledger_id), ClientClosedError.code)
+            return
+        window = self._adds.window
+        pushed = window.lap
+        self._stop(code)
+        last = window.lac if self._rules.close_at_lac else pushed
+        self._sealing = self._context.tasks.spawn(
+            self._close_metadata(last, window.length), name=f"close of ledger {self._ledger_id}"
+        )
+
+    async def _close_metadata(self, last_entry_id: int, length: int) -> BKError | None:
+        """Returns the error instead of raising it: it belongs to whoever calls `close`, if anybody does."""
+        change = self._change
+        if change is not None and not change.done():
+            change.cancel()
+            await asyncio.wait([change])
+
+        def needs(metadata: LedgerMetadata) -> bool:
+            if not metadata.closed:
+                return True
+            if (metadata.last_entry_id, metadata.length) == (last_entry_id, length):
+                return False
+            raise MetadataVersionError(
+                f"the ledger was closed by somebody else with last entry {metadata.last_entry_id} and length "
+                f"{metadata.length}, not {last_entry_id} and {length}",
+                ledger_id=self._ledger_id,
+            )
+
+        try:
+            stored = await update_ledger(
+                self._context.driver.ledgers,
+                self._ledger_id,
+                self._versioned,
+                needs,
+                lambda metadata: metadata.close(last_entry_id, length),
+            )
+        except BKError as error:
+            return error
+        except BookKeeperError as error:
+            return from_metadata_error(error, self._ledger_id)
+        self.adopt_metadata(stored)
+        return None
+
+    async def close(self, *, drain: bool = False) -> None:
+        """Seal the ledger at its last confirmed entry.
+
+        Appends still pending fail with LedgerClosed; with `drain` they are awaited first, and the error of one that
+        fails is raised after the ledger is sealed. A second call waits for, and reports, the outcome of the first.
+
+        Raises `MetadataVersionError` when somebody else closed the ledger at another entry, `LedgerFencedError` when
+        somebody else is recovering it, `MetadataStoreError`.
+        """
+        failure = await self._drain() if drain else None
+        self._seal(LedgerClosedError.code)
+        if self._withdrawn is not None:
+            raise self._withdrawn
+        assert self._sealing is not None
+        error = await asyncio.shield(self._sealing)
+        if error is not None:
+            raise error
+        if failure is not None:
+            raise failure
+
+    async def _drain(self) -> BKError | None:
+        """Wait for everything that waits at the gate or is in flight without a gap before it."""
+        adds = self._adds
+        self._draining = True
+        try:
+            if adds.stopped is None and self._gate.waiting:
+                await self._gate.enter(0)  # last in line
+            while adds.stopped is None and adds.window.head + 1 in adds.window.open:
+                await adds.confirmed(adds.window.head + 1)
+        except BKError as error:
+            if not adds.failed_entries:
+                return error
+        if adds.stopped is not None and adds.failed_entries:
+            return from_code(adds.stopped, ledger_id=self._ledger_id, entry_id=adds.window.head + 1)
+        return None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Seal the ledger: after a normal exit everything pending is awaited first, after an error it fails."""
+        if error is None:
+            await self.close(drain=True)
+            return
+        try:
+            await self.close()
+        except BKError as also:
+            log.warning("closing ledger %d after an error failed: %s", self._ledger_id, also)
+
+    def __del__(self) -> None:
+        adds = getattr(self, "_adds", None)
+        if adds is None or adds.stopped is not None:
+            return
+        warnings.warn(
+            f"writer of ledger {self._ledger_id} was dropped without close(): the ledger stays open until it is "
+            "recovered",
+            ResourceWarning,
+            source=self,
+            stacklevel=1,
+        )
+        self._explicit_lac.stop()
+        adds.abandon()
+
+
+class LedgerWriter(_Writer):
+    """The writer of one ledger; ids count up from 0. Make one with `BookKeeper.create_ledger`.
+
+    As an async context manager it seals the ledger at the end. Cancelling an `append` does not withdraw the entry: it
+    has its id and may become part of the ledger.
+    """
+
+    async def append(self, data: bytes | bytearray | memoryview) -> int:
+        """Append an entry and wait until its ack quorum has it, and all before it; returns its id.
+
+        Waits, first come first served, while too much is in flight. Raises `LedgerClosedError`, `LedgerFencedError`,
+        `NotEnoughBookiesError`, `WriteError`, `AddEntryQuorumTimeoutError`, `UnauthorizedError`,
+        `IncorrectParameterError` (too large; no id was used), `IllegalOpError`.
+        """
+        payload = self._checked(data)
+        await self._enter(len(payload))
+        future = self._new_future()
+        self._push(payload, future)
+        return await future
+
+    def append_nowait(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
+        """Append an entry; the future gets its id when it is acknowledged, or the error that `append` would raise.
+
+        The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
+        `append` would wait.
+        """
+        payload = self._checked(data)
+        self._enter_now()
+        future = self._new_future()
+        self._push(payload, future)
+        return future
+
+    async def append_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> list[int]:
+        """Append many entries, sending without waiting for each; returns their ids when all are acknowledged.
+
+        Raises the error of the first that fails; those before it are acknowledged.
+        """
+        ids: list[int] = []
+        unsent = 0
+        for data in payloads:
+            payload = self._checked(data)
+            await self._enter(len(payload))
+            ids.append(self._push(payload, None))
+            unsent += len(payload)
+            if unsent >= YIELD_BYTES:
+                unsent = 0
+                await asyncio.sleep(0)
+        if ids:
+            await self._adds.confirmed(ids[-1])
+        return ids
+
+
+class LedgerAdvWriter(_Writer):
+    """The writer of a ledger whose entry ids are chosen by the caller. Make one with `create_ledger_adv`.
+
+    Ids may come in any order; an entry is acknowledged when all ids below it are. The lengths recorded in entries
+    follow the order of calls.
+    """
+
+    async def write(self, entry_id: int, data: bytes | bytearray | memoryview) -> int:
+        """Write an entry and wait until it and all below it are acknowledged; returns its id.
+
+        Raises as `LedgerWriter.append`, and `DuplicateEntryIdError`, and `IncorrectParameterError` for a negative id.
+        """
+        payload = self._checked(data)
+        await self._enter(len(payload))
+        future = self._new_future()
+        self._push_at(entry_id, payload, future)
+        return await future
+
+    def write_nowait(self, entry_id: int, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
+        """As `write`, but without waiting; raises `BackpressureError` when `write` would wait to be sent."""
+        payload = self._checked(data)
+        self._enter_now()
+        future = self._new_future()
+        self._push_at(entry_id, payload, future)
+        return future
+
+    def _push_at(self, entry_id: int, payload: bytes, future: asyncio.Future[int]) -> None:
+        code = self._adds.window.check_id(entry_id)
+        if code != OK and self._adds.stopped is None:
+            raise from_code(code, ledger_id=self._ledger_id, entry_id=entry_id)
+        self._push(payload, future, entry_id)
