@@ -229,7 +229,7 @@ class ZooKeeper:
             await self.close()
             if isinstance(error, TimeoutError):
                 raise ServiceUnavailable(
-                    f"no ZooKeeper server answered within {self._timeout:g} s at {self._addresses()}"
+                    f"no ZooKeeper server answered within {self._timeout:g} s at {self.addresses}"
                 ) from None
             raise
 
@@ -255,7 +255,9 @@ class ZooKeeper:
         self._kazoo.stop()
         self._kazoo.close()
 
-    def _addresses(self) -> str:
+    @property
+    def addresses(self) -> str:
+        """The servers, as a connect string."""
         return ",".join(f"{host}:{port}" for host, port in self._kazoo.hosts)
 
     @property
@@ -549,7 +551,7 @@ class ZooKeeper:
                 raise ServiceUnavailable(f"the metadata driver is closed ({path})", maybe_applied=unknown)
             if attempt >= limit:
                 raise ServiceUnavailable(
-                    f"ZooKeeper at {self._addresses()} gave no answer for {path}: {problem}", maybe_applied=unknown
+                    f"ZooKeeper at {self.addresses} gave no answer for {path}: {problem}", maybe_applied=unknown
                 )
             wait = await self._back_off(attempt)
 

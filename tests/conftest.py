@@ -1,0 +1,21 @@
+"""Fixtures for every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.zookeeper import ServerThread
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    """A real ZooKeeper server; each test uses `new_root()` in it. Fails without a JDK 17+."""
+    from tests.support.zookeeper import ServerThread
+
+    server = ServerThread(tmp_path_factory.mktemp("zookeeper"))
+    yield server
+    server.close()
