@@ -118,13 +118,6 @@ class LedgerTable:
             raise NoLedgerError(f"ledger {ledger_id} is not here")
         return self._add(ledger_id, lac_known=False)
 
-    def replayed(self, ledger_id: int) -> LedgerHandle:
-        """The ledger of a journal record that is being replayed; its key has been put in the storage."""
-        handle = self._handles.get(ledger_id)
-        if handle is None:
-            handle = self._add(ledger_id, lac_known=False)
-        return handle
-
     def _add(self, ledger_id: int, *, lac_known: bool) -> LedgerHandle:
         handle = LedgerHandle(ledger_id, fenced=self._storage.is_fenced(ledger_id), lac_known=lac_known)
         self._handles[ledger_id] = handle

@@ -1,0 +1,387 @@
+"""Reads: entries, the last entry, runs of entries, long polls, and what a ledger's LAC and entries are.
+
+Theory of operation (spec bookie-server §2.6 to §2.15, wire-protocol §2.6, §4.2 to §4.10)
+
+A plain read of an entry that is in memory is answered at once, in the turn of the loop that received it. All others
+go through the connection's lanes (`lanes`), fencing and high-priority ones through lanes of their own, so that
+recovery does not wait behind a reader that is catching up.
+
+A fencing read first fences, and goes into the lane when the fence is durable. So whatever it finds, also nothing, is
+said after that; and it finds every add that was accepted before the fence, as those are in the storage already.
+
+A bookie answers what it has, not what is confirmed: readers keep to the LAC. With each entry a v3 read gets the LAC
+that the bookie knows, except in limbo and with a fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import BookieError, LimboError, NoEntryError, NoLedgerError
+from bookkeeper.protocol import messages as m
+from bookkeeper.protocol.availability import encode_availability
+from bookkeeper.protocol.messages import V2, Flags, Status
+from bookkeeper.runtime import Runtime
+from bookkeeper.types import LAST_ADD_CONFIRMED
+
+from .disks import DiskMonitor
+from .fencing import Fences
+from .ledgers import LedgerTable
+from .long_poll import LongPolls
+from .permits import Permits
+from .replies import Reply
+from .stats import BookieStats, OpStats
+from .status import READ, status_of
+from .storage.api import LedgerStorage
+
+if TYPE_CHECKING:
+    from .connection import BookieConnection
+
+MAX_IN_JOURNAL_PER_CONNECTION = 10_000
+"""Fences, WRITE_LAC and FORCE requests of one connection that may wait for the journal."""
+
+TOTAL_CAPACITY = 1
+FREE_SPACE = 2
+"""Bits of GET_BOOKIE_INFO's mask."""
+
+_BATCH_FRAME = 36
+"""Bytes of a batch read response without entries: length, head, request id."""
+_SIZE_WORD = 4
+_UNLIMITED = 2**31 - 1
+_DO_FENCING = int(Flags.DO_FENCING)
+_HIGH_PRIORITY = int(Flags.HIGH_PRIORITY)
+_PIGGYBACK = int(Flags.ENTRY_PIGGYBACK)
+_size = Struct(">i").unpack_from
+
+Read = Callable[["BookieConnection", Reply], Awaitable[bytes]]
+"""Answers one request; may raise whatever `status.READ` knows."""
+
+
+class ReadPath:
+    """What all reads of a bookie share."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        storage: LedgerStorage,
+        ledgers: LedgerTable,
+        fences: Fences,
+        disks: DiskMonitor,
+        stats: BookieStats,
+    ) -> None:
+        self._runtime = runtime
+        self._storage = storage
+        self._ledgers = ledgers
+        self._fences = fences
+        self._disks = disks
+        self._stats = stats
+        self._max_batch = config.maxBatchReadSize
+        self._max_polls = config.maxLongPollsPerConnection
+        self._max_poll_seconds = config.longPollMaxTimeoutMs / 1000
+        self._max_pending = config.maxPendingReadRequestsPerThread * config.numReadWorkerThreads
+        self._encoder = runtime.workers("list-entries")
+        self.permits = Permits(config.maxReadsInProgressLimit)
+        """Reads that wait for the disk, a fence or a LAC."""
+        self.polls = LongPolls(runtime)
+        ledgers.on_polls_due = self.polls.due
+
+    # --- the ways in -------------------------------------------------------------------------------------
+
+    def read(self, connection: BookieConnection, reply: Reply) -> bool:
+        """A READ_ENTRY of any kind; False if it has to wait for a permit: nothing has happened then."""
+        request = reply.request
+        assert isinstance(request, m.ReadRequest)
+        if request.flags & _DO_FENCING:
+            return self._fence(connection, reply, self._read_fenced)
+        if request.previous_lac is not None:
+            return self._start(connection, reply, self._long_poll, self._stats.READ_ENTRY_LONG_POLL_REQUEST)
+        if self._read_from_memory(connection, reply, request):
+            return True
+        return self._start(connection, reply, self._read, self._stats.READ_ENTRY)
+
+    def batch_read(self, connection: BookieConnection, reply: Reply) -> bool:
+        request = reply.request
+        assert isinstance(request, m.BatchReadRequest)
+        if request.entry_id < 0:
+            connection.send(reply.plain(Status.EBADREQ))
+            return True
+        if request.flags & _DO_FENCING:
+            return self._fence(connection, reply, self._batch_read)
+        return self._start(connection, reply, self._batch_read, self._stats.READ_ENTRY)
+
+    def read_lac(self, connection: BookieConnection, reply: Reply) -> bool:
+        return self._start(connection, reply, self._read_lac, self._stats.READ_LAC)
+
+    def list_entries(self, connection: BookieConnection, reply: Reply) -> bool:
+        return self._start(connection, reply, self._list_entries, self._stats.GET_LIST_OF_ENTRIES_OF_LEDGER)
+
+    def bookie_info(self, connection: BookieConnection, reply: Reply) -> bool:
+        return self._start(connection, reply, self._bookie_info, self._stats.GET_BOOKIE_INFO)
+
+    async def close(self) -> None:
+        self.polls.close()
+        await self._encoder.close()
+
+    # --- admission and lanes -------------------------------------------------------------------------------
+
+    def _start(self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats) -> bool:
+        """Queue a request for its lane."""
+        if not self.permits.free():
+            return False
+        self._queue(connection, reply, read, stats)
+        return True
+
+    def _queue(self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats) -> None:
+        if connection.gone:
+            return
+        request = reply.request
+        flags = getattr(request, "flags", 0)
+        lanes = connection.urgent_lanes if flags & (_DO_FENCING | _HIGH_PRIORITY) else connection.lanes
+        started = self._runtime.now()
+        self.permits.take()
+        work = partial(self._answer, connection, reply, read, stats, started)
+        if self.permits.used - self.polls.waiting > self._max_pending or not lanes.submit(
+            getattr(request, "ledger_id", -1), work
+        ):
+            self.permits.give_back()
+            self._stats.READ_ENTRY_REJECTED += 1
+            connection.send(reply.plain(Status.ETOOMANYREQUESTS))
+
+    async def _answer(
+        self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats, started: float
+    ) -> None:
+        """Run `read` and send what comes of it. The lanes give the permit back."""
+        try:
+            answer = await read(connection, reply)
+        except Exception as error:
+            answer = reply.plain(status_of(error, READ))
+            stats.fail(self._runtime.now() - started)
+        else:
+            stats.ok(self._runtime.now() - started)
+        if answer:
+            connection.send(answer)
+
+    def _fence(self, connection: BookieConnection, reply: Reply, read: Read) -> bool:
+        """Fence; once that is durable, read."""
+        request = reply.request
+        assert isinstance(request, m.ReadRequest | m.BatchReadRequest)
+        stats = self._stats.READ_ENTRY_FENCE_REQUEST
+        if request.ledger_id < 0 or request.master_key is None:
+            stats.fail()
+            connection.send(reply.plain(Status.EBADREQ if request.ledger_id < 0 else Status.EUA))
+            return True
+        if not self.permits.free():
+            return False
+        if connection.in_journal >= MAX_IN_JOURNAL_PER_CONNECTION:
+            connection.send(reply.plain(Status.ETOOMANYREQUESTS))
+            return True
+
+        def durable() -> None:
+            connection.in_journal -= 1
+            self._queue(connection, reply, read, stats)
+
+        connection.in_journal += 1
+        try:
+            self._fences.fence(request.ledger_id, request.master_key, durable)
+        except Exception as error:
+            connection.in_journal -= 1
+            stats.fail()
+            connection.send(reply.plain(status_of(error, READ)))
+        return True
+
+    # --- entries -------------------------------------------------------------------------------------------
+
+    def _read_from_memory(self, connection: BookieConnection, reply: Reply, request: m.ReadRequest) -> bool:
+        """Answer at once what is in memory, unless the peer does not take its answers."""
+        ledger_id = request.ledger_id
+        entry_id = request.entry_id
+        if entry_id < 0 or connection.output_full:
+            return False
+        entry = self._storage.cached_entry(ledger_id, entry_id)
+        if entry is None:
+            return False
+        lac = None
+        if reply.protocol != V2:
+            try:
+                handle = self._ledgers.find(ledger_id)
+            except NoLedgerError:
+                return False
+            if not handle.lac_known:
+                return False
+            lac = handle.lac
+        self._stats.READ_BYTES += len(entry)
+        self._stats.READ_ENTRY.ok(0.0)
+        connection.send(self._entry(reply, request, entry, lac))
+        return True
+
+    @staticmethod
+    def _entry(reply: Reply, request: m.ReadRequest, entry: bytes, lac: int | None) -> bytes:
+        return reply.encode(
+            m.ReadResponse(
+                Status.EOK,
+                request.ledger_id,
+                request.entry_id,
+                entry,
+                lac,
+                txn_id=request.txn_id,
+                version=reply.version,
+            )
+        )
+
+    async def _read(self, _: BookieConnection, reply: Reply) -> bytes:
+        """A plain read."""
+        request = reply.request
+        assert isinstance(request, m.ReadRequest)
+        entry = await self._load(request.ledger_id, request.entry_id)
+        lac = None
+        if reply.protocol != V2:
+            try:
+                lac = await self._ledgers.load_lac(self._ledgers.find(request.ledger_id))
+            except (BookieError, OSError):
+                lac = None  # the entry is there whatever became of the LAC (G7)
+        return self._entry(reply, request, entry, lac)
+
+    async def _read_fenced(self, _: BookieConnection, reply: Reply) -> bytes:
+        """A fencing read, after its fence."""
+        request = reply.request
+        assert isinstance(request, m.ReadRequest)
+        return self._entry(reply, request, await self._load(request.ledger_id, request.entry_id), None)
+
+    async def _load(self, ledger_id: int, entry_id: int) -> bytes:
+        if entry_id == LAST_ADD_CONFIRMED:
+            entry = await self._storage.last_entry(ledger_id)
+        elif entry_id < 0:
+            raise self._absent(ledger_id, entry_id)
+        else:
+            cached = self._storage.cached_entry(ledger_id, entry_id)
+            entry = cached if cached is not None else await self._storage.read_entry(ledger_id, entry_id)
+        self._stats.READ_BYTES += len(entry)
+        return entry
+
+    def _absent(self, ledger_id: int, entry_id: int) -> BookieError:
+        """Why an id that no entry can have is not there."""
+        if not self._storage.ledger_exists(ledger_id):
+            return NoLedgerError(f"ledger {ledger_id} is not here")
+        if self._storage.is_limbo(ledger_id):
+            return LimboError(f"ledger {ledger_id} is in limbo")
+        return NoEntryError(f"ledger {ledger_id} has no entry {entry_id}")
+
+    async def _batch_read(self, _: BookieConnection, reply: Reply) -> bytes:
+        request = reply.request
+        assert isinstance(request, m.BatchReadRequest)
+        room = min(request.max_size, self._max_batch) - _BATCH_FRAME
+        max_count = request.max_count if request.max_count > 0 else _UNLIMITED
+        body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0))
+        body = limit_run(body, room)
+        self._stats.READ_BYTES += len(body)
+        return reply.encode(
+            m.BatchReadResponse(
+                Status.EOK, request.ledger_id, request.entry_id, request.request_id, body, version=request.version
+            )
+        )
+
+    # --- long polls ------------------------------------------------------------------------------------------
+
+    async def _long_poll(self, connection: BookieConnection, reply: Reply) -> bytes:
+        """Answer if the LAC has moved on already, else leave a waiting poll behind."""
+        request = reply.request
+        assert isinstance(request, m.ReadRequest)
+        assert request.previous_lac is not None
+        handle = self._ledgers.find(request.ledger_id)
+        if request.timeout_ms is not None and request.timeout_ms > 0:
+            lac = await self._ledgers.load_lac(handle)
+            handle = self._ledgers.find(request.ledger_id)
+            if max(lac, handle.lac) <= request.previous_lac:
+                if len(connection.polls) >= self._max_polls:
+                    return reply.plain(Status.ETOOMANYREQUESTS)
+                timeout = min(request.timeout_ms / 1000, self._max_poll_seconds)
+                connection.wait_for_lac(self, handle, request.previous_lac, timeout, reply)
+                return b""
+        return await self._answer_poll(None, connection, reply)
+
+    def poll_ended(self, connection: BookieConnection, reply: Reply, moved_at: int | None) -> None:
+        """A waiting poll is over: answer it from the lane."""
+        read = partial(self._answer_poll, moved_at)
+        self._queue(connection, reply, read, self._stats.READ_ENTRY_LONG_POLL_REQUEST)
+
+    async def _answer_poll(self, moved_at: int | None, connection: BookieConnection, reply: Reply) -> bytes:
+        request = reply.request
+        assert isinstance(request, m.ReadRequest)
+        assert request.previous_lac is not None
+        if not request.flags & _PIGGYBACK:
+            return await self._read(connection, reply)
+        if request.entry_id != LAST_ADD_CONFIRMED:
+            return reply.plain(Status.EBADREQ)
+        ledger_id = request.ledger_id
+        lac = await self._ledgers.load_lac(self._ledgers.find(ledger_id))
+        if lac == LAST_ADD_CONFIRMED:
+            await self._storage.last_entry(ledger_id)  # a ledger without any entry is answered ENOENTRY
+        entry_id, entry = LAST_ADD_CONFIRMED, None
+        if lac > request.previous_lac:
+            try:
+                entry = await self._load(ledger_id, request.previous_lac + 1)
+                entry_id = request.previous_lac + 1
+            except NoEntryError:
+                entry = None  # striping: another bookie has it
+        return reply.encode(
+            m.ReadResponse(Status.EOK, ledger_id, entry_id, entry, lac, moved_at, request.txn_id, reply.version)
+        )
+
+    # --- about a ledger, about the bookie -------------------------------------------------------------------
+
+    async def _read_lac(self, _: BookieConnection, reply: Reply) -> bytes:
+        request = reply.request
+        assert isinstance(request, m.ReadLacRequest)
+        ledger_id = request.ledger_id
+        if not self._storage.ledger_exists(ledger_id):
+            return reply.plain(Status.ENOENTRY)
+        if self._storage.is_limbo(ledger_id):
+            return reply.plain(Status.EUNKNOWNLEDGERSTATE)
+        explicit = self._storage.explicit_lac(ledger_id)
+        try:
+            last: bytes | None = await self._storage.last_entry(ledger_id)
+        except (NoEntryError, NoLedgerError):
+            last = None
+        if explicit is None and last is None:
+            return reply.plain(Status.ENOENTRY)
+        return reply.encode(m.ReadLacResponse(Status.EOK, ledger_id, explicit, last, request.txn_id))
+
+    async def _list_entries(self, _: BookieConnection, reply: Reply) -> bytes:
+        request = reply.request
+        assert isinstance(request, m.GetListOfEntriesRequest)
+        ids = await self._storage.list_entries(request.ledger_id)
+        encoded = await self._encoder.submit(encode_availability, ids)
+        return reply.encode(m.GetListOfEntriesResponse(Status.EOK, request.ledger_id, encoded, request.txn_id))
+
+    async def _bookie_info(self, _: BookieConnection, reply: Reply) -> bytes:
+        request = reply.request
+        assert isinstance(request, m.GetBookieInfoRequest)
+        total, usable = await self._disks.total_and_usable()
+        return reply.encode(
+            m.GetBookieInfoResponse(
+                Status.EOK,
+                total if request.requested & TOTAL_CAPACITY else None,
+                usable if request.requested & FREE_SPACE else None,
+                request.txn_id,
+            )
+        )
+
+
+def limit_run(body: bytes, room: int) -> bytes:
+    """Cut a run of entries (each a size word and the entry) to what a batch read response may have.
+
+    The first entry's size decides how many there may be: as many of that size as `room` holds, and at least the first.
+    Smaller ones that follow do not raise that number (spec bookie-server §2.15).
+    """
+    first = _size(body)[0] + _SIZE_WORD
+    count = 1 + max(0, room - first) // first
+    end = 0
+    while end < len(body) and count > 0:
+        end += _SIZE_WORD + _size(body, end)[0]
+        count -= 1
+    return body if end == len(body) else body[:end]

@@ -1,0 +1,73 @@
+"""What a bookie counts, under BookKeeper's names (spec bookie-server §7).
+
+Plain numbers, updated once per batch; an exporter reads them. A latency is kept as count, sum and a histogram whose
+bounds grow by a tenth of a decade, which gives every quantile to about a tenth.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+BOUNDS_SECONDS = tuple(10 ** (exponent / 10) for exponent in range(-60, 21))
+"""1 µs to 100 s."""
+
+
+class OpStats:
+    """Outcomes and latencies of one kind of operation."""
+
+    __slots__ = ("buckets", "failed", "failed_seconds", "seconds", "succeeded")
+
+    def __init__(self) -> None:
+        self.succeeded = 0
+        self.failed = 0
+        self.seconds = 0.0
+        """Of all that succeeded, together."""
+        self.failed_seconds = 0.0
+        self.buckets = [0] * (len(BOUNDS_SECONDS) + 1)
+        """How many succeeded within each bound of `BOUNDS_SECONDS`, and beyond the last one."""
+
+    def ok(self, seconds: float, count: int = 1) -> None:
+        self.succeeded += count
+        self.seconds += seconds * count
+        self.buckets[bisect_left(BOUNDS_SECONDS, seconds)] += count
+
+    def fail(self, seconds: float = 0.0, count: int = 1) -> None:
+        self.failed += count
+        self.failed_seconds += seconds * count
+
+    def quantile(self, share: float) -> float:
+        """Seconds that this share of the successes stayed within; 0 if there were none."""
+        rank = share * self.succeeded
+        seen = 0
+        for bound, count in zip(BOUNDS_SECONDS, self.buckets, strict=False):
+            seen += count
+            if seen and seen >= rank:
+                return bound
+        return BOUNDS_SECONDS[-1] if self.succeeded else 0.0
+
+
+class BookieStats:
+    """All of a bookie's request counters."""
+
+    def __init__(self) -> None:
+        self.ADD_ENTRY = OpStats()
+        self.READ_ENTRY = OpStats()
+        self.READ_ENTRY_FENCE_REQUEST = OpStats()
+        self.READ_ENTRY_LONG_POLL_REQUEST = OpStats()
+        self.FORCE_LEDGER = OpStats()
+        self.WRITE_LAC = OpStats()
+        self.READ_LAC = OpStats()
+        self.GET_BOOKIE_INFO = OpStats()
+        self.GET_LIST_OF_ENTRIES_OF_LEDGER = OpStats()
+        self.ADD_ENTRY_REJECTED = 0
+        self.READ_ENTRY_REJECTED = 0
+        self.ADD_ENTRY_BLOCKED = 0
+        """Connections whose adds wait for room now."""
+        self.READ_ENTRY_BLOCKED = 0
+        """Connections whose reads wait for a permit now."""
+        self.WRITE_BYTES = 0
+        self.READ_BYTES = 0
+        self.connections_refused = 0
+        self.connections_broken = 0
+        """Closed because of bytes that are no legal message."""
+        self.responses_dropped = 0

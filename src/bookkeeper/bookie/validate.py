@@ -1,0 +1,103 @@
+"""Settings that are wrong only together, or that this bookie must not ignore (spec bookie-server §6.2).
+
+A single setting is checked by its type in `config`. What is checked here ends the start with exit code 1 and one line
+that names the keys, their values, and what to do.
+"""
+
+from __future__ import annotations
+
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import ConfigurationError
+
+MIB = 1 << 20
+
+
+def validate(config: ServerConfiguration) -> None:
+    """Raises `ConfigurationError` for the first problem found."""
+    for check in (_network, _journal, _disks, _compaction, _not_available):
+        problem = check(config)
+        if problem is not None:
+            raise ConfigurationError(problem)
+
+
+def _network(config: ServerConfiguration) -> str | None:
+    if config.bookiePort == 0 and not config.allowEphemeralPorts:
+        return "bookiePort=0 means any free port: choose one, or set allowEphemeralPorts=true"
+    if config.bookiePort == 0 and not config.bookieId:
+        return "bookiePort=0 gives the bookie another name at each start: set bookieId too"
+    if config.serverWriteBufferLowWaterMark > config.serverWriteBufferHighWaterMark:
+        return (
+            f"serverWriteBufferLowWaterMark={config.serverWriteBufferLowWaterMark} is above "
+            f"serverWriteBufferHighWaterMark={config.serverWriteBufferHighWaterMark}: lower it"
+        )
+    return None
+
+
+def _journal(config: ServerConfiguration) -> str | None:
+    alignment = config.journalAlignmentSize
+    if alignment < 512 or alignment % 512:
+        return f"journalAlignmentSize={alignment} is not a multiple of 512: use 512 or 4096"
+    if alignment > config.journalPreAllocSizeMB * MIB:
+        return (
+            f"journalAlignmentSize={alignment} is more than journalPreAllocSizeMB={config.journalPreAllocSizeMB}: "
+            "lower the first or raise the second"
+        )
+    if not config.journalDirectories or not config.ledgerDirectories:
+        return "journalDirectories and ledgerDirectories must each name at least one directory"
+    roots = (*config.journalDirectories, *config.ledgerDirectories)
+    if len(set(config.journalDirectories)) + len(set(config.ledgerDirectories)) != len(roots):
+        return f"a directory is named twice among journalDirectories or ledgerDirectories: {', '.join(roots)}"
+    return None
+
+
+def _disks(config: ServerConfiguration) -> str | None:
+    full = config.diskUsageThreshold
+    if config.diskUsageWarnThreshold > full:
+        return (
+            f"diskUsageWarnThreshold={config.diskUsageWarnThreshold} is above diskUsageThreshold={full}: a disk must "
+            "be almost full before it is full"
+        )
+    low = config.diskUsageLwmThreshold
+    if low is not None and low > full:
+        return f"diskUsageLwmThreshold={low} is above diskUsageThreshold={full}: lower it"
+    if config.forceReadOnlyBookie and not config.readOnlyModeEnabled:
+        return "forceReadOnlyBookie=true needs readOnlyModeEnabled=true"
+    return None
+
+
+def _compaction(config: ServerConfiguration) -> str | None:
+    wait = config.gcWaitTime / 1000
+    intervals = {
+        "minorCompactionInterval": config.minorCompactionInterval,
+        "majorCompactionInterval": config.majorCompactionInterval,
+        "entryLocationCompactionInterval": config.entryLocationCompactionInterval,
+    }
+    for key, seconds in intervals.items():
+        if 0 < seconds < wait:
+            return f"{key}={seconds} (s) is shorter than gcWaitTime={config.gcWaitTime} (ms): raise the first"
+    thresholds = (config.minorCompactionThreshold, config.majorCompactionThreshold)
+    if max(thresholds) > 1.0:
+        return "minorCompactionThreshold and majorCompactionThreshold are shares of a log: at most 1.0"
+    minor = config.minorCompactionInterval > 0 and config.minorCompactionThreshold > 0
+    major = config.majorCompactionInterval > 0 and config.majorCompactionThreshold > 0
+    if minor and major:
+        if config.minorCompactionInterval >= config.majorCompactionInterval:
+            return "minorCompactionInterval must be shorter than majorCompactionInterval, or one of them 0 (off)"
+        if config.minorCompactionThreshold >= config.majorCompactionThreshold:
+            return "minorCompactionThreshold must be below majorCompactionThreshold, or one of them 0 (off)"
+    return None
+
+
+def _not_available(config: ServerConfiguration) -> str | None:
+    """Settings that promise protection: to ignore them would be worse than not to start."""
+    promised = {
+        "bookieAuthProviderFactoryClass": config.bookieAuthProviderFactoryClass,
+        "tlsProviderFactoryClass": config.tlsProviderFactoryClass,
+        "permittedStartupUsers": config.permittedStartupUsers,
+        "dataIntegrityChecking": config.dataIntegrityChecking,
+        "localConsistencyCheckOnStartup": config.localConsistencyCheckOnStartup,
+    }
+    for key, value in promised.items():
+        if value:
+            return f"{key}={value} is not supported by this bookie: remove the line, or use a Java bookie"
+    return None
