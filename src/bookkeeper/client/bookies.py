@@ -31,7 +31,6 @@ class BookieWatcher:
         """Sorted."""
         self._state: dict[BookieId, int] = {}  # WRITABLE or READ_ONLY, for registered bookies
         self._slow_until: dict[BookieId, float] = {}
-        self._quarantined_until: dict[BookieId, float] = {}
         self._version = 0
 
     @property
@@ -90,21 +89,3 @@ class BookieWatcher:
         if state is None:
             return UNAVAILABLE
         return SLOW if bookie in self._slow_until else state
-
-    def quarantine(self, bookie: BookieId, seconds: float) -> None:
-        """Keep it out of new ensembles while there are others; a running quarantine is not prolonged."""
-        if not self.is_quarantined(bookie):
-            self._quarantined_until[bookie] = self._runtime.now() + seconds
-
-    def release_quarantined(self) -> None:
-        """End every quarantine."""
-        self._quarantined_until.clear()
-
-    def is_quarantined(self, bookie: BookieId) -> bool:
-        until = self._quarantined_until.get(bookie)
-        if until is None:
-            return False
-        if until <= self._runtime.now():
-            del self._quarantined_until[bookie]
-            return False
-        return True

@@ -17,6 +17,7 @@ from ..protocol.messages import (
     AddResponse,
     AuthRequest,
     BatchReadRequest,
+    BatchReadResponse,
     HeaderOnlyResponse,
     Operation,
     ReadRequest,
@@ -68,6 +69,7 @@ class V3Connection(Connection):
         adds: dict[AddRoute, tuple[list[int], list[tuple[int, int]]]] = {}
         for body in bodies:
             response = v3.decode_response(body)
+            assert not isinstance(response, BatchReadResponse)  # v3 has none
             request = self._requests.get(response.txn_id)
             if isinstance(response, AddResponse) and (request is None or request.operation != Operation.ADD_ENTRY):
                 route = self.routes.get(response.ledger_id)

@@ -1,8 +1,7 @@
 """Which bookies get a ledger: the default policy, any of the writable ones (spec client §11.4).
 
-Policies are pure decisions over what `BookieWatcher` knows. Quarantined bookies are avoided while there are others
-(§12.1). For reads, the order of replicas that the schedule gives is kept, except that bookies nobody has registered,
-and those that were slow lately, come last.
+Policies are pure decisions over what `BookieWatcher` knows. For reads, the order of replicas that the schedule gives is
+kept, except that bookies nobody has registered, and those that were slow lately, come last.
 """
 
 from __future__ import annotations
@@ -70,9 +69,6 @@ class DefaultEnsemblePlacementPolicy:
         refused = set(excluded)
         writable = self._bookies.writable
         candidates = [bookie for bookie in writable if bookie not in refused]
-        healthy = [bookie for bookie in candidates if not self._bookies.is_quarantined(bookie)]
-        if len(healthy) >= count:
-            candidates = healthy
         if len(candidates) < count:
             raise NotEnoughBookiesError(
                 f"{count} bookies needed; of {len(writable)} writable ones {len(candidates)} may be taken"

@@ -171,6 +171,10 @@ class ReadableLedger(LedgerHandle):
             if chunks:
                 await asyncio.wait(chunks)
 
+    def __aiter__(self) -> AsyncGenerator[LedgerEntry, None]:
+        """All entries confirmed by now, in order."""
+        return self.entries()
+
     async def tail(
         self, first: int = 0, *, poll_timeout: float = 3.0, parallel: bool = False
     ) -> AsyncGenerator[LedgerEntry, None]:
