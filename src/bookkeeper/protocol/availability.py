@@ -77,7 +77,9 @@ class Availability:
         self._groups = groups  # ascending and not overlapping
         self._firsts = [group[0] for group in groups]
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many entries there are."""
         return sum(
             size * (1 + (last - first) // period if last != first else 1) for first, last, size, period in self._groups
         )
@@ -91,6 +93,7 @@ class Availability:
         return entry_id - start < size
 
     def __iter__(self) -> Iterator[int]:
+        """All of them, ascending. A peer chooses how many: prefer `missing` to collecting them."""
         for first, last, size, period in self._groups:
             for start in range(first, last + 1, period if last != first else 1):
                 yield from range(start, start + size)

@@ -5,7 +5,7 @@ Bytes around a packaged entry in each form of message, at most, the frame's leng
     v2 add            28    length 4, header 4, master key 20
     v2 read response  28    length 4, head 24
     v2 batch read     40    length 4, head 24, request id 8, size 4 (for a batch of one)
-    v3 read response  74    length 4, and 70 of protobuf
+    v3 read response  74    length 4, and 70 of protobuf with all fields at their longest, until the year 2109
     v3 add            80    length 4, and 76 of protobuf with all fields at their longest and a txn id below 2**63
 
 A bookie does not check the size of its answers: an entry that could be added in one form may be unreadable in another,

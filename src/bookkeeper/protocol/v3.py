@@ -223,7 +223,7 @@ def decode_response(body: bytes) -> m.Response:
     if form is None or not wire.HasField(form.field):
         if status == Status.EOK:
             raise ProtocolError(f"successful response to operation {header.operation} without its message")
-        return m.HeaderOnlyResponse(_STATUS[status], header.operation, header.txnId, header.priority, header.version)
+        return m.HeaderOnlyResponse(_status(status), header.operation, header.txnId, header.priority, header.version)
     inner = getattr(wire, form.field)
     values = form.read(inner)
     if form.message is m.AuthResponse:

@@ -1,0 +1,116 @@
+"""The decoders against bytes that nobody should send: a ProtocolError is the only way to refuse them.
+
+`BOOKKEEPER_FUZZ_COUNT` is how many bodies each decoder gets, `BOOKKEEPER_FUZZ_SEED` which.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from bookkeeper.errors import ProtocolError
+from bookkeeper.protocol import v2, v3
+from bookkeeper.protocol.auth import decode_auth_message
+from bookkeeper.protocol.availability import decode_availability, encode_availability
+from bookkeeper.protocol.digest import digest_for
+from bookkeeper.protocol.frames import FrameSplitter, frame
+from bookkeeper.protocol.messages import AddRequest, Request, Response
+from bookkeeper.types import DigestType
+from tests.support.wire import damaged_bodies, recorded
+
+COUNT = int(os.environ.get("BOOKKEEPER_FUZZ_COUNT", "100000"))
+SEED = int(os.environ.get("BOOKKEEPER_FUZZ_SEED", "1"))
+
+V2_BODIES = [item.body for item in recorded(2)]
+V3_BODIES = [item.body for item in recorded(3)]
+MESSAGES = [body[4:] for body in V2_BODIES] + V3_BODIES
+LISTS = [encode_availability(range(0, 50, step)) for step in (1, 2, 3)]
+
+
+def _bodies(good: list[bytes], decoder: str) -> list[bytes]:
+    seed = SEED * 1000 + sum(decoder.encode())
+    return list(damaged_bodies(good, COUNT, seed))
+
+
+@pytest.mark.parametrize(
+    ("decode", "good"),
+    [
+        (v2.decode_request, V2_BODIES),
+        (v2.decode_response, V2_BODIES),
+        (v3.decode_request, V3_BODIES),
+        (v3.decode_response, V3_BODIES),
+        (decode_auth_message, MESSAGES),
+        (decode_availability, LISTS),
+    ],
+    ids=["v2 request", "v2 response", "v3 request", "v3 response", "auth", "availability"],
+)
+def test_a_decoder_raises_protocol_errors_only(
+    decode: Callable[[bytes], object], good: list[bytes], request: pytest.FixtureRequest
+) -> None:
+    refused = 0
+    for body in _bodies(good, request.node.name):
+        try:
+            decode(body)
+        except ProtocolError:
+            refused += 1
+    assert 0 < refused < COUNT
+
+
+@pytest.mark.parametrize("codec", [v2, v3], ids=["v2", "v3"])
+def test_adds_taken_in_bulk_are_those_that_the_single_decoder_sees(codec: object) -> None:
+    decode_add_runs = codec.decode_add_runs  # type: ignore[attr-defined]
+    decode_request: Callable[[bytes], Request] = codec.decode_request  # type: ignore[attr-defined]
+    taken_in_all = 0
+    for body in _bodies(V2_BODIES if codec is v2 else V3_BODIES, "runs"):
+        runs, taken = decode_add_runs([body])
+        taken_in_all += taken
+        if not taken:
+            continue
+        (run,) = runs
+        add = decode_request(body)
+        assert isinstance(add, AddRequest)
+        assert (run.ledger_id, run.master_key, run.flags, run.write_flags) == (
+            add.ledger_id,
+            add.master_key,
+            add.flags,
+            add.write_flags,
+        )
+        assert (run.entry_ids, run.entries) == ([add.entry_id], [add.entry])
+    assert taken_in_all > 0
+
+
+@pytest.mark.parametrize("codec", [v2, v3], ids=["v2", "v3"])
+def test_acknowledgements_taken_in_bulk_are_those_that_the_single_decoder_sees(codec: object) -> None:
+    decode_response: Callable[[bytes], Response] = codec.decode_response  # type: ignore[attr-defined]
+    for body in _bodies([item.body for item in recorded(2 if codec is v2 else 3) if not item.is_request], "acks"):
+        acks, bodies = codec.ResponseSplitter().feed(frame(body))  # type: ignore[attr-defined]
+        if not acks:
+            assert bodies == [body]
+            continue
+        response = decode_response(body)
+        assert codec.encode_response(response) == frame(body)  # type: ignore[attr-defined]
+        key = (response.ledger_id, response.entry_id) if codec is v2 else v3.txn_token(response.txn_id)  # type: ignore[union-attr]
+        assert (acks, bodies) == ([key], [])
+
+
+def test_a_splitter_never_holds_more_than_a_frame() -> None:
+    for body in _bodies(V2_BODIES + V3_BODIES, "splitter"):
+        splitter = FrameSplitter(200)
+        for chunk in (body[:17], body[17:]):
+            splitter.feed(chunk)
+            if splitter.error is not None:
+                break
+            assert splitter.pending < 200
+
+
+@pytest.mark.parametrize("kind", DigestType)
+def test_a_batch_of_damaged_entries_is_read_up_to_the_damage(kind: DigestType) -> None:
+    digest = digest_for(kind, b"secret")
+    entries = [digest.package(7, entry_id, entry_id - 1, 10 * entry_id, b"payload") for entry_id in range(3)]
+    good = b"".join(len(entry).to_bytes(4, "big") + entry for entry in entries)
+    for body in _bodies([good], kind.value):
+        verified, damaged = digest.verify_run(7, 0, body)
+        assert damaged or verified or not body
+        assert [found[0] for found in verified] == list(range(len(verified)))
