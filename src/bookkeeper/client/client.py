@@ -154,7 +154,7 @@ class BookKeeper:
             config=config,
             driver=driver,
             bookies=self._bookies,
-            placement=DefaultEnsemblePlacementPolicy(self._watcher, runtime.random("placement")),
+            placement=DefaultEnsemblePlacementPolicy(self._watcher, runtime),
             tasks=self._tasks,
         )
         """What everything opened here shares; for parts of this package."""

@@ -6,10 +6,10 @@ kept, except that bookies nobody has registered, and those that were slow lately
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 
 from ..errors import NotEnoughBookiesError
+from ..runtime import Runtime
 from ..types import BookieId
 from .bookies import READ_ONLY, BookieWatcher
 
@@ -17,9 +17,9 @@ from .bookies import READ_ONLY, BookieWatcher
 class DefaultEnsemblePlacementPolicy:
     """Takes bookies at random, each equally likely."""
 
-    def __init__(self, bookies: BookieWatcher, source: random.Random) -> None:
+    def __init__(self, bookies: BookieWatcher, runtime: Runtime) -> None:
         self._bookies = bookies
-        self._random = source
+        self._random = runtime.random("placement")
 
     def new_ensemble(
         self,
