@@ -52,7 +52,7 @@ from .adds import AddPipeline, add_encoder
 from .context import ClientContext
 from .explicit_lac import ExplicitLac
 from .gate import AppendGate
-from .handle import LedgerHandle
+from .readable import ReadableLedger
 from .results import OK, default_code, from_metadata_error, result_code
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ YIELD_BYTES = 256 * 1024
 """`append_many` lets the loop turn, and so the frames go out, after this much payload."""
 
 
-class _Writer(LedgerHandle):
+class _Writer(ReadableLedger):
     """What both kinds of writers share. An `AddOwner`."""
 
     def __init__(
@@ -139,6 +139,12 @@ class _Writer(LedgerHandle):
     def closed(self) -> bool:
         """Whether this writer takes no more appends, or knows the ledger to be sealed."""
         return self._adds.stopped is not None or super().closed
+
+    def _heard_of_lac(self, lac: int, length: int) -> None:
+        """Bookies cannot know more than the writer does."""
+
+    async def _newest_lac(self) -> int:
+        return self.last_add_confirmed
 
     # --- appending ---
 
@@ -435,6 +441,18 @@ class LedgerWriter(_Writer):
         """
         payload = self._checked(data)
         self._enter_now()
+        future = self._new_future()
+        self._push(payload, future)
+        return future
+
+    async def append_soon(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
+        """Wait only until there is room, then append; the future gets the entry's id when it is acknowledged.
+
+        For keeping many appends in flight without holding back the caller: `append_nowait` that waits instead of
+        raising `BackpressureError`.
+        """
+        payload = self._checked(data)
+        await self._enter(len(payload))
         future = self._new_future()
         self._push(payload, future)
         return future
