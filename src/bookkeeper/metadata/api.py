@@ -22,7 +22,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
@@ -142,10 +142,10 @@ class LedgerStore(Protocol):
     async def remove(self, ledger_id: int, expected: Version = ANY) -> None:
         """Remove; an absent ledger is a success. Raises `VersionConflict`."""
 
-    def watch(self, ledger_id: int) -> AsyncIterator[Versioned[LedgerMetadata] | None]:
+    def watch(self, ledger_id: int) -> AsyncGenerator[Versioned[LedgerMetadata] | None, None]:
         """The record and its changes; None once when it is absent, then the end."""
 
-    def ranges(self, op_timeout: float | None = None) -> AsyncIterator[LedgerRange]:
+    def ranges(self, op_timeout: float | None = None) -> AsyncGenerator[LedgerRange, None]:
         """All ledger ids in non-empty ranges, strictly ascending over the whole walk; complete or raising."""
 
 
@@ -179,7 +179,7 @@ class BookieDirectory(Protocol):
     async def info(self, bookie_id: BookieId) -> BookieServiceInfo:
         """What the bookie published. Raises `NoSuchBookie` when it is not registered."""
 
-    def watch(self, mode: Mode) -> AsyncIterator[Versioned[frozenset[BookieId]]]: ...
+    def watch(self, mode: Mode) -> AsyncGenerator[Versioned[frozenset[BookieId]], None]: ...
 
 
 class CookieStore(Protocol):
@@ -219,7 +219,7 @@ class UnderreplicationStore(Protocol):
 
     def list(
         self, predicate: Callable[[Sequence[str]], bool] | None = None
-    ) -> AsyncIterator[UnderreplicatedLedger]: ...
+    ) -> AsyncGenerator[UnderreplicatedLedger, None]: ...
 
     async def poll(self) -> LedgerLock | None:
         """Lock some marked, unlocked ledger; None if there is none."""
@@ -250,7 +250,7 @@ class UnderreplicationStore(Protocol):
 
     async def get_lost_bookie_recovery_delay(self) -> int: ...
 
-    def watch_lost_bookie_recovery_delay(self) -> AsyncIterator[int]: ...
+    def watch_lost_bookie_recovery_delay(self) -> AsyncGenerator[int, None]: ...
 
     async def get_check_time(self, kind: CheckKind) -> int: ...
 

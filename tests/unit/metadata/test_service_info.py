@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +73,5 @@ def test_an_id_without_address_cannot_be_resolved(name: str) -> None:
 
 @given(st.binary(min_size=1))
 def test_any_bytes_are_at_worst_corrupt(data: bytes) -> None:
-    try:
+    with contextlib.suppress(CorruptMetadata):
         parse_service_info(data, BOOKIE)
-    except CorruptMetadata:
-        pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from ...errors import AlreadyRegistered, CookieConflict, CookieExists, CookieNotFound, NoSuchBookie, ServiceUnavailable
@@ -113,7 +113,7 @@ class Discovery:
             self._known[bookie_id] = info
         return info
 
-    async def watch(self, mode: Mode) -> AsyncIterator[Versioned[frozenset[BookieId]]]:
+    async def watch(self, mode: Mode) -> AsyncGenerator[Versioned[frozenset[BookieId]], None]:
         topic = _TOPICS[mode]
         async with aclosing(
             self._link.follow("discovery.watch", topic, None, lambda tx: _list(tx, topic))

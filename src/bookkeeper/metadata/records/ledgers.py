@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -102,7 +102,7 @@ class Ledgers:
 
         await self._link.change("ledgers.remove", remove)
 
-    async def watch(self, ledger_id: int) -> AsyncIterator[Versioned[LedgerMetadata] | None]:
+    async def watch(self, ledger_id: int) -> AsyncGenerator[Versioned[LedgerMetadata] | None, None]:
         """The record and its changes; None once when it is absent, then the end. An unreadable record is skipped."""
         key = ledger_key(ledger_id)
 
@@ -122,7 +122,7 @@ class Ledgers:
                     continue
                 yield Versioned(metadata, version)
 
-    async def ranges(self, op_timeout: float | None = None) -> AsyncIterator[LedgerRange]:  # noqa: ARG002
+    async def ranges(self, op_timeout: float | None = None) -> AsyncGenerator[LedgerRange, None]:  # noqa: ARG002
         """All ids in pages, ascending."""
         after = ""
         while True:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -129,7 +129,7 @@ class Underreplication:
 
     async def list(
         self, predicate: Callable[[Sequence[str]], bool] | None = None
-    ) -> AsyncIterator[UnderreplicatedLedger]:
+    ) -> AsyncGenerator[UnderreplicatedLedger, None]:
         """All marks by ledger id, or those whose replicas the predicate wants."""
         after = ""
         while True:
@@ -280,7 +280,7 @@ class Underreplication:
             raise NotInitialized("lostBookieRecoveryDelay is not set in the metadata store: no auditor has run yet")
         return format_.parse_delay(record.data)
 
-    async def watch_lost_bookie_recovery_delay(self) -> AsyncIterator[int]:
+    async def watch_lost_bookie_recovery_delay(self) -> AsyncGenerator[int, None]:
         """The delay, and again after every set, even to an equal value."""
 
         def look(tx: Transaction) -> tuple[Version, bytes | None]:

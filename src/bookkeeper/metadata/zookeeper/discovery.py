@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 
 from ...errors import ConfigurationError, CorruptMetadata, MetadataError, NoSuchBookie, NotInitialized
@@ -142,7 +142,7 @@ class ZooKeeperDirectory:
     async def info(self, bookie_id: BookieId) -> BookieServiceInfo:
         return await self._addresses.info(bookie_id)
 
-    async def watch(self, mode: Mode) -> AsyncIterator[Versioned[frozenset[BookieId]]]:
+    async def watch(self, mode: Mode) -> AsyncGenerator[Versioned[frozenset[BookieId]], None]:
         subscription = Subscription(self._zk, self._path(mode))
         shown: Versioned[frozenset[BookieId]] | None = None
         failures = 0

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from random import Random
 
@@ -143,7 +143,7 @@ class ZooKeeperLedgers:
 
     # --- changes of one record ---
 
-    async def watch(self, ledger_id: int) -> AsyncIterator[Versioned[LedgerMetadata] | None]:
+    async def watch(self, ledger_id: int) -> AsyncGenerator[Versioned[LedgerMetadata] | None, None]:
         """The record now and after each change; None once when it is absent, then the end. See `LedgerStore`."""
         subscription: Subscription | None = None
         seen = -1  # transaction of the newest change shown
@@ -174,7 +174,7 @@ class ZooKeeperLedgers:
 
     # --- all ledgers ---
 
-    async def ranges(self, op_timeout: float | None = None) -> AsyncIterator[LedgerRange]:
+    async def ranges(self, op_timeout: float | None = None) -> AsyncGenerator[LedgerRange, None]:
         """All ledgers, one range per directory. `op_timeout`: seconds for each listing."""
         scheme = (await self._layout.open()).scheme
         if await self._zk.exists(self._root) is None:
@@ -183,7 +183,7 @@ class ZooKeeperLedgers:
             async for ids in self._walk(tree, (), op_timeout):
                 yield LedgerRange(tuple(ids))
 
-    async def _walk(self, tree: Tree, above: tuple[str, ...], op_timeout: float | None) -> AsyncIterator[list[int]]:
+    async def _walk(self, tree: Tree, above: tuple[str, ...], op_timeout: float | None) -> AsyncGenerator[list[int], None]:
         """Ids below a directory, one non-empty list per lowest directory, ascending."""
         names = await self._listing("/".join((self._root, *above)), op_timeout)
         if len(above) == len(tree.widths) - 1:

@@ -12,7 +12,6 @@ imports this module except the command line, as it starts a process and waits fo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import os
 import re
@@ -41,6 +40,7 @@ STOP_SECONDS = 10.0
 """How long a server may take to stop when asked to; then it is killed."""
 
 _PROBE_SECONDS = 0.05
+_PROBE_LIMIT_SECONDS = 1.0
 
 _JARS = (
     "zookeeper-",
@@ -210,20 +210,20 @@ class LocalZooKeeper:
             await asyncio.sleep(_PROBE_SECONDS)
 
     async def command(self, word: str) -> str:
-        """The answer to one of ZooKeeper's four letter words; empty if there is none."""
+        """The answer to one of ZooKeeper's four letter words; empty if there is none within a second.
+
+        A server that is just starting may take a connection and never answer on it.
+        """
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            async with asyncio.timeout(_PROBE_LIMIT_SECONDS):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                try:
+                    writer.write(word.encode())
+                    return (await reader.read()).decode(errors="replace")
+                finally:
+                    writer.close()
         except OSError:
             return ""
-        try:
-            writer.write(word.encode())
-            return (await reader.read()).decode(errors="replace")
-        except OSError:
-            return ""
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
     def _last_words(self) -> str:
         text = (self.directory / "server.log").read_text(errors="replace")

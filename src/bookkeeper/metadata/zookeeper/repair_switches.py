@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from ...errors import AlreadyDisabled, AlreadyEnabled, MetadataError
 from ..api import CheckKind
@@ -87,7 +87,7 @@ class RepairSwitches:
             raise MetadataError("lostBookieRecoveryDelay is not set in this cluster") from None
         return parse_delay(data)
 
-    async def watch_lost_bookie_recovery_delay(self) -> AsyncIterator[int]:
+    async def watch_lost_bookie_recovery_delay(self) -> AsyncGenerator[int, None]:
         """The delay, if it is set, and each setting of it, of an equal value too."""
         subscription = Subscription(self._zk, self._delay)
         seen = -1

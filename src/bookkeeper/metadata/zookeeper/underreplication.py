@@ -22,7 +22,7 @@ its watch fires, and any firing wakes it up. A worker that waits costs the serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from random import Random
 
 from ...errors import LockHeld, SessionLost
@@ -144,7 +144,7 @@ class ZooKeeperUnderreplication(RepairSwitches):
 
     async def list(
         self, predicate: Callable[[Sequence[str]], bool] | None = None
-    ) -> AsyncIterator[UnderreplicatedLedger]:
+    ) -> AsyncGenerator[UnderreplicatedLedger, None]:
         directories = [self._ledgers]
         for _ in range(MARK_LEVELS):
             below: list[str] = []
