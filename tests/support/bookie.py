@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +17,8 @@ from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.frames import FrameSplitter
-from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.runtime import DiskUsage, File
+from bookkeeper.runtime.real import RealFiles, RealRuntime, _RealFile
 from bookkeeper.types import DigestType
 
 METADATA_URI = "memory://test"
@@ -55,9 +58,7 @@ async def init_cluster(runtime: RealRuntime) -> None:
 
 
 @asynccontextmanager
-async def running_bookie(
-    directory: Path, runtime: RealRuntime | None = None, **settings: Any
-) -> AsyncIterator[Bookie]:
+async def running_bookie(directory: Path, runtime: RealRuntime | None = None, **settings: Any) -> AsyncIterator[Bookie]:
     """A started bookie; stopped at the end. Pass the same runtime and directory to start it again."""
     runtime = runtime or RealRuntime()
     await init_cluster(runtime)
@@ -67,6 +68,69 @@ async def running_bookie(
         yield bookie
     finally:
         await bookie.stop()
+
+
+class _GatedFile(_RealFile):
+    """A journal file whose syncs can be held up, or fail."""
+
+    def __init__(self, path: str, mode: str, runtime: GatedRuntime) -> None:
+        super().__init__(path, mode)
+        self._runtime = runtime
+
+    def fdatasync(self) -> None:
+        self._runtime.waiting.set()
+        assert self._runtime.sync_gate.wait(30)
+        if self._runtime.sync_error is not None:
+            raise self._runtime.sync_error
+        super().fdatasync()
+
+
+class _GatedFiles(RealFiles):
+    def __init__(self, runtime: GatedRuntime) -> None:
+        self._runtime = runtime
+
+    def open(self, path: str, mode: str = "r") -> File:
+        return _GatedFile(path, mode, self._runtime) if path.endswith(".txn") else super().open(path, mode)
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        return self._runtime.usage or super().disk_usage(path)
+
+
+class GatedRuntime(RealRuntime):
+    """A real machine whose journal syncs and disk usage the test decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = _GatedFiles(self)
+        self.sync_gate = threading.Event()
+        """Journal syncs wait until this is set."""
+        self.sync_gate.set()
+        self.waiting = threading.Event()
+        """Set when a sync has come to the gate."""
+        self.sync_error: OSError | None = None
+        self.usage: DiskUsage | None = None
+
+    def hold_syncs(self) -> None:
+        """Hold journal syncs from now on."""
+        self.waiting.clear()
+        self.sync_gate.clear()
+
+    async def sync_is_held(self) -> None:
+        """Wait until a sync has come to the closed gate."""
+        assert await asyncio.to_thread(self.waiting.wait, 20)
+
+
+class CrashImage:
+    """What a bookie's directories look like at a moment, to start from as if it had been killed then."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._copy = directory.with_name(directory.name + ".image")
+        shutil.copytree(directory, self._copy)
+
+    def restore(self) -> None:
+        shutil.rmtree(self._directory)
+        self._copy.rename(self._directory)
 
 
 class RawClient:
@@ -120,7 +184,7 @@ class RawClient:
 def entry(ledger_id: int, entry_id: int, payload: bytes = b"payload", lac: int | None = None) -> bytes:
     """A packaged entry; by default its writer had confirmed all entries before it."""
     lac = entry_id - 1 if lac is None else lac
-    return DIGEST.package(ledger_id, entry_id, lac, len(payload) * (entry_id + 1), payload)
+    return DIGEST.package(ledger_id, entry_id, lac, len(payload) * (min(entry_id, 2**32) + 1), payload)
 
 
 def add(ledger_id: int, entry_id: int, payload: bytes = b"payload", **changes: Any) -> m.AddRequest:

@@ -4,8 +4,8 @@ Theory of operation
 
 The bookie never asks the metadata store about a ledger. A ledger comes to life here with the first request that
 brings a master key (add, fence, WRITE_LAC); from then on the key must match (spec bookie-server §2.3).
-`LedgerTable.open` is the one place where a key is judged: the key of a handle is compared first, and where that is not
-enough the storage decides, so an answer never depends on whether a handle happens to be cached.
+`LedgerTable.open` is the one place where a key is judged: what is not the key of the handle is compared with the stored
+one, so an answer never depends on whether a handle happens to be cached.
 
 A handle is a cache and a meeting point, not a store: the key, the fence and the explicit LAC live in the storage and in
 the journal. What only the handle has is listed in `LedgerHandle.pinned`; a handle with such state is never dropped.
@@ -27,7 +27,7 @@ import hmac
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError
+from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
 from bookkeeper.protocol.entry import LAC_HEADER, LAC_HEADER_SIZE, MIN_STORED_SIZE, lac_of
 from bookkeeper.runtime import Runtime
 
@@ -97,16 +97,23 @@ class LedgerTable:
         if handle is None:
             self._refuse_deleted(ledger_id)
             is_new = not self._storage.ledger_exists(ledger_id)
-            self._storage.set_master_key(ledger_id, key)
+            self._judge(ledger_id, key)
             handle = self._add(ledger_id, lac_known=is_new)
             handle.key = key
         else:
             self._touch(handle)
             if handle.key is None or not hmac.compare_digest(handle.key, key):
-                self._storage.set_master_key(ledger_id, key)  # the judge: a stored placeholder gives way
+                self._judge(ledger_id, key)
                 handle.key = key
                 handle.key_journaled = False
         return handle
+
+    def _judge(self, ledger_id: int, key: bytes) -> None:
+        """Store the key of a new ledger or in place of a placeholder; refuse any but the stored one."""
+        stored = self._storage.master_key(ledger_id)
+        if stored is not None and any(stored) and not hmac.compare_digest(stored, key):
+            raise UnauthorizedAccessError(f"ledger {ledger_id} has another master key")
+        self._storage.set_master_key(ledger_id, key)
 
     def find(self, ledger_id: int) -> LedgerHandle:
         """The ledger, for a request without a key. Raises `NoLedgerError`."""
