@@ -156,6 +156,7 @@ class DbLedgerStorage(LedgerStorage):
         self._of(ledger_id).index.set_limbo(ledger_id, limbo)
 
     def delete_ledger(self, ledger_id: int) -> None:
+        self._about_to_delete(ledger_id)
         self._of(ledger_id).delete_ledger(ledger_id)
 
     async def state_flags(self) -> int:
