@@ -52,6 +52,8 @@ _OPEN_FLAGS = {
 
 
 class _RealFile(File):
+    _fd = -1  # until it is open
+
     def __init__(self, path: str, mode: str) -> None:
         self.path = path
         self._fd = os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644)

@@ -240,6 +240,7 @@ class DbDirectory:
         return self._flushing
 
     async def _write_out(self, cache: WriteCache) -> None:
+        buffers = cache.in_order()
         deleted = dict(self._deleted)
         changes = self._index.take_changes()
         try:
@@ -248,7 +249,7 @@ class DbDirectory:
                 self._writer,
                 self._locations,
                 self._ledger_store,
-                cache.in_order(),
+                buffers,
                 list(deleted),
                 changes,
                 self._runtime.give_way,
@@ -271,6 +272,8 @@ class DbDirectory:
             if ledger is not None and ledger.last_indexed is not None:
                 ledger.last_indexed = max(ledger.last_indexed, buffer.last())
         self._wake()
+        cache.ledgers.clear()
+        await self._lane.submit(_release, buffers, self._runtime.give_way)
 
     def _wake(self) -> None:
         if self._room is not None:
@@ -578,6 +581,19 @@ def _append(writer: EntryLogWriter, buffers: list[tuple[int, LedgerBuffer]], giv
         writer.rewind(mark)
         raise _NoSpaceError(error) from error
     return runs
+
+
+def _release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> None:
+    """Free the entries of a flushed cache, whose last owner this is. At once, that would stop the loop for many ms."""
+    freed = 0
+    while buffers:
+        run = buffers.pop()[1].run
+        while run:
+            del run[-CHUNK:]
+            freed += CHUNK
+            if freed >= 4 * CHUNK:
+                freed = 0
+                give_way()
 
 
 def _read_cold(

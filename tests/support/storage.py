@@ -1,0 +1,60 @@
+"""Helpers for tests of ledger storages."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.runtime import Runtime
+from bookkeeper.runtime.real import RealRuntime
+
+KEY = b"k" * 20
+
+_HEAD = struct.Struct(">qqqq")
+
+
+def entry(ledger_id: int, entry_id: int, size: int = 20, version: int = 0) -> bytes:
+    """A packaged entry: ids, LAC, length, digest-like bytes, data. `version` tells rewritten entries apart."""
+    data = bytes((entry_id * 31 + i * 7 + version) % 256 for i in range(size))
+    return _HEAD.pack(ledger_id, entry_id, entry_id - 1, size) + struct.pack(">i", version) + data
+
+
+def record(data: bytes) -> bytes:
+    """An entry as it stands in a log or batch response."""
+    return struct.pack(">i", len(data)) + data
+
+
+def configuration(directory: Path, directories: int = 1, **settings: Any) -> ServerConfiguration:
+    settings.setdefault("dbStorage_writeCacheMaxSizeMb", 4)
+    settings.setdefault("dbStorage_readAheadCacheMaxSizeMb", 2)
+    settings.setdefault("dbStorage_rocksDB_blockCacheSize", 1 << 20)
+    settings.setdefault("numReadWorkerThreads", 2)
+    return ServerConfiguration(ledgerDirectories=[str(directory / f"d{i}") for i in range(directories)], **settings)
+
+
+@asynccontextmanager
+async def opened(
+    directory: Path, directories: int = 1, runtime: Runtime | None = None, **settings: Any
+) -> AsyncIterator[DbLedgerStorage]:
+    """An open storage, closed at the end."""
+    storage = DbLedgerStorage(runtime or RealRuntime(), configuration(directory, directories, **settings))
+    await storage.open()
+    try:
+        yield storage
+    finally:
+        await storage.close()
+
+
+async def add(storage: DbLedgerStorage, ledger_id: int, ids: range | list[int], size: int = 20) -> None:
+    """Add entries, creating the ledger."""
+    storage.set_master_key(ledger_id, KEY)
+    for entry_id in ids:
+        data = entry(ledger_id, entry_id, size)
+        if not storage.has_room(ledger_id, len(data), 1):
+            assert await storage.wait_for_room(ledger_id, len(data), 1, 30)
+        storage.add_entry(ledger_id, entry_id, data)

@@ -1,0 +1,408 @@
+"""The database storage as the bookie sees it, on real files and a real RocksDB."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+from tests.support import golden
+from tests.support.storage import KEY, add, configuration, entry, opened, record
+
+from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.db_storage import DbLedgerStorage, directory_options, memory_budget
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import (
+    ConfigurationError,
+    CorruptStorageError,
+    LimboError,
+    NoEntryError,
+    NoLedgerError,
+    UnauthorizedAccessError,
+)
+from bookkeeper.runtime.real import RealRuntime
+
+
+async def check(storage: DbLedgerStorage, ledger_id: int, count: int, size: int = 20) -> None:
+    for entry_id in range(count):
+        assert await storage.read_entry(ledger_id, entry_id) == entry(ledger_id, entry_id, size)
+
+
+# --- what Java wrote ---
+
+
+@pytest.mark.parametrize("bookie", golden.BOOKIES)
+async def test_every_entry_that_java_flushed_is_read(tmp_path: Path, bookie: str) -> None:
+    root = golden.unpack(tmp_path) / bookie
+    settings = ServerConfiguration(ledgerDirectories=[str(root / "ledgers")])
+    storage = DbLedgerStorage(RealRuntime(), settings)
+    await storage.open()
+    flushed = [g for g in golden.ledgers() if g.flushed and g.entries]
+    assert storage.ledgers() == sorted(g.ledger for g in flushed)
+    for g in flushed:
+        ids = await storage.list_entries(g.ledger)
+        digest = hashlib.sha256()
+        for entry_id in ids:
+            data = await storage.read_entry(g.ledger, entry_id)
+            assert data[:16] == g.ledger.to_bytes(8, "big") + entry_id.to_bytes(8, "big")
+            assert data.endswith(golden.payload(entry_id, g.size))
+            digest.update(data[len(data) - g.size :])
+        if g.write_quorum == g.ensemble:
+            assert list(ids) == list(range(g.entries))
+            assert digest.hexdigest() == g.sha256
+        else:
+            assert len(ids) == g.entries * g.write_quorum // g.ensemble
+        assert (await storage.last_entry(g.ledger))[8:16] == ids[-1].to_bytes(8, "big")
+        assert storage.is_fenced(g.ledger) == (g.ledger == 8)  # recovered by another client
+        assert len(storage.master_key(g.ledger) or b"") == 20
+    await storage.close()
+
+
+async def test_adding_to_a_directory_of_java_leaves_its_logs_alone(tmp_path: Path) -> None:
+    root = golden.unpack(tmp_path) / "b1"
+    current = root / "ledgers" / "current"
+    before = {path.name: path.read_bytes() for path in current.glob("*.log")}
+    settings = ServerConfiguration(ledgerDirectories=[str(root / "ledgers")])
+    for _ in range(2):
+        storage = DbLedgerStorage(RealRuntime(), settings)
+        await storage.open()
+        await add(storage, 77, range(100))
+        await storage.flush()
+        await check(storage, 77, 100)
+        assert len(await storage.list_entries(0)) == 50
+        await storage.close()
+    assert {name: (current / name).read_bytes() for name in before} == before
+    assert fmt.log_name(4) not in before
+    assert (current / fmt.log_name(4)).exists()
+
+
+# --- adding and reading ---
+
+
+@pytest.mark.parametrize("directories", [1, 3])
+async def test_entries_are_read_from_memory_from_the_log_and_after_a_restart(tmp_path: Path, directories: int) -> None:
+    async with opened(tmp_path, directories) as storage:
+        for ledger_id in range(6):
+            await add(storage, ledger_id, range(300))
+            await check(storage, ledger_id, 300)
+        await storage.flush()
+        for ledger_id in range(6):
+            await check(storage, ledger_id, 300)
+            await add(storage, ledger_id, range(300, 310))
+    async with opened(tmp_path, directories) as storage:
+        assert storage.ledgers() == list(range(6))
+        for ledger_id in range(6):
+            await check(storage, ledger_id, 310)
+            assert await storage.last_entry(ledger_id) == entry(ledger_id, 309)
+            assert list(await storage.list_entries(ledger_id)) == list(range(310))
+
+
+async def test_a_ledger_lives_in_the_directory_of_its_modulus(tmp_path: Path) -> None:
+    async with opened(tmp_path, 3) as storage:
+        await add(storage, 4, range(10))
+    assert [len(list((tmp_path / f"d{i}" / "current").glob("*.log"))) for i in range(3)] == [0, 1, 0]
+
+
+async def test_absence_is_told_by_kind(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        for read in (storage.read_entry(1, 0), storage.read_run(1, 0, 1, 1), storage.last_entry(1)):
+            with pytest.raises(NoLedgerError):
+                await read
+        with pytest.raises(NoLedgerError):
+            await storage.list_entries(1)
+        storage.set_master_key(1, KEY)
+        for read in (
+            storage.read_entry(1, 0),
+            storage.read_run(1, 0, 1, 1),
+            storage.last_entry(1),
+            storage.read_entry(1, -1),
+        ):
+            with pytest.raises(NoEntryError):
+                await read
+        assert list(await storage.list_entries(1)) == []
+        await add(storage, 1, range(3))
+        await storage.flush()
+        with pytest.raises(NoEntryError):
+            await storage.read_entry(1, 3)
+        assert await storage.entry_exists(1, 2)
+        assert not await storage.entry_exists(1, 3)
+        assert not await storage.entry_exists(2, 3)
+
+
+async def test_absence_in_limbo_is_unknown(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(3))
+        await storage.flush()
+        storage.set_limbo(1, True)
+        assert await storage.read_entry(1, 2) == entry(1, 2)
+        assert await storage.entry_exists(1, 2)
+        assert await storage.read_run(1, 0, 10, 1000) == b"".join(record(entry(1, i)) for i in range(3))
+        for read in (
+            storage.read_entry(1, 3),
+            storage.read_run(1, 3, 1, 1),
+            storage.last_entry(1),
+            storage.read_entry(1, -1),
+        ):
+            with pytest.raises(LimboError):
+                await read
+        with pytest.raises(LimboError):
+            await storage.entry_exists(1, 3)
+        with pytest.raises(LimboError):
+            await storage.list_entries(1)
+        storage.set_limbo(1, False)
+        assert await storage.last_entry(1) == entry(1, 2)
+
+
+async def test_the_last_entry_is_the_greatest_wherever_it_is(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(10))
+        await storage.flush()
+        await add(storage, 1, [4])  # a recovery writes an earlier entry again
+        assert await storage.last_entry(1) == entry(1, 9)
+        assert await storage.read_entry(1, -1) == entry(1, 9)
+        await add(storage, 1, [12])
+        assert await storage.last_entry(1) == entry(1, 12)
+
+
+async def test_a_rewritten_entry_replaces_the_cached_one(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(10))
+        await storage.flush()
+        assert await storage.read_entry(1, 5) == entry(1, 5)  # brings 6 to 9 too
+        storage.add_entry(1, 6, entry(1, 6, version=1))
+        assert await storage.read_entry(1, 6) == entry(1, 6, version=1)
+        await storage.flush()
+        assert await storage.read_entry(1, 6) == entry(1, 6, version=1)
+
+
+async def test_concurrent_reads_in_order_share_one_read_of_the_log(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(90))
+        await storage.flush()
+        found = await asyncio.gather(*(storage.read_entry(1, i) for i in range(90)))
+        assert found == [entry(1, i) for i in range(90)]
+
+
+# --- batch reads ---
+
+
+async def test_a_run_is_put_together_from_all_places(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=4000) as storage:
+        await add(storage, 1, range(100))
+        await storage.flush()
+        await add(storage, 1, range(100, 150))
+        await storage.flush()
+        await add(storage, 1, range(150, 200))
+        expected = [record(entry(1, i)) for i in range(200)]
+        for first in (0, 10, 99, 100, 149, 150, 199):
+            assert await storage.read_run(1, first, 1000, 1 << 20) == b"".join(expected[first:])
+        assert await storage.read_run(1, 120, 60, 1 << 20) == b"".join(expected[120:180])
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_run_keeps_its_limits(tmp_path: Path, flushed: bool) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, [*range(50), *range(60, 70)])
+        if flushed:
+            await storage.flush()
+        one = record(entry(1, 0))
+        for _ in range(2):  # from the log, then from the read cache
+            assert len(await storage.read_run(1, 0, 7, 1 << 20)) == 7 * len(one)
+            assert len(await storage.read_run(1, 0, 1000, 5 * len(one))) == 5 * len(one)
+            assert len(await storage.read_run(1, 0, 1000, 5 * len(one) + 1)) == 5 * len(one)
+            assert await storage.read_run(1, 0, 1000, 1) == one
+            assert len(await storage.read_run(1, 40, 1000, 1 << 20)) == 10 * len(one)  # a gap follows
+        with pytest.raises(NoEntryError):
+            await storage.read_run(1, 50, 1000, 1 << 20)
+
+
+# --- ledger attributes ---
+
+
+async def test_attributes_are_durable_without_any_entry(tmp_path: Path) -> None:
+    """Java skips them when its write cache is empty (defect A1)."""
+    storage = DbLedgerStorage(RealRuntime(), configuration(tmp_path))
+    await storage.open()
+    storage.set_master_key(1, KEY)
+    assert storage.set_fenced(1)
+    storage.set_explicit_lac(1, b"lac")
+    storage.set_master_key(2, b"")
+    storage.set_limbo(2, True)
+    await storage.flush()
+    images = tmp_path / "image"  # what a crash would leave
+    copy_tree(tmp_path / "d0", images / "d0")
+    await storage.close()
+    async with opened(images) as after:
+        assert after.is_fenced(1)
+        assert not after.set_fenced(1)
+        assert after.explicit_lac(1) == b"lac"
+        assert after.master_key(1) == KEY
+        assert after.is_limbo(2)
+        assert not after.is_limbo(1)
+        assert after.master_key(3) is None
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    for path in source.rglob("*"):
+        if path.is_file() and path.name != "LOCK":
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+
+
+async def test_another_master_key_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        storage.set_master_key(1, KEY)
+        with pytest.raises(UnauthorizedAccessError):
+            storage.set_master_key(1, b"other")
+        with pytest.raises(NoLedgerError):
+            storage.set_fenced(9)
+
+
+async def test_state_flags_are_durable_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, 2) as storage:
+        assert await storage.state_flags() == 0
+        await storage.set_state_flags(1)
+    async with opened(tmp_path, 2) as storage:
+        assert await storage.state_flags() == 1
+        assert storage.ledgers() == []
+
+
+# --- deletion ---
+
+
+async def test_a_deleted_ledger_is_gone_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(10))
+        await add(storage, 2, range(10))
+        await storage.flush()
+        await storage.read_entry(1, 0)
+        storage.delete_ledger(1)
+        assert storage.ledgers() == [2]
+        assert storage.cached_entry(1, 0) is None
+        with pytest.raises(NoLedgerError):
+            await storage.read_entry(1, 0)
+        await storage.flush()
+        await check(storage, 2, 10)
+    async with opened(tmp_path) as storage:
+        assert storage.ledgers() == [2]
+        assert not await storage.entry_exists(1, 0)
+
+
+async def test_a_ledger_created_again_shows_only_its_new_entries(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(10))
+        await storage.flush()
+        storage.delete_ledger(1)
+        await add(storage, 1, [3])
+        assert list(await storage.list_entries(1)) == [3]
+        assert await storage.last_entry(1) == entry(1, 3)
+        assert not await storage.entry_exists(1, 2)
+        with pytest.raises(NoEntryError):
+            await storage.read_entry(1, 2)
+        await storage.flush()
+        assert list(await storage.list_entries(1)) == [3]
+        assert await storage.read_entry(1, 3) == entry(1, 3)
+    async with opened(tmp_path) as storage:
+        assert list(await storage.list_entries(1)) == [3]
+
+
+# --- room ---
+
+
+async def test_a_full_cache_is_flushed_and_adds_go_on(tmp_path: Path) -> None:
+    async with opened(tmp_path, dbStorage_writeCacheMaxSizeMb=1) as storage:
+        await add(storage, 1, range(3000), size=1000)
+        assert list((tmp_path / "d0" / "current").glob("*.log"))  # flushed on its own
+        await check(storage, 1, 3000, size=1000)
+
+
+async def test_waiting_for_room_ends_with_its_time(tmp_path: Path) -> None:
+    async with opened(tmp_path, dbStorage_writeCacheMaxSizeMb=1) as storage:
+        big = entry(1, 0, 600_000)
+        storage.set_master_key(1, KEY)
+        for entry_id in range(2):
+            assert storage.has_room(1, len(big), 1)
+            storage.add_entry(1, entry_id, big)
+        assert not storage.has_room(1, len(big), 1)  # one cache full, the other being flushed
+        assert not await storage.wait_for_room(1, len(big), 1, 0)
+        assert await storage.wait_for_room(1, len(big), 1, 30)
+
+
+# --- opening ---
+
+
+async def test_index_files_of_another_engine_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "d0" / "current" / "0" / "7"
+    folder.mkdir(parents=True)
+    (folder / "7.idx").touch()
+    with pytest.raises(ConfigurationError, match=r"7\.idx"):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        with pytest.raises(OSError, match="lock"):
+            async with opened(tmp_path):
+                pass
+
+
+def test_every_ledger_directory_needs_an_index_directory(tmp_path: Path) -> None:
+    settings = ServerConfiguration(ledgerDirectories=["/a", "/b"], indexDirectories=["/i"])
+    with pytest.raises(ConfigurationError, match="indexDirectories"):
+        DbLedgerStorage(RealRuntime(), settings)
+
+
+async def test_closing_twice_is_fine(tmp_path: Path) -> None:
+    storage = DbLedgerStorage(RealRuntime(), configuration(tmp_path))
+    await storage.open()
+    await storage.close()
+    await storage.close()
+
+
+def test_caches_are_shares_of_the_budget() -> None:
+    settings = ServerConfiguration(directMemoryBudgetMb=1024)
+    budget = memory_budget(RealRuntime(), settings)
+    assert budget == 1 << 30
+    options = directory_options(settings, budget, 2)
+    assert options.write_cache == options.read_cache == 128 << 20
+    assert options.locations["block_cache"] == budget // 20
+    with pytest.raises(ConfigurationError, match="directMemoryBudgetMb"):
+        directory_options(ServerConfiguration(directMemoryBudgetMb=100, dbStorage_writeCacheMaxSizeMb=99), 100 << 20, 1)
+
+
+# --- damage ---
+
+
+async def test_a_damaged_log_is_reported_never_taken_for_absence(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(5))
+    path = tmp_path / "d0" / "current" / "0.log"
+    good = path.read_bytes()
+    one = len(record(entry(1, 0)))
+    for place in range(0x400, 0x400 + one):
+        damaged = bytearray(good)
+        damaged[place] ^= 0xFF
+        path.write_bytes(damaged)
+        async with opened(tmp_path) as storage:
+            try:
+                found = await storage.read_entry(1, 0)
+            except CorruptStorageError:
+                assert place < 0x414
+            else:  # the entry's own digest tells its reader
+                assert found[:16] == entry(1, 0)[:16]
+                assert place == 0x403 or place >= 0x414
+            assert await storage.read_entry(1, 4) == entry(1, 4)
+
+
+async def test_a_missing_log_is_reported(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(5))
+    (tmp_path / "d0" / "current" / "0.log").unlink()
+    async with opened(tmp_path) as storage:
+        with pytest.raises(CorruptStorageError, match="gone"):
+            await storage.read_entry(1, 0)
+        with pytest.raises(CorruptStorageError):
+            await storage.read_run(1, 0, 10, 1000)

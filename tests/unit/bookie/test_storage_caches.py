@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import tracemalloc
+from array import array
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.storage import entry, record
+
+from bookkeeper.bookie.storage.entry_log_reader import Records
+from bookkeeper.bookie.storage.read_cache import ReadCache
+from bookkeeper.bookie.storage.write_cache import WriteCache
+
+# --- write cache ---
+
+operations = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 3)), max_size=60)
+
+
+@given(operations)
+def test_write_cache_is_a_map_of_the_last_versions(adds: list[tuple[int, int, int]]) -> None:
+    cache = WriteCache(1 << 20)
+    model: dict[int, dict[int, bytes]] = {}
+    for ledger, entry_id, version in adds:
+        data = entry(ledger, entry_id, version * 10, version)
+        cache.add(ledger, entry_id, data)
+        model.setdefault(ledger, {})[entry_id] = data
+    for ledger in range(3):
+        held = model.get(ledger, {})
+        for entry_id in range(14):
+            assert cache.get(ledger, entry_id) == held.get(entry_id)
+        if held:
+            buffer = cache.ledgers[ledger]
+            assert buffer.ids() == sorted(held)
+            assert buffer.last() == max(held)
+            assert len(buffer) == len(held)
+            ordered = [pair for ids, entries in buffer.in_order() for pair in zip(ids, entries, strict=True)]
+            assert ordered == sorted(held.items())
+            for first in range(13):
+                part = buffer.slice(first, 100)
+                assert part == [held[first + i] for i in range(len(part))]
+                assert bool(part) == (first in held)
+    assert [ledger for ledger, _ in cache.in_order()] == sorted(model)
+    assert cache.used >= sum(len(data) for held in model.values() for data in held.values())
+
+
+def test_an_empty_cache_has_room_for_anything() -> None:
+    cache = WriteCache(1000)
+    assert cache.has_room(5_000_000, 1)
+    cache.add(1, 0, bytes(1000))
+    assert not cache.has_room(1, 1)
+
+
+def in_order(count: int) -> list[int]:
+    return list(range(count))
+
+
+def striped(count: int) -> list[int]:
+    return [i * 3 // 2 for i in range(count)]
+
+
+@pytest.mark.parametrize("ids", [in_order, striped])
+@pytest.mark.parametrize("size", [10, 100, 1000])
+def test_the_memory_counted_is_the_memory_taken(ids: Callable[[int], list[int]], size: int) -> None:
+    cache = WriteCache(1 << 30)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for entry_id in ids(20_000):
+            cache.add(1, entry_id + 1_000_000, bytes(size))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken <= cache.used <= 2 * taken
+
+
+# --- read cache ---
+
+
+def records(ledger: int, first: int, count: int, size: int = 20) -> Records:
+    pieces = [record(entry(ledger, first + i, size)) for i in range(count)]
+    offsets = array("I", [0])
+    for piece in pieces:
+        offsets.append(offsets[-1] + len(piece))
+    return Records(b"".join(pieces), offsets)
+
+
+puts = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 10)), max_size=40)
+
+
+@given(puts, st.integers(1000, 20_000))
+def test_read_cache_gives_the_right_bytes_or_nothing(blocks: list[tuple[int, int, int]], limit: int) -> None:
+    cache = ReadCache(limit)
+    for ledger, first, count in blocks:
+        cache.put(ledger, first, records(ledger, first, count))
+        assert cache.used <= limit
+        for entry_id in range(52):
+            found = cache.get(ledger, entry_id)
+            assert found is None or found == entry(ledger, entry_id)
+            run, number = cache.slice(ledger, entry_id, 5, 200)
+            assert (number > 0) == (found is not None)
+            assert number <= 3  # 200 bytes
+            assert run == b"".join(record(entry(ledger, entry_id + i)) for i in range(number))
+        if 400 + len(records(ledger, first, count).raw) + 44 <= limit // 4:
+            assert cache.get(ledger, first) == entry(ledger, first)
+
+
+def test_a_slice_gives_at_least_one_entry() -> None:
+    cache = ReadCache(1 << 20)
+    cache.put(1, 0, records(1, 0, 3, 1000))
+    assert cache.slice(1, 1, 10, 5) == (record(entry(1, 1, 1000)), 1)
+
+
+def test_a_forgotten_ledger_is_gone_and_its_memory_free() -> None:
+    cache = ReadCache(100_000)
+    cache.put(1, 0, records(1, 0, 10, 1000))
+    cache.put(2, 0, records(2, 0, 10, 1000))
+    used = cache.used
+    cache.forget(1)
+    assert cache.get(1, 0) is None
+    assert cache.get(2, 0) is not None
+    assert cache.used < used - 10_000
+    cache.forget(1)
+    cache.put(1, 5, records(1, 5, 1))
+    assert cache.get(1, 5) == entry(1, 5)
+
+
+def test_oldest_blocks_leave_first() -> None:
+    cache = ReadCache(10_000)
+    for first in range(0, 100, 10):
+        cache.put(1, first, records(1, first, 10, 100))
+    held = [first for first in range(0, 100, 10) if cache.get(1, first) is not None]
+    assert held == list(range(100 - 10 * len(held), 100, 10))
+    assert held
+    assert cache.used <= 10_000
+
+
+def test_the_memory_of_the_read_cache_is_what_it_counts() -> None:
+    cache = ReadCache(4 << 20)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for ledger in range(300):
+            for first in range(0, 1000, 100):
+                cache.put(ledger, first, records(ledger, first, 100, 100))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * cache.used <= taken <= 1.1 * cache.used + 200_000
