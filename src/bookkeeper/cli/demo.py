@@ -230,7 +230,7 @@ async def _other_member(
 async def _held_by(runtime: Runtime, uri: str, ledger_id: int, bookie: BookieProcess) -> int:
     """How many entries of the ledger a bookie has."""
     async with bookkeeper.connect(uri, runtime=runtime) as bk:
-        return len(await bk.list_entries(bookie.id, ledger_id))
+        return (await bk.list_entries_of(ledger_id, bookie.id)).count
 
 
 async def _verify(runtime: Runtime, uri: str, ledger_id: int, source: Path, acknowledged: int) -> int:
