@@ -221,6 +221,7 @@ class Journal:
         self._closing = True
         if not self._idle() and self._error is None:
             self._drained = asyncio.get_running_loop().create_future()
+            self._cancel_timers()
             self._spacing = 0.0
             self._schedule()
             await self._drained
@@ -259,7 +260,13 @@ class Journal:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((size, future))
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._admit_waiters()  # those behind this one
+            raise
+        if self._waiters:  # those behind this one, if it does not append after all
+            asyncio.get_running_loop().call_soon(self._admit_waiters)
 
     def _admit_waiters(self) -> None:
         granted = 0
@@ -281,9 +288,10 @@ class Journal:
         """Write `count` whole records, given as `pieces` of together `size` bytes, length words included.
 
         `done()` is called on the loop when they are durable; when they are written, with `ack_before_sync` or
-        `journalSyncData=false`. It is never called after a failure. The caller has asked `has_room`.
+        `journalSyncData=false`. It is never called after a failure, nor for what is appended after `close`. The caller
+        has asked `has_room`.
         """
-        if self._error is not None:
+        if self._error is not None or self._closing:
             return
         early = ack_before_sync or not self._config.journalSyncData
         batch = self._gather(sync=self._config.journalSyncData)
@@ -298,7 +306,7 @@ class Journal:
 
     def force(self, done: Done) -> None:
         """Call `done()` when everything appended before is synced, whatever `journalSyncData` says."""
-        if self._error is not None:
+        if self._error is not None or self._closing:
             return
         self._gather(sync=True).late.append(done)
         self._schedule()
@@ -306,7 +314,6 @@ class Journal:
     def _gather(self, sync: bool) -> _Batch:
         """The batch that takes what is appended now."""
         assert self._file is not None, "not started"
-        assert not self._closing, "closed"
         if not self._queue or self._queue[-1].full:
             self._queue.append(_Batch(sync))
         batch = self._queue[-1]
@@ -449,8 +456,7 @@ class Journal:
 
     def _sync_now_and_then(self) -> None:
         self._idle_sync = None
-        if not self._closing:
-            self.force(lambda: None)
+        self.force(lambda: None)
 
     def _failed(self, error: BaseException | None) -> bool:
         """Whether the journal has failed, by `error` or before."""

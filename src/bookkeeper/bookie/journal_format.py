@@ -178,7 +178,9 @@ def decode_header(data: bytes) -> Header:
 
     Raises `CorruptStorageError` for an unknown version or a damaged header.
     """
-    if data[:4] != MAGIC or len(data) < _FILE_HEADER.size:
+    if len(data) < _FILE_HEADER.size and MAGIC.startswith(data[:4]):
+        raise CorruptStorageError("journal header is cut short")
+    if data[:4] != MAGIC:
         return Header(1, 0, None)
     version = _FILE_HEADER.unpack_from(data)[1]
     if not 1 <= version <= CURRENT_VERSION:
@@ -189,6 +191,8 @@ def decode_header(data: bytes) -> Header:
         return Header(version, 0, None)
     if version < SEALED_SINCE:
         return Header(version, _FILE_HEADER.size, None)
+    if len(data) < HEADER_SIZE:
+        raise CorruptStorageError("journal header is cut short")
     if seal is None and any(rest):
         raise CorruptStorageError("journal header is damaged: the bytes after the version should be zeros or a seal")
     return Header(version, HEADER_SIZE, seal)

@@ -9,7 +9,7 @@ idempotent.
 A file written here names its predecessor and where that one ended (`journal_format.SealHeader`). That makes the files a
 chain: a file that ends earlier than its successor knows, or is missing, is damage, and the bookie refuses to start.
 A torn tail that a former start found and cut off lies behind that end, and is not looked at again. Files whose
-creation was cut short hold only zeros; they are no part of the chain.
+creation was cut short are no part of the chain.
 
 `skipReplayJournalInvalidRecord` gives up the rest of a damaged file and starts nevertheless.
 """
@@ -24,7 +24,7 @@ from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime import File, Files, Workers
 
 from .journal_format import Header, JournalRecord, file_name, journal_ids
-from .journal_scan import JournalScan, is_blank, read_header
+from .journal_scan import JournalScan, read_header
 from .log_mark import LogMark
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,9 @@ def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[So
     for id_ in ids:
         with files.open(f"{directory}/{file_name(id_)}") as file:
             try:
-                if not is_blank(file):
-                    headers.append((id_, read_header(file)))
+                header = read_header(file)
+                if header is not None:
+                    headers.append((id_, header))
                 elif id_ == mark.journal_id and mark.offset > 0:
                     raise CorruptStorageError(f"{file.path} is empty, but the mark says {mark.offset}")
             except CorruptStorageError as error:

@@ -56,19 +56,22 @@ class _TornError(Exception):
     """The bytes at hand are not a whole batch; the text says why. Never leaves this module."""
 
 
-def read_header(file: File) -> Header:
-    """Raises `CorruptStorageError` for an unknown version or a damaged header."""
+def read_header(file: File) -> Header | None:
+    """The header of a file; None if the file's creation was cut short, so that it never had a record.
+
+    Raises `CorruptStorageError` for an unknown version or a damaged header.
+    """
+    data = file.pread(HEADER_SIZE, 0)
+    behind = any(any(file.pread(CHUNK, at)) for at in range(HEADER_SIZE, file.size(), CHUNK))
     try:
-        return decode_header(file.pread(HEADER_SIZE, 0))
+        if not any(data) and behind:
+            raise CorruptStorageError("journal begins with zeros")
+        header = decode_header(data)
     except CorruptStorageError as error:
+        if not behind:
+            return None
         raise CorruptStorageError(f"{file.path}: {error}") from None
-
-
-def is_blank(file: File) -> bool:
-    """Whether nothing but zeros was ever made durable in this file: its creation was cut short."""
-    if any(file.pread(HEADER_SIZE, 0)):
-        return False
-    return all(not any(file.pread(CHUNK, at)) for at in range(0, file.size(), CHUNK))
+    return header if any(data) else None
 
 
 class JournalScan:
@@ -89,7 +92,10 @@ class JournalScan:
         self._data = b""  # the bytes of the file from _base on
         self._base = 0
         self._finished = False
-        self.header = read_header(file)
+        header = read_header(file)
+        if header is None:
+            raise CorruptStorageError(f"{file.path} has no header")
+        self.header = header
         self.position = max(start, self.header.first_record)
         """The end of the last batch that counts; never within one."""
         self.torn: str | None = None
@@ -111,21 +117,21 @@ class JournalScan:
         Raises `CorruptStorageError` if something is missing that had been synced.
         """
         records: list[JournalRecord] = []
-        stop_at = self.position + size
-        while not self._finished and self.position < stop_at:
+        first = self.position
+        while not self._finished and (not records or self.position - first < size):
             batch = None
             if self._end is None or self.position < self._end:
                 try:
                     batch = self._read_batch()
                 except _TornError as reason:
                     self.torn = str(reason)
-            if batch is None:
+            if batch is not None:
+                records += batch
+            elif records:
+                break  # whatever is wrong here, what came before counts
+            else:
                 self._finished = True
                 self._check_end()
-            else:
-                records += batch
-        if not records and not self._finished:
-            return self.next_records(size)  # a whole chunk of unknown records
         return records
 
     # --- one batch ---
