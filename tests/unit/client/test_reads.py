@@ -1,0 +1,386 @@
+"""Reading entries from replicas that fail, lie and dawdle (spec client §9, §17.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from bookkeeper.client.entry import LedgerEntry
+from bookkeeper.errors import (
+    BookieUnavailableError,
+    DigestMismatchError,
+    IncorrectParameterError,
+    NoSuchEntryError,
+    NoSuchLedgerError,
+    ReadError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
+from bookkeeper.metadata.api import Mode
+from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Request, Status
+from tests.support.fake_bookie import CLOSE, HOLD, SILENT, FakeBookie, FakeCluster, Fault
+
+from .support import eventually, make_ledger, package, payload
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["auto", "v2", "v3"])
+
+
+def refuse(status: Status | Fault, *kinds: type) -> object:
+    wanted = kinds or (ReadRequest, BatchReadRequest)
+    return lambda request: status if isinstance(request, wanted) else None
+
+
+def stop_reads(bookie: FakeBookie, how: Status | Fault) -> None:
+    bookie.on_request = refuse(how)  # type: ignore[assignment]
+
+
+@PROTOCOLS
+async def test_a_range_comes_in_order(cluster: FakeCluster, protocol: str) -> None:
+    ledger = await make_ledger(cluster, 50)
+    reader = await ledger.open(await cluster.connect(protocol=protocol, readEntriesWindow=8))
+    entries = await reader.read(3, 44)
+    assert [entry.entry_id for entry in entries] == list(range(3, 45))
+    assert all(entry.data == payload(entry.id) and entry.ledger_id == ledger.id for entry in entries)
+    assert entries[0].ledger_length == sum(len(payload(i)) for i in range(4))
+    assert bytes(entries[0]) == payload(3)
+    assert len(entries[0]) == len(payload(3))
+    assert LedgerEntry(1, 2, b"", 0)
+
+
+@PROTOCOLS
+async def test_the_last_entry_is_read(cluster: FakeCluster, protocol: str) -> None:
+    ledger = await make_ledger(cluster, 5)
+    reader = await ledger.open(await cluster.connect(protocol=protocol))
+    assert (await reader.read_last_entry()).entry_id == 4
+    empty = await make_ledger(cluster, 0)
+    with pytest.raises(NoSuchEntryError):
+        await (await empty.open(await cluster.connect())).read_last_entry()
+
+
+async def test_arguments_are_checked(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 3)
+    reader = await ledger.open(await cluster.connect())
+    for first, last in [(2, 1), (-1, 1), (-2, -1)]:
+        with pytest.raises(IncorrectParameterError):
+            await reader.read(first, last)
+        with pytest.raises(IncorrectParameterError):
+            await reader.read_unconfirmed(first, last)
+    with pytest.raises(ReadError):
+        await reader.read(0, 3)
+    with pytest.raises(ReadError):
+        await reader.batch_read(3, max_count=1)
+    with pytest.raises(IncorrectParameterError):
+        await reader.batch_read(-1, max_count=1)
+    with pytest.raises(IncorrectParameterError):
+        await reader.batch_read(0, max_count=0)
+    with pytest.raises(IncorrectParameterError):
+        await reader.batch_read_unconfirmed(0, max_count=1, max_size=-1)
+    with pytest.raises(IncorrectParameterError):
+        await reader.read_last_add_confirmed_and_entry(-1, timeout=1)
+    assert len([entry async for entry in reader.entries(3)]) == 0
+
+
+async def test_a_missing_entry_is_reported_so_only_if_every_replica_says_so(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 3)
+    client = await cluster.connect(speculativeReadTimeout=0, readEntryTimeoutSec=0.2)
+    reader = await ledger.open(client)
+    with pytest.raises(NoSuchEntryError) as missing:
+        await reader.read_unconfirmed(3, 3)
+    assert missing.value.entry_id == 3
+    await ledger.bookies[1].stop()
+    with pytest.raises(BookieUnavailableError):
+        await reader.read_unconfirmed(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([Status.ENOENTRY, SILENT, Status.ENOENTRY], RequestTimeoutError),
+        ([SILENT, Status.ENOENTRY, Status.ENOENTRY], RequestTimeoutError),
+        ([CLOSE, Status.ENOENTRY, Status.ENOENTRY], BookieUnavailableError),
+        ([CLOSE, CLOSE, "corrupt"], DigestMismatchError),
+        ([SILENT, SILENT, "corrupt"], RequestTimeoutError),
+        (["corrupt", SILENT, SILENT], DigestMismatchError),
+        ([Status.ENOLEDGER, Status.ENOENTRY, Status.ENOLEDGER], NoSuchLedgerError),
+        ([Status.ETOOMANYREQUESTS, CLOSE, Status.ENOENTRY], TooManyRequestsError),
+        ([Status.EIO, Status.EIO, Status.EIO], ReadError),
+    ],
+)
+async def test_the_most_telling_error_is_reported(
+    cluster: FakeCluster, answers: list[Status | Fault | str], expected: type[Exception]
+) -> None:
+    ledger = await make_ledger(cluster, 1)
+    for bookie, answer in zip(ledger.replicas(0), answers, strict=True):
+        if isinstance(answer, str):
+            ledger.corrupt(bookie, 0)
+        else:
+            stop_reads(bookie, answer)
+    client = await cluster.connect(speculativeReadTimeout=0, readEntryTimeoutSec=0.2)
+    with pytest.raises(expected):
+        await (await ledger.open(client)).read_entry(0)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("fault", [SILENT, CLOSE, Status.EIO, Status.EUNKNOWNLEDGERSTATE, "corrupt", "absent"])
+async def test_two_bad_replicas_are_survived(cluster: FakeCluster, fault: Status | Fault | str, protocol: str) -> None:
+    ledger = await make_ledger(cluster, 20)
+    for bookie in ledger.bookies[:2]:
+        for entry_id in range(20):
+            if fault == "corrupt":
+                ledger.corrupt(bookie, entry_id)
+        if fault == "absent":
+            bookie.ledgers.clear()
+        elif not isinstance(fault, str):
+            stop_reads(bookie, fault)
+    client = await cluster.connect(protocol=protocol, speculativeReadTimeout=0, readEntryTimeoutSec=0.2)
+    reader = await ledger.open(client)
+    assert [entry.data for entry in await reader.read(0, 19)] == [payload(i) for i in range(20)]
+    assert [entry.data async for entry in reader] == [payload(i) for i in range(20)]
+
+
+async def test_another_entry_than_the_one_asked_for_is_not_taken(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 2)
+    first = ledger.replicas(0)[0]
+    first.ledger(ledger.id).entries[0] = package(ledger.id, 1)
+    reader = await ledger.open(await cluster.connect())
+    assert (await reader.read_entry(0)).data == payload(0)
+    for bookie in ledger.bookies:
+        bookie.ledger(ledger.id).entries[0] = package(ledger.id, 1)
+    with pytest.raises(DigestMismatchError):
+        await reader.read_entry(0)
+
+
+async def test_a_silent_replica_is_passed_over_by_speculation(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 9)
+    for bookie in ledger.replicas(0)[:2]:
+        stop_reads(bookie, SILENT)
+    client = await cluster.connect(speculativeReadTimeout=30, readEntryTimeoutSec=60)
+    reader = await ledger.open(client)
+    async with asyncio.timeout(20):
+        assert (await reader.read_entry(0)).data == payload(0)
+    # The silent ones are known to be slow now, and asked last.
+    before = [bookie.count(ReadRequest) for bookie in ledger.bookies]
+    await reader.read(0, 8)
+    after = [bookie.count(ReadRequest) for bookie in ledger.bookies]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [0, 0, 9]
+
+
+async def test_no_speculation_against_a_bookie_that_answers(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 4)
+    slow = ledger.replicas(0)[0]
+    slow.on_request = lambda request: HOLD if isinstance(request, ReadRequest) and request.entry_id == 0 else None
+    reader = await ledger.open(await cluster.connect(speculativeReadTimeout=50))
+    reading = asyncio.create_task(reader.read(0, 3))
+    await asyncio.sleep(0.3)  # several times the speculation delay
+    others = [bookie for bookie in ledger.bookies if bookie is not slow]
+    assert not any(r.entry_id == 0 for bookie in others for r in bookie.requests if isinstance(r, ReadRequest))
+    slow.release()
+    assert len(await reading) == 4
+
+
+async def test_equal_reads_at_once_all_end(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 3)
+    for bookie in ledger.bookies:
+        stop_reads(bookie, HOLD)
+    reader = await ledger.open(await cluster.connect(protocol="v2", speculativeReadTimeout=0))
+    reads = [asyncio.create_task(reader.read(0, 2)) for _ in range(3)]
+    await eventually(lambda: sum(bookie.count(ReadRequest) for bookie in ledger.bookies) == 9)
+    for bookie in ledger.bookies:
+        bookie.release()
+    for read in reads:
+        assert len(await read) == 3
+
+
+async def test_requests_of_a_cancelled_read_are_forgotten(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 3)
+    for bookie in ledger.bookies:
+        stop_reads(bookie, HOLD)
+    reader = await ledger.open(await cluster.connect())
+    reading = asyncio.create_task(reader.read(0, 2))
+    await eventually(lambda: sum(bookie.count(ReadRequest) for bookie in ledger.bookies) == 3)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    for bookie in ledger.bookies:
+        bookie.release()
+        bookie.on_request = None
+    assert len(await reader.read(0, 2)) == 3
+
+
+async def test_unregistered_bookies_are_asked_last(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 6)
+    client = await cluster.connect()
+    reader = await ledger.open(client)
+    gone = ledger.bookies[0]
+    await cluster.unregister(gone)
+    await eventually(lambda: gone.id not in client._watcher.writable)
+    await reader.read(0, 5)
+    assert gone.count(ReadRequest) == 0
+    await cluster.register(gone, Mode.READ_ONLY)
+    await eventually(lambda: gone.id in client._watcher.readonly)
+    await reader.read(0, 5)
+    assert gone.count(ReadRequest) == 2
+
+
+async def test_a_read_crosses_fragments(cluster: FakeCluster) -> None:
+    a, b, c = cluster.bookies
+    ledger = await make_ledger(cluster, 20, quorums=(2, 2, 1), ensembles={0: [a, b], 7: [a, c], 13: [c, b]})
+    reader = await ledger.open(await cluster.connect())
+    assert [entry.id for entry in await reader.read(0, 19)] == list(range(20))
+    assert [entry.id for entry in await reader.batch_read(3, max_count=100)] == [3, 4, 5, 6]
+    assert [entry.id async for entry in reader] == list(range(20))
+
+
+async def test_duplicate_members_of_an_ensemble_are_each_tried_once(cluster: FakeCluster) -> None:
+    a, b, _ = cluster.bookies
+    ledger = await make_ledger(cluster, 1, ensembles={0: [a, a, b]})
+    stop_reads(a, Status.EIO)
+    reader = await ledger.open(await cluster.connect(speculativeReadTimeout=0))
+    assert (await reader.read_entry(0)).data == payload(0)
+    assert a.count(ReadRequest) == 2
+
+
+async def test_sticky_reads_stay_with_a_bookie_until_it_fails(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 12)
+    reader = await ledger.open(await cluster.connect(stickyReadSEnabled=True))
+    await reader.read(0, 11)
+    counts = [bookie.count(ReadRequest) for bookie in ledger.bookies]
+    assert sorted(counts) == [0, 0, 12]
+    index = counts.index(12)
+    stop_reads(ledger.bookies[index], Status.EIO)
+    await reader.read_entry(0)
+    await reader.read(0, 11)
+    assert ledger.bookies[(index + 1) % 3].count(ReadRequest) == 13
+    assert ledger.bookies[index].count(ReadRequest) == 13
+
+
+# --- batches ---
+
+
+@PROTOCOLS
+async def test_a_batch_is_cut_where_it_must_be(cluster: FakeCluster, protocol: str) -> None:
+    ledger = await make_ledger(cluster, 10, closed=False)
+    reader = await ledger.open(await cluster.connect(protocol=protocol))
+    assert reader.last_add_confirmed == 8
+    assert [entry.id for entry in await reader.batch_read(6, max_count=100)] == [6, 7, 8]
+    assert [entry.id for entry in await reader.batch_read(2, max_count=3)] == [2, 3, 4]
+    assert [entry.id for entry in await reader.batch_read_unconfirmed(7, max_count=100)] == [7, 8, 9]
+    batches = sum(bookie.count(BatchReadRequest) for bookie in cluster.bookies)
+    assert batches == (0 if protocol == "v3" else 3)
+
+
+async def test_a_batch_is_at_least_one_entry_whatever_its_size(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 10)
+    reader = await ledger.open(await cluster.connect())
+    assert [entry.id for entry in await reader.batch_read(6, max_count=4, max_size=1)] == [6]
+
+
+async def test_striped_ledgers_are_read_entry_by_entry(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 30, quorums=(3, 2, 2))
+    reader = await ledger.open(await cluster.connect())
+    assert [entry.id for entry in await reader.batch_read(5, max_count=7)] == list(range(5, 12))
+    assert [entry.data async for entry in reader.entries(2, 28)] == [payload(i) for i in range(2, 29)]
+    assert not any(bookie.count(BatchReadRequest) for bookie in cluster.bookies)
+
+
+async def test_damage_in_a_batch(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 10)
+    reader = await ledger.open(await cluster.connect())
+    ledger.corrupt(ledger.replicas(0)[0], 0)
+    assert len(await reader.batch_read(0, max_count=10)) == 10  # from the next replica
+    for bookie in ledger.bookies:
+        ledger.corrupt(bookie, 4)
+    assert [entry.id for entry in await reader.batch_read(0, max_count=10)] == [0, 1, 2, 3]
+    with pytest.raises(DigestMismatchError):
+        await reader.batch_read(4, max_count=10)
+
+
+async def test_bookies_without_batch_reads_are_read_entry_by_entry_from_then_on(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 10)
+    for bookie in cluster.bookies:
+        bookie.on_request = lambda request: CLOSE if isinstance(request, BatchReadRequest) else None
+    reader = await ledger.open(await cluster.connect())
+    assert len(await reader.batch_read(0, max_count=10)) == 10
+    asked = sum(bookie.count(BatchReadRequest) for bookie in cluster.bookies)
+    assert asked == 3
+    assert len(await reader.batch_read(0, max_count=10)) == 10
+    assert sum(bookie.count(BatchReadRequest) for bookie in cluster.bookies) == asked
+
+
+async def test_a_silent_replica_is_passed_over_in_batches_too(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 10)
+    stop_reads(ledger.replicas(0)[0], SILENT)
+    reader = await ledger.open(await cluster.connect(speculativeReadTimeout=30, readEntryTimeoutSec=60))
+    assert len(await reader.batch_read(0, max_count=10)) == 10
+
+
+# --- iteration ---
+
+
+@PROTOCOLS
+async def test_iteration_yields_what_is_before_a_bad_entry_and_then_its_error(
+    cluster: FakeCluster, protocol: str
+) -> None:
+    ledger = await make_ledger(cluster, 300)
+    for bookie in cluster.bookies:
+        ledger.corrupt(bookie, 217)
+    reader = await ledger.open(await cluster.connect(protocol=protocol, readEntriesWindow=16))
+    entries = reader.entries(100)
+    assert [(await anext(entries)).id for _ in range(100, 217)] == list(range(100, 217))
+    with pytest.raises(DigestMismatchError) as failure:
+        await anext(entries)
+    assert failure.value.entry_id == 217
+
+
+async def test_iteration_works_in_small_windows(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 100)
+    reader = await ledger.open(await cluster.connect())
+    assert [entry.id async for entry in reader.entries(window_bytes=400)] == list(range(100))
+    striped = await make_ledger(cluster, 100, quorums=(3, 2, 1))
+    reader = await striped.open(await cluster.connect())
+    assert [entry.id async for entry in reader.entries(window=2)] == list(range(100))
+
+
+async def test_iteration_left_early_leaves_nothing_behind(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 1000)
+    reader = await ledger.open(await cluster.connect())
+    async with contextlib.aclosing(reader.entries()) as entries:
+        async for entry in entries:
+            if entry.id == 10:
+                break
+    assert not [task for task in asyncio.all_tasks() if "entries of ledger" in task.get_name()]
+
+
+async def test_range_of_iteration_is_checked(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 3)
+    reader = await ledger.open(await cluster.connect())
+    with pytest.raises(ReadError):
+        [entry async for entry in reader.entries(0, 3)]
+    with pytest.raises(IncorrectParameterError):
+        [entry async for entry in reader.entries(-1)]
+
+
+async def test_a_bounded_number_of_requests_is_outstanding(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 40)
+    for bookie in cluster.bookies:
+        stop_reads(bookie, HOLD)
+    reader = await ledger.open(await cluster.connect(readEntriesWindow=6, speculativeReadTimeout=0))
+    reading = asyncio.create_task(reader.read(0, 39))
+    await eventually(lambda: sum(bookie.count(ReadRequest) for bookie in cluster.bookies) == 6)
+    asked: list[Request] = [request for bookie in cluster.bookies for request in bookie.requests]
+    assert len(asked) == 6
+    while not reading.done():
+        for bookie in cluster.bookies:
+            bookie.release()
+        await asyncio.sleep(0.001)
+    assert len(await reading) == 40
+
+
+async def test_more_requests_than_a_connection_may_hold_fail(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 40)
+    reader = await ledger.open(await cluster.connect(maxOutstandingRequestsPerChannel=3))
+    with pytest.raises(TooManyRequestsError):
+        await reader.read(0, 39)
+    assert len(await reader.read(0, 5)) == 6
