@@ -98,13 +98,14 @@ class AddPath:
 class _Group:
     """Records for one journal and the acknowledgements they earn."""
 
-    __slots__ = ("acks", "count", "early", "pieces", "runs")
+    __slots__ = ("count", "early", "key_records", "pieces", "runs")
 
     def __init__(self, early: bool) -> None:
         self.early = early  # acknowledged before the sync
         self.pieces: list[bytes] = []
         self.runs: list[AddRun] = []
-        self.count = 0  # adds, key records not counted
+        self.count = 0  # adds
+        self.key_records = 0
 
 
 class AddBatch:
@@ -182,7 +183,9 @@ class AddBatch:
                 self._submit(index, group)  # records of a ledger must stay in order
             group = self._groups[index] = _Group(early)
         if not handle.key_journaled:
-            group.pieces += key_record_if_due(handle)
+            keys = key_record_if_due(handle)
+            group.pieces += keys
+            group.key_records += len(keys)
         if self._path.write_data:
             group.pieces += records(run.entries, sizes)
         group.runs.append(run)
@@ -194,11 +197,15 @@ class AddBatch:
         if path.write_data:
             pieces = group.pieces
             path.journals.of(index).append(
-                pieces, sum(map(len, pieces)), group.count, done, ack_before_sync=group.early
+                pieces,
+                sum(map(len, pieces)),
+                group.count + group.key_records,
+                done,
+                ack_before_sync=group.early,
             )
             return
         if group.pieces:  # key records are journaled in any case; nobody waits for them
-            path.journals.of(index).append(group.pieces, sum(map(len, group.pieces)), len(group.pieces), _nothing)
+            path.journals.of(index).append(group.pieces, sum(map(len, group.pieces)), group.key_records, _nothing)
         done()
 
 
@@ -263,5 +270,5 @@ def as_run(request: AddRequest, protocol: int) -> AddRun | None:
         version,
         [entry_id],
         [entry],
-        [request.txn_id],
+        [v3.txn_token(request.txn_id)],
     )

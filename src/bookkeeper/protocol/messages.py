@@ -95,8 +95,8 @@ class AddRun:
     entry_ids: list[int] = field(default_factory=list)
     entries: list[bytes] = field(default_factory=list)
     """The packaged entry of each id, what is stored."""
-    txn_ids: list[int] = field(default_factory=list)
-    """v3: the transaction id of each add. Empty in v2."""
+    txn_tokens: list[bytes] = field(default_factory=list)
+    """v3: the transaction id of each add, as it stands on the wire (`v3.txn_token`). Not used in v2."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import ProtocolError
+from bookkeeper.types import MASTER_KEY_LENGTH
 
 from . import entry as packaged
 from . import messages as m
@@ -39,7 +40,7 @@ from .v3_schema import (
 )
 from .v3_schema import Request as WireRequest
 from .v3_schema import Response as WireResponse
-from .varint import varint
+from .varint import unvarint, varint
 
 # --- any message -----------------------------------------------------------------------------------------------
 
@@ -329,7 +330,7 @@ _pack_length = Struct(">I").pack
 
 
 def txn_token(txn_id: int) -> bytes:
-    """A transaction id as it stands on the wire: what `AddRequestEncoder` takes and `ResponseSplitter` returns."""
+    """A transaction id as it stands on the wire: what `AddRequestEncoder` takes and `AddRun` holds."""
     return varint(txn_id)
 
 
@@ -392,8 +393,7 @@ def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:
     start = middle = b""
     pieces: list[bytes] = []
     add = pieces.append
-    for txn_id, entry_id in zip(run.txn_ids, run.entry_ids, strict=True):
-        token = varint(txn_id)
+    for token, entry_id in zip(run.txn_tokens, run.entry_ids, strict=True):
         number = varint(entry_id)
         if len(token) != token_size or len(number) != number_size:
             token_size = len(token)
@@ -439,8 +439,6 @@ def _encode_read_response(message: m.ReadResponse) -> bytes:
 
 _READ_ENTRY = int(Operation.READ_ENTRY)
 _ADD_ENTRY = int(Operation.ADD_ENTRY)
-_MIN_STORED_SIZE = packaged.MIN_STORED_SIZE
-_read_ids = packaged.LAC_HEADER.unpack_from
 
 
 def _read_read_request(wire: Any, header: Any) -> m.ReadRequest | None:
@@ -500,46 +498,161 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
 
     Returns one run per ledger, key and flags, in the order in which they begin, and the index of the first body not
     taken. That one goes through `decode_request`, which knows every form; never raises.
+
+    Protobuf reads the first add. From then on an add that is laid out as that one was, canonical and with numbers of
+    the same sizes, is read by hand; one that is not goes through protobuf again, and becomes the new example.
     """
-    runs: dict[tuple[int, bytes, int, int], AddRun] = {}
-    current = (-1, b"", 0, 0)
-    parse = WireRequest.FromString
+    runs: dict[_RunKey, AddRun] = {}
+    shape: _AddShape | None = None
+    layouts: dict[int, _AddLayout | None] = {}  # by size of the body, for `shape`
+    proven: dict[tuple[bytes, bytes], AddRun] = {}  # pairs of `middle` and `key` that fit, and the run they belong to
+    run: AddRun | None = None
+    run_middle = run_key = b""
+    number_of = int.from_bytes
     taken = start
     for body in bodies[start:] if start else bodies:
-        try:
-            wire = parse(body)
-        except DecodeError:
+        size = len(body)
+        layout = layouts.get(size)
+        if layout is None and shape is not None:
+            layout = layouts[size] = _add_layout(size, shape)
+        if layout is not None:
+            head, token, middle, number, key, ledger_id, entry_id = layout.unpack(body)
+            if middle != run_middle or key != run_key:
+                run = proven.get((middle, key))
+                if run is None and layout.fits(middle, key, ledger_id):
+                    run = proven[middle, key] = _run_of(runs, ledger_id, key[2:22], 0, 0)
+                run_middle, run_key = middle, key
+            if (
+                run is not None
+                and ledger_id == run.ledger_id
+                and head == layout.head
+                and number == varint(entry_id)
+                and number_of(token, "little") & layout.token_mask == layout.token_tops
+            ):
+                run.entry_ids.append(entry_id)
+                run.entries.append(body[layout.entry_at :])
+                run.txn_tokens.append(token)
+                taken += 1
+                continue
+        add = _parse_add(body)
+        if add is None:
             break
-        header = wire.header
-        if header.operation != _ADD_ENTRY or header.version != VERSION_THREE:
-            break
-        add = wire.addRequest
-        entry = add.body
-        ledger_id = add.ledgerId
-        entry_id = add.entryId
-        if len(entry) < _MIN_STORED_SIZE or (ledger_id, entry_id) != _read_ids(entry) or ledger_id < 0 or entry_id < 0:
-            break
-        key = add.masterKey
-        txn_id = header.txnId
-        if not (txn_id and ledger_id and entry_id and key) and not wire.IsInitialized():
-            break
-        flags = _RECOVERY_ADD if add.flag == ADD_RECOVERY_ADD else 0
-        if header.priority:
-            flags |= _HIGH_PRIORITY_FLAG
-        its_run = (ledger_id, key, flags, add.writeFlags)
-        if its_run != current:
-            run = runs.get(its_run)
-            if run is None:
-                run = runs[its_run] = AddRun(ledger_id, key, flags, add.writeFlags, V3)
-            current = its_run
-            add_id = run.entry_ids.append
-            add_entry = run.entries.append
-            add_txn = run.txn_ids.append
-        add_id(entry_id)
-        add_entry(entry)
-        add_txn(txn_id)
+        ledger_id, entry_id, key, flags, write_flags, token, entry = add
+        run = _run_of(runs, ledger_id, key, flags, write_flags)
+        run.entry_ids.append(entry_id)
+        run.entries.append(entry)
+        run.txn_tokens.append(token)
+        run_middle = run_key = b""
         taken += 1
+        if len(key) == MASTER_KEY_LENGTH and not flags and not write_flags:
+            shape = len(token), len(varint(ledger_id)), len(varint(entry_id))
+            layouts.clear()
+            proven.clear()
     return list(runs.values()), taken
+
+
+_RunKey = tuple[int, bytes, int, int]
+"""Ledger id, master key, flags and write flags."""
+
+_AddShape = tuple[int, int, int]
+"""Bytes of the varints of an add request: txn id, ledger id, entry id."""
+
+_Add = tuple[int, int, bytes, int, int, bytes, bytes]
+"""Ledger id, entry id, master key, flags, write flags, txn token and entry of an add request."""
+
+
+def _run_of(runs: dict[_RunKey, AddRun], ledger_id: int, key: bytes, flags: int, write_flags: int) -> AddRun:
+    run = runs.get((ledger_id, key, flags, write_flags))
+    if run is None:
+        run = runs[ledger_id, key, flags, write_flags] = AddRun(ledger_id, key, flags, write_flags, V3)
+    return run
+
+
+def _parse_add(body: bytes) -> _Add | None:
+    """Read an add with protobuf; None for anything that has no place in a run."""
+    try:
+        wire = WireRequest.FromString(body)
+    except DecodeError:
+        return None
+    header = wire.header
+    if header.operation != _ADD_ENTRY or header.version != VERSION_THREE:
+        return None
+    add = wire.addRequest
+    ledger_id, entry_id, entry = add.ledgerId, add.entryId, add.body
+    if len(entry) < packaged.MIN_STORED_SIZE or ledger_id < 0 or entry_id < 0:
+        return None
+    if packaged.ids(entry) != (ledger_id, entry_id) or not wire.IsInitialized():
+        return None
+    flags = _ADD_FLAGS[add.flag] | _priority_flag(header.priority)
+    return ledger_id, entry_id, add.masterKey, flags, add.writeFlags, varint(header.txnId), entry
+
+
+@dataclass(frozen=True, slots=True)
+class _AddLayout:
+    """Where everything is in a canonical add request of one size, without flags and with a 20-byte key.
+
+    head    0a h 08 03 10 02 18
+    token   txn id
+    middle  aa 06 n 08 ledger 10
+    number  entry id
+    key     1a 14 key 22 m
+    entry   m bytes, of which the ids are read
+    """
+
+    unpack: Callable[[bytes], tuple[bytes, bytes, bytes, bytes, bytes, int, int]]
+    """The fields above; of the entry its ledger and entry id."""
+    head: bytes
+    middle_start: bytes
+    key_end: bytes
+    entry_at: int
+    token_mask: int
+    """The top bits of the token's bytes, as a little-endian number, ..."""
+    token_tops: int
+    """... and how they must be for it to be one varint."""
+
+    def fits(self, middle: bytes, key: bytes, ledger_id: int) -> bool:
+        """Whether these fields are what a canonical request with the ledger id of its entry has there."""
+        return (
+            middle == self.middle_start + varint(ledger_id) + b"\x10"
+            and key[:2] == b"\x1a\x14"
+            and key[2 + MASTER_KEY_LENGTH :] == self.key_end
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def _add_layout(size: int, shape: _AddShape) -> _AddLayout | None:
+    """The layout of a body of `size` bytes; None if no add of that size and shape has an entry that can be stored."""
+    token_size, ledger_size, number_size = shape
+    head = b"\x0a" + varint(len(_ADD_HEADER) + token_size) + _ADD_HEADER
+    add_size = _size_behind_its_varint(size - len(head) - token_size - len(_ADD_TAG))
+    entry_size = _size_behind_its_varint(add_size - (1 + ledger_size + 1 + number_size + 2 + MASTER_KEY_LENGTH + 1))
+    if entry_size < packaged.MIN_STORED_SIZE:
+        return None
+    middle_start = _ADD_TAG + varint(add_size) + b"\x08"
+    key_end = b"\x22" + varint(entry_size)
+    fields = Struct(
+        f">{len(head)}s{token_size}s{len(middle_start) + ledger_size + 1}s{number_size}s"
+        f"{2 + MASTER_KEY_LENGTH + len(key_end)}sqq"
+    )
+    entry_at = size - entry_size
+    assert fields.size == entry_at + 16
+    return _AddLayout(
+        fields.unpack_from,
+        head,
+        middle_start,
+        key_end,
+        entry_at,
+        int.from_bytes(b"\x80" * token_size, "little"),
+        int.from_bytes(b"\x80" * (token_size - 1) + b"\x00", "little"),
+    )
+
+
+def _size_behind_its_varint(total: int) -> int:
+    """The n for which the varint of n and n bytes are `total` bytes; -1 if there is none."""
+    for size in range(max(0, total - 5), total):
+        if len(varint(size)) + size == total:
+            return size
+    return -1
 
 
 class ResponseSplitter:
@@ -560,8 +673,8 @@ class ResponseSplitter:
         """As in `FrameSplitter`: set when the stream broke; what was returned so far is good."""
         return self._splitter.error
 
-    def feed(self, data: bytes) -> tuple[list[bytes], list[bytes]]:
-        """The txn tokens of adds that succeeded, and the bodies of all other responses.
+    def feed(self, data: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
+        """Ledger and entry ids of adds that succeeded, and the bodies of all other responses.
 
         `bodies` may hold add responses too: failed ones, and those behind other responses. Order within each list is
         that of arrival. Raises the `ProtocolError` of a stream that is broken already.
@@ -570,74 +683,133 @@ class ResponseSplitter:
         if splitter.error is not None or splitter.pending >= _MAX_ACK_SIZE:
             return [], splitter.feed(data)
         data = splitter.take_pending() + data
-        tokens: list[bytes] = []
+        acks: list[tuple[int, int]] = []
+        values = _Values()
         at = 0
-        size = len(data)
-        while size - at >= _MIN_ACK_SIZE:
-            row = _ack_row(data[at : at + _ACK_START_SIZE])
-            if row is None:
-                break
-            end = row.match(data, at)
+        while (row := _ack_row_at(data, at)) is not None:
+            end = row.end(data, at)
             if end == at:
                 break
-            tokens += [token for (token,) in row.tokens(data[at:end])]
+            acks += row.read(row.fields(data[at:end]), values)
             at = end
-        rest = data[at:]
-        return tokens, splitter.feed(rest) if rest else []
+        rest = data[at:] if at else data
+        return acks, splitter.feed(rest) if rest else []
+
+
+class _Values(dict[bytes, int]):
+    """The int64 of each varint met; decoded once."""
+
+    def __missing__(self, encoded: bytes) -> int:
+        value = self[encoded] = unvarint(encoded)
+        return value
+
+
+_Fields = Iterable[tuple[Any, ...]]
+_Acks = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class _AckRow:
-    """Acknowledgements of one size, with a txn id of one size, standing in a row."""
+    """Acknowledgements that stand in a row and have numbers of the same sizes.
 
-    match: Callable[[bytes, int], int]
+    00 00 00 L   0a h 08 03 10 02 18 txn   10 00   aa 06 n 08 00 10 ledger 18 entry
+    """
+
+    end: Callable[[bytes, int], int]
     """Where the row that starts at this position ends."""
-    tokens: Callable[[bytes], Iterator[tuple[bytes]]]
-    """The txn ids of a row."""
+    fields: Callable[[bytes], _Fields]
+    """Ledger id and entry id of each as they stand there, the latter in one or two pieces."""
+    read: Callable[[_Fields, _Values], _Acks]
+    """Both ids as numbers."""
 
 
-_ACK_START_SIZE = 6  # frame length, tag and size of the header
-_ACK_BEHIND_HEADER = len(_SUCCESS) + 1 + 4  # size of the AddResponse; its status and the two id tags
-_MIN_ACK_SIZE = _ACK_START_SIZE + len(_ADD_HEADER) + 1 + _ACK_BEHIND_HEADER + 2
+_ACK_MIDDLE = _SUCCESS + b"\0"  # the last byte is a size, which varies
+_ACK_LEDGER_TAG = b"\x08\x00\x10"
+_ACK_ENTRY_TAG = b"\x18"
+_ACK_HEADER_AT = 4
+_MIN_ACK_SIZE = (
+    _ACK_HEADER_AT + 2 + len(_ADD_HEADER) + 1 + len(_ACK_MIDDLE) + len(_ACK_LEDGER_TAG) + 1 + len(_ACK_ENTRY_TAG) + 1
+)
 _MAX_VARINT = 10
 _MAX_ACK_SIZE = _MIN_ACK_SIZE + 3 * (_MAX_VARINT - 1)
 
 
-@functools.lru_cache(maxsize=256)
-def _ack_row(start: bytes) -> _AckRow | None:
-    """The rows of acknowledgements whose frames start like this; None if no acknowledgement does.
-
-        00 00 00 L   0a h 08 03 10 02 18 txn   10 00   aa 06 n 08 00 10 ledger 18 entry
-
-    The sizes L and h tell those of the txn id and of both ids together. A pattern lists the ways in which the two may
-    share theirs, so that it fits nothing but complete, canonical frames.
-    """
-    length = int.from_bytes(start[:4], "big")
-    header_size = start[5]
-    token_size = header_size - len(_ADD_HEADER)
-    ids_size = length - 2 - header_size - _ACK_BEHIND_HEADER
-    if start[4] != 0x0A or not 1 <= token_size <= _MAX_VARINT or not 2 <= ids_size <= 2 * _MAX_VARINT:
+def _ack_row_at(data: bytes, at: int) -> _AckRow | None:
+    """The row that the frame at this position is in, if it is an acknowledgement (which `end` decides)."""
+    if len(data) - at < _MIN_ACK_SIZE:
         return None
-    ids = b"|".join(
-        _varint_pattern(ledger_size) + re.escape(b"\x18") + _varint_pattern(ids_size - ledger_size)
-        for ledger_size in range(max(1, ids_size - _MAX_VARINT), min(_MAX_VARINT, ids_size - 1) + 1)
-    )
-    pattern = b"(?:%b%b%b(?:%b))*+" % (
-        re.escape(start + _ADD_HEADER),
-        _varint_pattern(token_size),
-        re.escape(_SUCCESS + bytes((4 + ids_size,)) + b"\x08\x00\x10"),
-        ids,
-    )
-    find = re.compile(pattern, re.DOTALL).match
-    before = _ACK_START_SIZE + len(_ADD_HEADER)
-    fields = Struct(f"{before}x{token_size}s{4 + length - before - token_size}x")
+    header_size = data[at + _ACK_HEADER_AT + 1]
+    ledger_at = at + _ACK_HEADER_AT + 2 + header_size + len(_ACK_MIDDLE) + len(_ACK_LEDGER_TAG)
+    ledger_size = 1
+    for byte in data[ledger_at : ledger_at + _MAX_VARINT]:
+        if byte < 0x80:
+            break
+        ledger_size += 1
+    return _ack_row(data[at + 3], header_size, ledger_size)
 
-    def match(data: bytes, at: int) -> int:
-        found = find(data, at)
-        assert found is not None  # the pattern fits the empty row
+
+@functools.lru_cache(maxsize=256)
+def _ack_row(size: int, header_size: int, ledger_size: int) -> _AckRow | None:
+    """Frames with these three sizes; None if no acknowledgement has them.
+
+    The pattern fits nothing but complete, canonical frames.
+    """
+    token_size = header_size - len(_ADD_HEADER)
+    before_ledger = 2 + header_size + len(_ACK_MIDDLE) + len(_ACK_LEDGER_TAG)
+    number_size = size - before_ledger - ledger_size - len(_ACK_ENTRY_TAG)
+    if not all(1 <= varint_size <= _MAX_VARINT for varint_size in (token_size, ledger_size, number_size)):
+        return None
+    inner_size = len(_ACK_LEDGER_TAG) + ledger_size + len(_ACK_ENTRY_TAG) + number_size
+    pieces = (
+        re.escape(_pack_length(size) + b"\x0a" + bytes((header_size,)) + _ADD_HEADER),
+        _varint_pattern(token_size),
+        re.escape(_SUCCESS + bytes((inner_size,)) + _ACK_LEDGER_TAG),
+        _varint_pattern(ledger_size),
+        re.escape(_ACK_ENTRY_TAG),
+        _varint_pattern(number_size),
+    )
+    match = re.compile(b"(?:%b)*+" % b"".join(pieces), re.DOTALL).match
+    number, read = _NUMBER_READERS.get(number_size, (f"{number_size}s", _read_other_numbers))
+    fields = Struct(f"<{_ACK_HEADER_AT + before_ledger}x{ledger_size}sx{number}")
+    assert fields.size == _ACK_HEADER_AT + size
+
+    def end(data: bytes, at: int) -> int:
+        found = match(data, at)
+        assert found is not None  # the pattern fits an empty row, too
         return found.end()
 
-    return _AckRow(match, fields.iter_unpack)
+    return _AckRow(end, fields.iter_unpack, read)
+
+
+def _read_1_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+    return [(values[ledger], a) for ledger, a in fields]
+
+
+def _read_2_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+    return [(values[ledger], a & 0x7F | a >> 1 & 0x3F80) for ledger, a in fields]
+
+
+def _read_3_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+    return [(values[ledger], a & 0x7F | a >> 1 & 0x3F80 | b << 14) for ledger, a, b in fields]
+
+
+def _read_4_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+    return [
+        (values[ledger], a & 0x7F | a >> 1 & 0x3F80 | (b & 0x7F | b >> 1 & 0x3F80) << 14) for ledger, a, b in fields
+    ]
+
+
+def _read_other_numbers(fields: _Fields, values: _Values) -> _Acks:
+    return [(values[ledger], values[number]) for ledger, number in fields]
+
+
+_NUMBER_READERS = {
+    1: ("B", _read_1_byte_numbers),
+    2: ("H", _read_2_byte_numbers),
+    3: ("HB", _read_3_byte_numbers),
+    4: ("HH", _read_4_byte_numbers),
+}
+"""How entry ids up to 2**28 are read: two bytes at a time, as little-endian integers without their top bits."""
 
 
 def _varint_pattern(size: int) -> bytes:

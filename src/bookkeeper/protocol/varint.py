@@ -32,3 +32,12 @@ def varint(value: int) -> bytes:
         value >>= _BITS
     pieces.append(_LAST[value])
     return b"".join(pieces)
+
+
+def unvarint(encoded: bytes) -> int:
+    """Decode one complete varint as an int64."""
+    value = 0
+    for byte in reversed(encoded):
+        value = value << 7 | byte & 0x7F
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
