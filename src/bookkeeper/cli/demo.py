@@ -310,8 +310,9 @@ def _show(
     console.print("lost = 0")
 
 
-def _chart(run: Run, width: int = 72) -> list[str]:
+def _chart(run: Run) -> list[str]:
     """Acknowledged entries a second over time; the kills are marked below."""
+    width = max(20, min(72, console.width - 14))
     end = run.acknowledged[-1][0]
     step = end / width
     rates = []
