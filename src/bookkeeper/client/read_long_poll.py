@@ -66,6 +66,12 @@ class LongPoll:
             if self._timer is not None:
                 self._timer.cancel()
 
+    def end(self, lac: int) -> None:
+        """The ledger was closed, its last entry being `lac`: there is nothing left to wait for."""
+        if not self._done.done():
+            self._lac = max(self._lac, lac)
+            self._succeed(None)
+
     # --- asking ---
 
     def _ask_next(self) -> bool:

@@ -69,6 +69,8 @@ class ReadableLedger(LedgerHandle):
     ) -> None:
         super().__init__(context, metadata, digest, master_key)
         self._reads = LedgerReads(context, self._distribution, digest, lambda: self.metadata, self._heard_of_lac)
+        self._polls: dict[LongPoll, None] = {}
+        """Under way."""
 
     @property
     @abstractmethod
@@ -271,7 +273,18 @@ class ReadableLedger(LedgerHandle):
         return await self._poll(entry_id, timeout, parallel=parallel)
 
     async def _poll(self, entry_id: int, timeout: float, *, parallel: bool) -> LastConfirmedAndEntry:
-        return await LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel).run()
+        poll = LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel)
+        self._polls[poll] = None
+        try:
+            return await poll.run()
+        finally:
+            del self._polls[poll]
+
+    def _metadata_adopted(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        super()._metadata_adopted(old, new)
+        if new.closed:
+            for poll in self._polls:
+                poll.end(new.last_entry_id)
 
     # --- metadata ---
 

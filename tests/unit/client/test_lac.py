@@ -212,8 +212,18 @@ async def test_a_silent_bookie_is_passed_over_by_speculation(cluster: FakeCluste
         bookie.put(package(ledger_id, 10))
     answer = await reader.read_last_add_confirmed_and_entry(9, timeout=60)
     assert answer.entry is not None
+    first.on_request = None
     first.release()  # comes too late, and is ignored
     assert (await reader.read_entry(9)).data == payload(9)
+
+
+async def test_a_long_poll_ends_when_the_ledger_is_closed(cluster: FakeCluster) -> None:
+    reader, ledger_id = await open_at_8(cluster)
+    polling = asyncio.create_task(reader.read_last_add_confirmed_and_entry(9, timeout=60))
+    await eventually(lambda: any(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests))
+    stored = await cluster.driver.ledgers.read(ledger_id)
+    await cluster.driver.ledgers.write(ledger_id, stored.value.close(9, 77), stored.version)
+    assert await polling == (9, None)
 
 
 async def test_a_long_poll_may_take_longer_than_a_read(cluster: FakeCluster) -> None:
