@@ -117,6 +117,12 @@ class Bookie:
         return self._journals
 
     @property
+    def waiting_polls(self) -> int:
+        """Long polls that wait for a LAC now."""
+        assert self._service is not None, "not started"
+        return self._service.reads.polls.waiting
+
+    @property
     def disks(self) -> DiskMonitor:
         assert self._disks is not None, "not started"
         return self._disks

@@ -1,0 +1,135 @@
+"""What a bookie still knows after it was killed: its directories are copied while it runs, and booted again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.bookie import (
+    DIGEST,
+    KEY,
+    CrashImage,
+    GatedRuntime,
+    RawClient,
+    add,
+    entry,
+    fence,
+    read,
+    running_bookie,
+)
+
+from bookkeeper.bookie.bookie import ExitCode
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.protocol import messages as m
+from bookkeeper.protocol import v2
+from bookkeeper.protocol.messages import Status
+from bookkeeper.runtime.real import RealRuntime
+
+OTHER_KEY = b"x" * 20
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The bookie's directory; crash images are made beside it."""
+    path = tmp_path / "bookie"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+async def test_acknowledged_entries_keys_fences_and_lacs_outlast_a_kill(home: Path, checkpointed: bool) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
+        for i in range(100):
+            client.send(v2.encode_add_request(KEY, entry(1, i)))
+        for _ in range(100):
+            assert v2.decode_response(await client.body()).status == Status.EOK  # type: ignore[union-attr]
+        assert (await client.v2(fence(2))).status == Status.ENOENTRY, "a fence alone creates the ledger"
+        body = DIGEST.package_lac(3, 12)
+        assert (await client.v3(m.WriteLacRequest(3, 12, KEY, body))).status == Status.EOK
+        if checkpointed:
+            await bookie.storage.flush()
+        image = CrashImage(home)
+    image.restore()
+    async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
+        for i in range(100):
+            assert (await client.v2(read(1, i))).entry == entry(1, i)
+        assert (await client.v2(read(1, 100))).status == Status.ENOENTRY
+        assert (await client.v2(add(1, 100, master_key=OTHER_KEY))).status == Status.EUA
+        assert (await client.v2(add(1, 100))).status == Status.EOK
+        assert (await client.v2(add(2, 0))).status == Status.EFENCED
+        assert (await client.v2(fence(2, key=OTHER_KEY))).status == Status.EUA
+        assert (await client.v3(m.ReadLacRequest(3))).lac_body == body
+        assert (await client.v2(add(3, 0, master_key=OTHER_KEY))).status == Status.EUA
+        assert (await client.v3(read(1, 5))).max_lac == 99
+
+
+async def test_a_second_kill_after_replay_loses_nothing(home: Path) -> None:
+    runtime = RealRuntime()
+    for round_ in range(3):
+        async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
+            for i in range(round_ * 10):
+                assert (await client.v2(read(1, i))).entry == entry(1, i)
+            for i in range(round_ * 10, round_ * 10 + 10):
+                assert (await client.v2(add(1, i))).status == Status.EOK
+            image = CrashImage(home)
+        image.restore()
+
+
+async def test_the_dirty_marker_stays_after_a_kill_and_goes_with_an_orderly_stop(home: Path) -> None:
+    runtime = RealRuntime()
+    marker = home / "ledgers" / "current" / "DIRTY"
+    async with running_bookie(home, runtime):
+        assert marker.exists()
+        assert marker.read_bytes() == b""
+        image = CrashImage(home)
+    assert not marker.exists()
+    image.restore()
+    assert marker.exists()
+    async with running_bookie(home, runtime):
+        pass
+    assert not marker.exists()
+
+
+async def test_an_orderly_stop_leaves_nothing_to_replay(home: Path) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
+        await client.v2(add(1, 0))
+    for journal in (home / "journal" / "current").glob("*.txn"):
+        mark = (home / "ledgers" / "current" / "lastMark").read_bytes()
+        assert int.from_bytes(mark[:8], "big") == int(journal.stem, 16)
+    async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v2(read(1, 0))).entry == entry(1, 0)
+
+
+async def test_a_failed_sync_ends_the_bookie_without_an_answer(home: Path) -> None:
+    runtime = GatedRuntime()
+    async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+        runtime.sync_error = OSError(5, "Input/output error")
+        client.send(v2.encode_request(add(1, 1)))
+        assert await client.closed()
+        assert await bookie.wait_stopped() == ExitCode.BOOKIE_EXCEPTION
+        with pytest.raises(OSError, match=r".*"):
+            await RawClient.to(bookie).__aenter__()
+    assert (home / "ledgers" / "current" / "DIRTY").exists()
+    runtime.sync_error = None
+    async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v2(read(1, 0))).entry == entry(1, 0)
+
+
+async def test_damage_in_a_synced_journal_stops_the_start(home: Path) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
+        for i in range(3):
+            await client.v2(add(1, i, bytes(3000)))
+        image = CrashImage(home)
+    image.restore()
+    (journal,) = (home / "journal" / "current").glob("*.txn")
+    data = bytearray(journal.read_bytes())
+    data[600] ^= 0xFF
+    journal.write_bytes(bytes(data))
+    with pytest.raises(BookKeeperError) as failure:
+        async with running_bookie(home, runtime):
+            pass
+    assert journal.name in str(failure.value)
