@@ -52,7 +52,7 @@ class SessionKeeper:
         self._current = 0
         """The live session's id; 0 while there is none."""
         self._started = asyncio.Event()
-        """Set while there is a session."""
+        """Set while there is a session, and after the end."""
         self._poked = asyncio.Event()
         """Set to renew at once."""
         self._suspended = False
@@ -72,7 +72,7 @@ class SessionKeeper:
         await self._scope.close()
         self._cancel_expiry()
         session, self._current = self._current, 0
-        self._started.clear()
+        self._started.set()  # nobody waits for a session any more
         for holding in list(self._holdings):
             holding.lost.set()
         self._holdings.clear()
@@ -90,6 +90,8 @@ class SessionKeeper:
                 await self._started.wait()
         except TimeoutError:
             raise ServiceUnavailable("there is no session with the metadata store") from None
+        if not self._current:
+            raise ServiceUnavailable("the metadata driver is closed")
         return self._current
 
     @property

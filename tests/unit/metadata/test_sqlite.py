@@ -1,0 +1,271 @@
+"""The SQLite store's own properties (spec metadata §12.6, §13: 83)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import ConfigurationError, CorruptMetadata, LayoutMismatch, ServiceUnavailable, SessionLost
+from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, LedgerLayout, Mode
+from bookkeeper.metadata.records.store import Topic, Transaction
+from bookkeeper.metadata.sqlite import SqliteDriver, SqliteStore
+from bookkeeper.metadata.sqlite_file import SqliteFile
+from bookkeeper.metadata.uri import parse_service_uri
+from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.types import BookieId
+from tests.support.metadata_stores import ledger
+
+A = BookieId("127.0.0.1:1")
+INFO = BookieServiceInfo((Endpoint("bookie", "127.0.0.1", 1),))
+FOREVER_MS = 600_000
+"""A session timeout no test outlives: what ends earlier ended for another reason."""
+
+
+class Drivers:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._opened: list[SqliteDriver] = []
+
+    def new(self, *, root: str = "ledgers", timeout_ms: int = FOREVER_MS, retry_ms: int = 2000) -> SqliteDriver:
+        uri = parse_service_uri(f"sqlite://{self.path}?root={root}")
+        driver = SqliteDriver(uri, RealRuntime(), session_timeout_ms=timeout_ms, retry_ms=retry_ms, poll_interval_ms=10)
+        self._opened.append(driver)
+        return driver
+
+    async def open(self, **options: object) -> SqliteDriver:
+        driver = self.new(**options)  # type: ignore[arg-type]
+        await driver.open()
+        return driver
+
+    async def close(self) -> None:
+        for driver in self._opened:
+            await driver.close()
+
+
+@pytest.fixture
+async def drivers(tmp_path: Path) -> AsyncIterator[Drivers]:
+    found = Drivers(tmp_path / "metadata.db")
+    yield found
+    await found.close()
+
+
+HOLDER = f"""
+import asyncio, sys
+from bookkeeper.metadata import open_driver
+from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, Mode
+from bookkeeper.runtime.real import RealRuntime
+
+async def main():
+    driver = open_driver(sys.argv[1], RealRuntime(), {{"zkTimeout": {FOREVER_MS}}})
+    await driver.open()
+    await driver.registration.register("{A}", Mode.WRITABLE, BookieServiceInfo((Endpoint("b", "h", 1),)))
+    await driver.underreplication.mark(5, ["x:1"])
+    await driver.underreplication.get()
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_process_held_is_free_at_once(drivers: Drivers) -> None:
+    q = await drivers.open()
+    async with aclosing(q.discovery.watch(Mode.WRITABLE)) as watch:
+        assert (await anext(watch)).value == frozenset()
+        holder = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", HOLDER, f"sqlite://{drivers.path}"], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert holder.stdout is not None
+            assert await asyncio.to_thread(holder.stdout.readline) == "ready\n"
+            assert (await anext(watch)).value == {A}
+            assert await q.underreplication.poll() is None
+            holder.kill()
+            async with asyncio.timeout(30):
+                assert (await anext(watch)).value == frozenset()
+                assert (await q.underreplication.get()).ledger_id == 5
+        finally:
+            holder.kill()
+            holder.communicate()
+    assert len(list(drivers.path.parent.glob("*.s*"))) == 1  # that of q
+
+
+async def test_a_reboot_ends_all_sessions(drivers: Drivers) -> None:
+    p = await drivers.open()
+    await p.registration.register(A, Mode.WRITABLE, INFO)
+    after = SqliteStore(str(drivers.path), "ledgers", RealRuntime(), boot_id="another")
+    after.on_changes = lambda _: None
+    await after.open()
+    try:
+        assert await after.run("look", lambda tx: tx.keys(Topic.AVAILABLE), write=False) == []
+    finally:
+        await after.close()
+
+
+async def test_a_closed_driver_leaves_no_file_but_the_database(drivers: Drivers) -> None:
+    p, q = await drivers.open(), await drivers.open()
+    await p.registration.register(A, Mode.WRITABLE, INFO)
+    assert len(list(drivers.path.parent.glob("*.s*"))) == 2
+    await p.close()
+    await q.close()
+    assert list(drivers.path.parent.iterdir()) == [drivers.path]
+
+
+async def test_watches_survive_a_pruned_change_log(drivers: Drivers) -> None:
+    p, q = await drivers.open(), await drivers.open()
+    created = await p.ledgers.create(1, ledger(1))
+    async with aclosing(q.ledgers.watch(1)) as watch:
+        await anext(watch)
+        with sqlite3.connect(drivers.path, isolation_level=None) as other:
+            # As another process would, and the log pruned before anybody looked.
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("INSERT INTO changes (root, topic, key, at_ms) VALUES ('ledgers', 'ledgers', 'x', 0)")
+            other.execute("UPDATE records SET version = version + 100 WHERE topic = 'ledgers'")
+            other.execute("DELETE FROM changes")
+            other.execute("COMMIT")
+        other.close()
+        async with asyncio.timeout(30):
+            seen = await anext(watch)
+    assert seen is not None
+    assert seen.version == created.version + 100
+
+
+async def test_old_changes_are_pruned(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bookkeeper.metadata.sqlite_file.KEEP_CHANGES", 10)
+    monkeypatch.setattr("bookkeeper.metadata.sqlite_file.KEEP_CHANGES_MS", -1)
+    monkeypatch.setattr("bookkeeper.metadata.sqlite_file.PRUNE_EVERY", 20)
+    p = await drivers.open()
+    for ledger_id in range(50):
+        await p.ledgers.create(ledger_id, ledger(ledger_id))
+    with sqlite3.connect(drivers.path) as other:
+        assert other.execute("SELECT count(*) FROM changes").fetchone()[0] <= 30
+    other.close()
+
+
+async def test_clusters_in_one_file_do_not_see_each_other(drivers: Drivers) -> None:
+    p, q = await drivers.open(root="one"), await drivers.open(root="two")
+    assert await p.admin.init_new_cluster()
+    assert not await q.admin.exists()
+    await p.ledgers.create(1, ledger(1))
+    await p.registration.register(A, Mode.WRITABLE, INFO)
+    assert [found async for found in q.ledgers.ranges()] == []
+    assert (await q.discovery.list(Mode.WRITABLE)).value == frozenset()
+    assert await q.admin.nuke()
+    assert await p.admin.exists()
+
+
+async def test_many_can_open_a_new_file_together(drivers: Drivers) -> None:
+    opened = await asyncio.gather(*(drivers.open() for _ in range(6)))
+    assert sorted(await asyncio.gather(*(driver.admin.init_new_cluster() for driver in opened))) == [False] * 5 + [True]
+
+
+async def test_data_outlives_the_drivers(drivers: Drivers) -> None:
+    p = await drivers.open()
+    created = await p.ledgers.create(1, ledger(1))
+    ids = [await p.ids.allocate() for _ in range(3)]
+    await p.close()
+    q = await drivers.open()
+    assert (await q.ledgers.read(1)).version == created.version
+    assert await q.ids.allocate() == ids[-1] + 1
+
+
+async def test_a_version_is_not_used_again_when_a_ledger_is_created_again(drivers: Drivers) -> None:
+    p = await drivers.open()
+    first = await p.ledgers.create(1, ledger(1))
+    await p.ledgers.remove(1)
+    assert (await p.ledgers.create(1, ledger(1))).version > first.version
+
+
+async def test_a_missing_directory_is_a_configuration_error(tmp_path: Path) -> None:
+    driver = Drivers(tmp_path / "missing" / "m.db").new()
+    with pytest.raises(ConfigurationError, match="no directory"):
+        await driver.open()
+    await driver.close()
+
+
+async def test_a_file_of_another_layout_is_refused(drivers: Drivers) -> None:
+    await (await drivers.open()).close()
+    with sqlite3.connect(drivers.path) as other:
+        other.execute("PRAGMA user_version=2")
+    other.close()
+    with pytest.raises(ConfigurationError, match="layout 2"):
+        await drivers.open()
+
+
+async def test_a_cluster_of_another_layout_is_refused(drivers: Drivers) -> None:
+    p = await drivers.open()
+    await p.layout.create(LedgerLayout("sqlite", 2))
+    with pytest.raises(LayoutMismatch):
+        await drivers.open()
+
+
+async def test_a_file_that_is_no_database_is_reported(drivers: Drivers) -> None:
+    drivers.path.write_bytes(b"no database" * 1000)
+    with pytest.raises(CorruptMetadata):
+        await drivers.open()
+
+
+def file(path: Path, *, clock_ms: Callable[[], int] = lambda: 0) -> SqliteFile:
+    return SqliteFile(str(path), "ledgers", boot_id="b", clock_ms=clock_ms, wall_ms=lambda: 0)
+
+
+def test_a_file_in_use_for_too_long_did_not_take_the_change(tmp_path: Path) -> None:
+    mine = file(tmp_path / "m.db")
+    mine.open(busy_timeout_ms=10)
+    with sqlite3.connect(tmp_path / "m.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ServiceUnavailable) as raised:
+            mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b""), write=True)
+        assert not raised.value.maybe_applied
+        mine.run(lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
+        other.execute("ROLLBACK")
+    other.close()
+    mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b""), write=True)
+    mine.close()
+
+
+def test_a_transaction_that_raises_changes_nothing(tmp_path: Path) -> None:
+    mine = file(tmp_path / "m.db")
+    mine.open(busy_timeout_ms=10)
+    version, _ = mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b"old"), write=True)
+
+    def fail(tx: Transaction) -> None:
+        tx.put(Topic.CLUSTER, "k", b"new")
+        tx.put(Topic.CLUSTER, "other", b"new")
+        raise SessionLost("no")
+
+    with pytest.raises(SessionLost):
+        mine.run(fail, write=True)
+    record, _ = mine.run(lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
+    assert record is not None
+    assert (record.data, record.version) == (b"old", version)
+    assert mine.run(lambda tx: tx.keys(Topic.CLUSTER), write=False)[0] == ["k"]
+    assert mine.run(lambda tx: tx.revision(Topic.CLUSTER), write=False)[0] == version
+    mine.close()
+
+
+def test_a_session_ends_at_its_deadline_though_its_process_lives(tmp_path: Path) -> None:
+    now = 0
+    mine, other = (file(tmp_path / "m.db", clock_ms=lambda: now) for _ in range(2))
+    mine.open(busy_timeout_ms=10)
+    other.open(busy_timeout_ms=10)
+    session = mine.start_session(1000)
+    mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
+    now = 900
+    assert mine.renew_session(session, 1000) == (True, [])
+    now = 1900
+    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == (["k"], [])
+    now = 1901
+    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == ([], [(Topic.LOCKS, "k")])
+    with pytest.raises(SessionLost):
+        mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
+    assert mine.renew_session(session, 1000)[0] is False
+    mine.close()
+    other.close()
