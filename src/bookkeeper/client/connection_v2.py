@@ -120,14 +120,15 @@ class V2Connection(Connection):
                     ledger = ledger_id
                     ledgers.append(ledger)
                     reads = all_reads.get(ledger_id) or {}
+                failure = result_code(v2.status_of(code), READ) if code else OK
                 waiting = reads.pop(entry_id, None)
                 if waiting is None:
                     continue  # late: it has expired
                 call = waiting if isinstance(waiting, ReadCall) else _next_in_queue(reads, entry_id, waiting)
                 if not call.answers:
                     calls.append(call)
-                if code:
-                    call.answers.append((entry_id, result_code(v2.status_of(code), READ), None, None))
+                if failure:
+                    call.answers.append((entry_id, failure, None, None))
                 else:
                     call.answers.append((entry_id, OK, body[head_size:], None))
         finally:
