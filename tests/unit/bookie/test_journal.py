@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from tests.support import java_journal
+from tests.support.disk import new_disk
 from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started, until
 
 from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.journal_format import FENCE, LEDGER_KEY, fence_record, file_name, ledger_key_record
+from bookkeeper.bookie.journal_file import JournalFile
+from bookkeeper.bookie.journal_format import FENCE, LEDGER_KEY, SealHeader, fence_record, file_name, ledger_key_record
 from bookkeeper.bookie.log_mark import START, LogMark
 from bookkeeper.errors import FatalBookieError
-from bookkeeper.simulation.disk import Inode
+from bookkeeper.simulation.disk import Inode, SimulatedFiles
 
 
 class Answers:
@@ -325,6 +327,46 @@ def test_the_mark_is_the_end_of_what_is_synced_and_then_the_new_file() -> None:
         box.run(write)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_mark_is_never_beyond_what_is_durable(seed: int) -> None:
+    """Also while the next batch has been written already."""
+    checked: list[int] = []
+
+    async def write(journal: Journal) -> None:
+        await started(journal)
+
+        def check() -> None:
+            mark = journal.mark()
+            inode = box.disk.names[f"{DIRECTORY}/{file_name(mark.journal_id)}"]
+            assert inode.durable[: mark.offset] == inode.seen[: mark.offset]
+            checked.append(mark.offset)
+
+        for entry_id in range(200):
+            append(journal, entry_id, check, 3000)
+            if entry_id % 9 == 0:
+                await asyncio.sleep(0.0003)
+        await until(lambda: len(checked) == 200)
+
+    with JournalMachine(seed, journalBufferedWritesThreshold=10_000) as box:
+        box.run(write)
+        assert len(set(checked)) > 5
+
+
+def test_without_sync_of_data_a_file_is_synced_before_the_next_one_is_made() -> None:
+    async def write(journal: Journal) -> None:
+        await started(journal)
+        noted = syncs(box)
+        answers = Answers()
+        for entry_id in range(15):
+            append(journal, entry_id, answers.of(entry_id), 100_000)
+            await until(lambda: len(answers.ids) == entry_id + 1)  # noqa: B023
+        await until(lambda: journal.stats.files == 2)
+        assert noted == [f"{DIRECTORY}/{name}" for name in box.journals()]
+
+    with JournalMachine(journalSyncData=False, journalPageCacheFlushIntervalMSec=1_000_000) as box:
+        box.run(write)
+
+
 # --- checkpoints ---------------------------------------------------------------------------------
 
 
@@ -458,6 +500,46 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_any_more(fault: st
         if fault == "full":
             assert cause.errno == errno.ENOSPC
             assert "no space left" in str(box.fatal[0])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_sync_that_ends_well_after_another_batch_failed_acknowledges_nothing(seed: int) -> None:
+    answered_before_failure: list[bool] = []
+
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        note = box.disk._note
+
+        def fail_the_write_after_the_first(what: str) -> None:
+            if what.startswith("sync") and DIRECTORY in what:
+                box.disk.faults.fail_next_write = True
+            note(what)
+
+        box.disk._note = fail_the_write_after_the_first
+        for entry_id in range(20):
+            append(journal, entry_id, lambda: answered_before_failure.append(not box.fatal), 10_000)
+        await asyncio.sleep(1)
+
+    with JournalMachine(seed, journalBufferedWritesThreshold=20_000) as box:
+        box.run(program)
+        assert len(box.fatal) == 1
+        assert all(answered_before_failure)
+
+
+def test_a_file_that_failed_once_fails_always() -> None:
+    """DF-6: the second sync would succeed, and prove nothing."""
+    for fault, call in (("fail_next_sync", "sync"), ("fail_next_write", "write")):
+        disk = new_disk(DIRECTORY)
+        seal = SealHeader(5, 0, 0)
+        file = JournalFile(SimulatedFiles(disk), DIRECTORY, 6, seal, alignment=512, step=1 << 20, drop_cache=True)
+        end = file.write([b"record"], 1)
+        setattr(disk.faults, fault, True)
+        with pytest.raises(OSError, match="simulated"):
+            file.sync(end) if call == "sync" else file.write([b"record"], 1)
+        with pytest.raises(FatalBookieError):
+            file.sync(end)
+        with pytest.raises(FatalBookieError):
+            file.write([b"record"], 1)
 
 
 def test_a_new_file_that_cannot_be_made_is_fatal() -> None:
