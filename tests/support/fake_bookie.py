@@ -220,9 +220,7 @@ class FakeBookie:
         return ReadResponse(Status.EOK, request.ledger_id, request.entry_id, entry, max_lac=ledger.lac)
 
     def _batch(self, request: BatchReadRequest, status: Status | None) -> Response:
-        response = BatchReadResponse(
-            status or Status.EOK, request.ledger_id, request.entry_id, request.request_id
-        )
+        response = BatchReadResponse(status or Status.EOK, request.ledger_id, request.entry_id, request.request_id)
         ledger = self.ledgers.get(request.ledger_id)
         if ledger is None or request.entry_id not in ledger.entries:
             response.status = status or (Status.ENOLEDGER if ledger is None else Status.ENOENTRY)
