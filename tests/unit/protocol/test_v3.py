@@ -14,6 +14,7 @@ from bookkeeper.protocol.messages import (
     V3,
     AddRequest,
     AddResponse,
+    AddRun,
     AuthRequest,
     AuthResponse,
     BatchReadRequest,
@@ -39,7 +40,9 @@ from bookkeeper.protocol.messages import (
     WriteLacRequest,
     WriteLacResponse,
 )
-from bookkeeper.protocol.varint import varint
+from bookkeeper.protocol.v3_schema import Request as WireRequest
+from bookkeeper.protocol.v3_schema import Response as WireResponse
+from bookkeeper.protocol.varint import unvarint, varint
 from tests.support.wire import INT64, damaged_bodies, recorded, v3_add_requests, v3_requests, v3_responses
 
 from .vectors import ENTRY, KEY, LAC_PACKET, LEDGER, bytes_of
@@ -169,26 +172,27 @@ def test_responses_round_trip(message: Response) -> None:
 @given(v3_requests)
 def test_requests_written_by_hand_are_those_of_protobuf(message: Request) -> None:
     body = v3.encode_request(message)[4:]
-    assert v3.WireRequest.FromString(body).SerializeToString() == body
+    assert WireRequest.FromString(body).SerializeToString() == body
 
 
 @given(v3_responses)
 def test_responses_written_by_hand_are_those_of_protobuf(message: Response) -> None:
     body = v3.encode_response(message)[4:]
-    assert v3.WireResponse.FromString(body).SerializeToString() == body
+    assert WireResponse.FromString(body).SerializeToString() == body
 
 
 @given(INT64 | st.integers(0, 2**64 - 1))
 def test_varints_are_those_of_protobuf(value: int) -> None:
-    wire = v3.WireRequest()
+    wire = WireRequest()
     wire.header.txnId = value % 2**64
+    assert unvarint(varint(value)) % 2**64 == value % 2**64
     assert wire.header.SerializePartialToString() == b"\x18" + varint(value)
 
 
 @pytest.mark.parametrize("shift", range(64))
 def test_varints_at_their_size_limits(shift: int) -> None:
     for value in (2**shift - 1, 2**shift):
-        wire = v3.WireRequest()
+        wire = WireRequest()
         wire.header.txnId = value
         assert wire.header.SerializePartialToString() == b"\x18" + varint(value)
 
@@ -394,7 +398,7 @@ def test_both_field_orders_of_a_recovery_add_are_in_the_run() -> None:
     st.sampled_from([Status.EOK, Status.EFENCED]),
 )
 def test_a_run_is_answered_as_its_adds_would_be(ledger: int, adds: list[tuple[int, int]], status: Status) -> None:
-    run = v3.AddRun(ledger, KEY, 0, 0, V3, [e for _, e in adds], [b""] * len(adds), [v3.txn_token(t) for t, _ in adds])
+    run = AddRun(ledger, KEY, 0, 0, V3, [e for _, e in adds], [b""] * len(adds), [v3.txn_token(t) for t, _ in adds])
     expected = b"".join(v3.encode_response(AddResponse(status, ledger, entry, txn)) for txn, entry in adds)
     assert v3.encode_add_responses(run, status) == expected
 
