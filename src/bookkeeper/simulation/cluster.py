@@ -1,0 +1,202 @@
+"""A cluster in the simulated world: the shipped bookie and client code on simulated machines, around one store.
+
+The metadata store is the in-memory one, on a machine of its own: what a bookie or client does to it takes time, can
+be cut off by a partition between the two machines, and its answer can get lost after it was applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from ..bookie.bookie import Bookie
+from ..bookie.exit_code import ExitCode
+from ..client.client import BookKeeper, connect
+from ..config import ClientConfiguration, ServerConfiguration
+from ..errors import ServiceUnavailable
+from ..metadata.memory import MemoryDriver, MemoryStore, StoreFaults
+from ..types import BookieId
+from .world import Incarnation, Machine, SimulatedRuntime, World
+
+log = logging.getLogger(__name__)
+
+STORE = "store"
+PORT = 3181
+SESSION_TIMEOUT_MS = 6000
+
+BOOKIE_SETTINGS: Mapping[str, Any] = {
+    "bookiePort": PORT,
+    "allowLoopback": True,
+    "journalDirectories": "/journal",
+    "ledgerDirectories": "/ledgers",
+    "journalPreAllocSizeMB": 1,
+    "journalMaxSizeMB": 1,
+    "journalMaxBackups": 1,
+    "logSizeLimit": 1 << 20,
+    "flushInterval": 1000,
+    "zkTimeout": SESSION_TIMEOUT_MS,
+    "dbStorage_writeCacheMaxSizeMb": 4,
+    "dbStorage_readAheadCacheMaxSizeMb": 1,
+}
+"""Small files and frequent checkpoints, so that a short run rolls, flushes and trims."""
+
+
+class SimulatedStoreFaults(StoreFaults):
+    """Delays, partitions and lost answers between a machine and the store."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._dice = world.stream("store")
+        self.lost_answer_chance = 0.0
+        self.refusal_chance = 0.0
+        self.patience = 2.0
+        """Seconds after which a request that cannot reach the store fails."""
+
+    async def before(self, client: str, operation: str) -> None:
+        await self._pass(client, STORE, operation)
+        if self._dice.random() < self.refusal_chance:
+            raise ServiceUnavailable(f"{operation}: the store did not answer (simulated)")
+
+    async def after(self, client: str, operation: str) -> None:
+        await self._pass(STORE, client, operation, applied=True)
+        if self._dice.random() < self.lost_answer_chance:
+            self._world.sometimes("store: an answer was lost after the change")
+            raise ServiceUnavailable(f"{operation}: the answer was lost (simulated)", maybe_applied=True)
+
+    async def _pass(self, source: str, target: str, operation: str, *, applied: bool = False) -> None:
+        link = self._world.link(source, target)
+        await asyncio.sleep(link.draw(self._dice))
+        if not link.blocked:
+            return
+        try:
+            async with asyncio.timeout(self.patience):
+                await self._world.passable(link)
+        except TimeoutError:
+            raise ServiceUnavailable(f"{operation}: no way to the store (simulated)", maybe_applied=applied) from None
+
+    def news_delay(self, client: str) -> float:
+        return self._world.link(STORE, client).draw(self._dice)
+
+
+class SimulatedCluster:
+    """Bookies `b1`, `b2`, ... and any number of clients in one `World`."""
+
+    def __init__(
+        self,
+        world: World,
+        bookies: int,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        client_settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.world = world
+        self.names = [f"b{number}" for number in range(1, bookies + 1)]
+        self.faults = SimulatedStoreFaults(world)
+        store_runtime = world.machine(STORE).start()
+        self.store = store_runtime.incarnation.context.run(MemoryStore, store_runtime, faults=self.faults)
+        self.bookies: dict[str, Bookie] = {}
+        """The running, or last running, bookie of each machine."""
+        self.exit_codes: dict[str, ExitCode] = {}
+        """How a bookie's last incarnation ended by itself."""
+        self._settings = {**BOOKIE_SETTINGS, **(settings or {})}
+        self._client_settings = dict(client_settings or {})
+
+    @staticmethod
+    def bookie_id(name: str) -> BookieId:
+        return BookieId(f"{name}:{PORT}")
+
+    def machine(self, name: str) -> Machine:
+        return self.world.machine(name)
+
+    def is_up(self, name: str) -> bool:
+        incarnation = self.machine(name).incarnation
+        return incarnation is not None and incarnation.alive
+
+    async def start(self) -> None:
+        """Make the cluster and start all bookies."""
+        runtime = self.world.machine(STORE).incarnation
+        assert runtime is not None
+        await self.world.spawn_on(runtime, self._initialise(), "initialise")
+        for name in self.names:
+            await self.start_bookie(name)
+
+    async def _initialise(self) -> None:
+        incarnation = self.world.machine(STORE).incarnation
+        assert incarnation is not None
+        driver = MemoryDriver(self.store, SimulatedRuntime(self.world, incarnation), name=STORE)
+        await driver.open()
+        await driver.admin.init_new_cluster()
+        await driver.close()
+
+    async def start_bookie(self, name: str) -> bool:
+        """Start the bookie on a machine that is down; False if it refused or died while starting."""
+        runtime = self.machine(name).start()
+        task = self.world.spawn_on(runtime.incarnation, self._serve(name, runtime), "bookie")
+        started = self._booted(name, runtime.incarnation)
+        await asyncio.wait([task, started], return_when=asyncio.FIRST_COMPLETED)
+        return started.done() and started.result()
+
+    def _booted(self, name: str, incarnation: Incarnation) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = self.world.loop.create_future()
+        self._boots = getattr(self, "_boots", {})
+        self._boots[name, incarnation.number] = future
+        return future
+
+    async def _serve(self, name: str, runtime: SimulatedRuntime) -> None:
+        config = ServerConfiguration.from_mapping({**self._settings, "advertisedAddress": name})
+        driver = MemoryDriver(self.store, runtime, name=name, session_timeout_ms=SESSION_TIMEOUT_MS)
+        bookie = self.bookies[name] = Bookie(runtime, config, driver)
+        boot = self._boots[name, runtime.incarnation.number]
+        try:
+            await driver.open()
+            await bookie.start()
+        except Exception as error:
+            self.exit_codes[name] = bookie.exit_code_of(error)
+            self.world.sometimes(f"bookie did not start: {type(error).__name__}")
+            log.info("bookie %s did not start: %s", name, error)
+            boot.set_result(False)
+            self._gone(name, runtime)
+            return
+        boot.set_result(True)
+        self.exit_codes[name] = await bookie.wait_stopped()
+        await driver.close()
+        self._gone(name, runtime)
+
+    def _gone(self, name: str, runtime: SimulatedRuntime) -> None:
+        """The process has ended by itself: so have its connections."""
+        incarnation = runtime.incarnation
+        self.world.loop.call_soon(self._kill_if_current, name, incarnation)
+
+    def _kill_if_current(self, name: str, incarnation: Incarnation) -> None:
+        if self.machine(name).incarnation is incarnation:
+            self.machine(name).kill()
+
+    async def stop_bookie(self, name: str) -> None:
+        """A clean stop."""
+        incarnation = self.machine(name).incarnation
+        assert incarnation is not None
+        await self.world.spawn_on(incarnation, self.bookies[name].stop(), "stop")
+        self._kill_if_current(name, incarnation)
+
+    def client_runtime(self, name: str) -> SimulatedRuntime:
+        """A runtime for a client program on its own machine, started if it is down."""
+        machine = self.machine(name)
+        if machine.incarnation is not None and machine.incarnation.alive:
+            return SimulatedRuntime(self.world, machine.incarnation)
+        return machine.start()
+
+    def client(self, runtime: SimulatedRuntime, **settings: Any) -> BookKeeper:
+        """A client for a program on this runtime's machine; not yet connected."""
+        config = ClientConfiguration.from_mapping({**self._client_settings, **settings})
+        driver = MemoryDriver(
+            self.store, runtime, name=runtime.incarnation.machine.name, session_timeout_ms=SESSION_TIMEOUT_MS
+        )
+        return connect(config=config, runtime=runtime, driver=driver)
+
+
+def shuffled(dice: random.Random, items: list[str]) -> list[str]:
+    """A copy in drawn order."""
+    return dice.sample(items, len(items))
