@@ -122,6 +122,11 @@ class Bookie:
         assert self._service is not None, "not started"
         return self._service.reads.polls.waiting
 
+    def connections(self) -> list[BookieConnection]:
+        """The client connections that are open now."""
+        assert self._service is not None, "not started"
+        return self._service.connections()
+
     @property
     def disks(self) -> DiskMonitor:
         assert self._disks is not None, "not started"

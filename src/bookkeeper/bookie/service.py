@@ -89,6 +89,9 @@ class RequestService:
         self._connections[connection] = None
         return True
 
+    def connections(self) -> list[BookieConnection]:
+        return list(self._connections)
+
     def left(self, connection: BookieConnection) -> None:
         self._connections.pop(connection, None)
 
