@@ -51,7 +51,10 @@ class Workers(ABC):
     def post(
         self, call: Callable[..., T], args: tuple[Any, ...], done: Callable[[T | None, BaseException | None], None]
     ) -> None:
-        """Run `call(*args)` on a worker, then `done(result, error)` on the loop. The cheap form: no future."""
+        """Run `call(*args)` on a worker, then `done(result, error)` on the loop. The cheap form: no future.
+
+        May be called from another worker's call too, so that one lane can hand on to the next.
+        """
 
     def submit(self, call: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run `call(*args)` on a worker; the future is resolved on the loop.
