@@ -1,42 +1,30 @@
 """A real ZooKeeper server for tests, and ways to make trouble between it and a driver.
 
-One server serves a whole test run; each test gets a root of its own in it. The server's event loop is in a thread of its own, as it
-outlives the loops of the tests. Without a JDK 17+ the tests that ask for it fail and say so.
+One server serves a whole test run; each test gets a root of its own in it. The server's event loop is in a thread of
+its own, as it outlives the loops of the tests. Without a JDK 17+ the tests that ask for it fail and say so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
 
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
 from bookkeeper.runtime.real import RealRuntime
-from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
+from tests.support.metadata_stores import until
 
 T = TypeVar("T")
-
-WAIT_SECONDS = 30.0
-"""No condition of these tests takes longer, on any machine."""
-
-
-async def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
-    """Wait until `condition()` (a plain or coroutine function) is true; its value."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while True:
-            value = condition()
-            if asyncio.iscoroutine(value):
-                value = await value
-            if value:
-                return value
-            await asyncio.sleep(0.01)
-    raise AssertionError(f"{what} did not come true")
 
 
 class ServerThread:
@@ -124,7 +112,7 @@ async def abandon(driver: ZooKeeperDriver) -> None:
 
     def vanish() -> None:
         kazoo._stopped.set()
-        kazoo._connection._socket.close()
+        kazoo._connection._socket.shutdown(socket.SHUT_RDWR)
         kazoo._connection._write_sock.send(b"\0")
         kazoo._safe_close()
         kazoo.close()
@@ -137,18 +125,28 @@ async def abandon(driver: ZooKeeperDriver) -> None:
     driver._opened = False
 
 
+@dataclass
+class _Loss:
+    method: str
+    path: Callable[[str], bool]
+    applied: bool
+
+
 class LossyKazoo:
     """kazoo's client, between which and the server answers or requests get lost when told so."""
 
     def __init__(self, driver: ZooKeeperDriver) -> None:
         self._real = driver.zk._kazoo
-        self._plans: list[tuple[str, Callable[[str], bool], bool]] = []
+        self._planned: list[_Loss] = []
         self.lost = 0
         driver.zk._kazoo = self
 
     def lose(self, method: str, *, applied: bool, path: Callable[[str], bool] = lambda path: True) -> None:
-        """The next `method` (such as "create") for such a path has no answer; `applied` says if the server did it."""
-        self._plans.append((method + "_async", path, applied))
+        """The next `method` (such as "create") for such a path has no answer.
+
+        `applied`: the server does it (a refusal is not lost: then it is the next one's turn); else nobody hears of it.
+        """
+        self._planned.append(_Loss(method + "_async", path, applied))
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._real, name)
@@ -156,20 +154,28 @@ class LossyKazoo:
             return real
 
         def call(path: str, *args: Any, **kwargs: Any) -> Any:
-            for plan in self._plans:
-                if plan[0] == name and plan[1](path):
-                    self._plans.remove(plan)
-                    return self._lossy(real, plan[2], path, *args, **kwargs)
+            for loss in self._planned:
+                if loss.method == name and loss.path(path):
+                    self._planned.remove(loss)
+                    return self._lossy(loss, real, path, *args, **kwargs)
             return real(path, *args, **kwargs)
 
         return call
 
-    def _lossy(self, real: Callable[..., Any], applied: bool, *args: Any, **kwargs: Any) -> Any:
-        self.lost += 1
+    def _lossy(self, loss: _Loss, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = self._real.handler.async_result()
-        if applied:
-            real(*args, **kwargs).rawlink(lambda done: result.set_exception(done.exception or ConnectionLoss()))
+
+        def answered(done: Any) -> None:
+            if done.exception is not None:
+                self._planned.append(loss)
+            else:
+                self.lost += 1
+            result.set_exception(done.exception or ConnectionLoss())
+
+        if loss.applied:
+            real(*args, **kwargs).rawlink(answered)
         else:
+            self.lost += 1
             result.set_exception(ConnectionLoss())
         return result
 
@@ -177,20 +183,20 @@ class LossyKazoo:
 class Proxy:
     """A TCP relay in front of the server, to cut one driver off."""
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+    def __init__(self, target: int, port: int = 0) -> None:
+        self._target = target
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._cut = False
-        self.port = 0
+        self.port = port
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Proxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

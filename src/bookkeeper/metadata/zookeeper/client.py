@@ -60,6 +60,9 @@ RECONNECT_MAX_SECONDS = 1.0
 RETRY_FLOOR_SECONDS = 0.02
 """Shortest pause before an operation is tried again although the connection is up; doubles with each attempt."""
 
+FAREWELL_SECONDS = 2.0
+"""How long `close` waits for the server to confirm the end of the session."""
+
 ANY_VERSION = -1
 
 Changed = Callable[[], None]
@@ -125,15 +128,13 @@ _NO_ANSWER = (
 class SessionObserver(Protocol):
     """Hears about the session, on the loop, in order."""
 
-    def connected(self) -> None: ...
+    def connected(self) -> None:
+        """With a new session, or still with the old one."""
 
     def suspended(self) -> None: ...
 
     def in_doubt(self) -> None:
         """The session's ephemerals may be gone: nothing may be done in their name any more."""
-
-    def survived(self) -> None:
-        """Connected again, and the session that was in doubt is still the same one."""
 
     def lost(self) -> None:
         """The session and its ephemerals are gone."""
@@ -237,6 +238,7 @@ class ZooKeeper:
         """End the session: pending operations fail, ephemerals vanish, watches fire a last time. Idempotent."""
         if self._closing:
             return
+        farewell = FAREWELL_SECONDS if self.connected else 0.0
         self._closing = True
         self._stop_doubting()
         self._ready.set()  # whoever waits for the connection finds out that there will be none
@@ -247,7 +249,9 @@ class ZooKeeper:
             point.fire()
         if self._lane is not None:
             await self._tasks.close()
+            timer = self._runtime.call_later(farewell, self._handler.give_up)
             await self._lane.submit(self._stop_kazoo)
+            timer.cancel()
             await self._lane.close()
 
     def _stop_kazoo(self) -> None:
@@ -299,12 +303,9 @@ class ZooKeeper:
         if self._closing:
             return
         if state == KazooState.CONNECTED:
-            survived = self._doubtful
             self._stop_doubting()
             self.session_id = session_id
             self._ready.set()
-            if survived:
-                self._observer.survived()
             self._observer.connected()
         elif state == KazooState.SUSPENDED:
             self._ready.clear()
@@ -498,8 +499,6 @@ class ZooKeeper:
             del self._points[point.key]
 
     async def _remove_watch(self, kind: WatchKind, path: str) -> None:
-        if (kind, path) in self._points:
-            return  # somebody watches the node again
         try:
             await self._call(path, lambda: self._submit_remove(kind, path), attempts=1)
         except ServiceUnavailable as error:
@@ -507,6 +506,9 @@ class ZooKeeper:
 
     def _submit_remove(self, kind: WatchKind, path: str) -> Any:
         result = self._handler.async_result()
+        if (kind, path) in self._points:  # somebody watches the node again, or is about to
+            result.set(True)
+            return result
         self._kazoo._call(RemoveWatches(path, kind, self._kazoo), result)
         return result
 

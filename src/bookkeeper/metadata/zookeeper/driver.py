@@ -92,6 +92,8 @@ class ZooKeeperDriver:
 
     def connected(self) -> None:
         self._tell(SessionEvent.CONNECTED)
+        self.underreplication.locks.session_connected()
+        self.auditor.votes.session_connected()
 
     def suspended(self) -> None:
         self._tell(SessionEvent.SUSPENDED)
@@ -99,10 +101,6 @@ class ZooKeeperDriver:
     def in_doubt(self) -> None:
         self.underreplication.locks.session_in_doubt()
         self.auditor.votes.session_in_doubt()
-
-    def survived(self) -> None:
-        self.underreplication.locks.session_survived()
-        self.auditor.votes.session_survived()
 
     def lost(self) -> None:
         self._tell(SessionEvent.LOST)

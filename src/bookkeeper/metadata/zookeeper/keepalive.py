@@ -21,6 +21,8 @@ clocks.
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -34,12 +36,28 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         super().__init__()
         self._clock = clock
         self._wake_sockets: tuple[Any, ...] = ()
+        self._socket: socket.socket | None = None
+        self._given_up = False
         self._sent: float | None = None
         """When the oldest request without an answer was sent."""
         self.heard = clock()
         """Seconds on the runtime's clock: the server heard from us at this time or later."""
         self.write_limit: float | None = None
         """kazoo's time limit of its last write, in seconds."""
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """A connection to a server, for kazoo."""
+        if self._given_up:
+            raise ConnectionAbortedError("closing")
+        self._socket = super().create_connection(*args, **kwargs)
+        return self._socket
+
+    def give_up(self) -> None:
+        """Wait for the server no more: break the connection, and let there be no other. From any thread."""
+        self._given_up = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # it is broken or closed already
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """The pair by which kazoo wakes its own thread: not network traffic."""

@@ -183,7 +183,9 @@ class ZooKeeperLedgers:
             async for ids in self._walk(tree, (), op_timeout):
                 yield LedgerRange(tuple(ids))
 
-    async def _walk(self, tree: Tree, above: tuple[str, ...], op_timeout: float | None) -> AsyncGenerator[list[int], None]:
+    async def _walk(
+        self, tree: Tree, above: tuple[str, ...], op_timeout: float | None
+    ) -> AsyncGenerator[list[int], None]:
         """Ids below a directory, one non-empty list per lowest directory, ascending."""
         names = await self._listing("/".join((self._root, *above)), op_timeout)
         if len(above) == len(tree.widths) - 1:

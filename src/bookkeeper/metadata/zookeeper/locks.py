@@ -4,10 +4,10 @@
 Theory of operation
 
 A right ends when its owner gives it up, when the session is lost, or when the session is in doubt: the server may
-have ended it by its own clock, and another process may hold the right already. All three set `lost` (giving up does
-not need to). A right in doubt never comes back: if the session turns out to have survived, its node is still there
-and would keep everybody out, so it is deleted then. Until that is done the same path cannot be claimed here again,
-else the claim would mistake the old node for its own.
+have ended it by its own clock, and another process may hold the right already. All three set `lost`. A right in doubt
+never comes back: if the session turns out to have survived, its node is still there and would keep everybody out, so
+it is deleted then. Until that is done the same path cannot be claimed here again, else the claim would mistake the
+old node for its own.
 
 Nodes are deleted only within the session that created them: in the next session the same path may be another owner's.
 """
@@ -33,7 +33,7 @@ class Right:
         self.path = path
         self.session = session
         self.lost = asyncio.Event()
-        """Set when the right has ended without being given up."""
+        """Set when the right has ended, however it did."""
 
 
 class Rights:
@@ -53,8 +53,8 @@ class Rights:
             await self._zk.create(path, data, ephemeral=True)
         except NodeExists as error:
             stat = await self._zk.exists(path) if error.after_unknown else None
-            if stat is None or not self._zk.owns(stat):
-                return None
+            if stat is None or not self._zk.owns(stat) or self.knows(path):
+                return None  # `knows`: it is another task's of this process
         except asyncio.CancelledError:
             self.disown(path)
             raise
@@ -84,28 +84,24 @@ class Rights:
             self._tasks.spawn(self._clean_up(right), name="drop-disowned")
 
     async def release(self, right: Right) -> None:
-        """Give up. A right already lost is left alone. The node may outlive a failure until the session ends."""
+        """Give up. A right already lost is left alone. After a failure its node is seen to later."""
         if right.lost.is_set() or self._held.get(right.path) is not right:
             return
         try:
             await self._zk.delete(right.path, session=right.session)
         except (NoNode, SessionLost):
             pass  # it is gone
+        except BaseException:
+            self.disown(right.path)
+            raise
         finally:
             if self._held.get(right.path) is right:
-                del self._held[right.path]
+                self.forget(right)
 
     def forget(self, right: Right) -> None:
-        """The node is known to be gone."""
+        """The node is gone, or nobody's business any more."""
         self._held.pop(right.path, None)
         right.lost.set()
-
-    async def release_all(self) -> None:
-        for right in list(self._held.values()):
-            try:
-                await self.release(right)
-            except MetadataError as error:
-                log.debug("%s goes with the session: %s", right.path, error)
 
     # --- the session ---
 
@@ -121,7 +117,8 @@ class Rights:
         for right in held.values():
             right.lost.set()
 
-    def session_survived(self) -> None:
+    def session_connected(self) -> None:
+        """Doubted rights of a session that has survived: delete their nodes."""
         for right in list(self._doubted.values()):
             self._tasks.spawn(self._clean_up(right), name="drop-doubted")
 

@@ -60,34 +60,39 @@ class ZooKeeperRegistry:
             raise NotInitialized(f"there is no cluster: {self._available} is missing") from None
 
     async def _claim(self, path: str, data: bytes) -> None:
-        """Create the node, waiting for another session's node to go."""
-        try:
-            async with asyncio.timeout(self._wait + WAIT_MARGIN_SECONDS):
-                while not await self._try_claim(path, data):
-                    await self._until_gone(path)
-        except TimeoutError:
-            raise AlreadyRegistered(f"{path} belongs to another live process") from None
-
-    async def _try_claim(self, path: str, data: bytes) -> bool:
-        stat = await self._zk.exists(path)
-        if stat is None:
-            try:
-                await self._zk.create(path, data, ephemeral=True)
-                return True
-            except NodeExists:
-                stat = await self._zk.exists(path)
-            except NoNode:
-                raise NotInitialized(f"there is no cluster: {self._available} is missing") from None
-        return stat is not None and self._zk.owns(stat)
-
-    async def _until_gone(self, path: str) -> None:
+        """Create the node, or find it ours; another session's node has time to go from when it is first seen."""
         subscription = Subscription(self._zk, path)
+        clock = asyncio.get_running_loop().time
+        deadline: float | None = None
         try:
-            while (stat := await subscription.stat()) is not None and not self._zk.owns(stat):
-                log.info("%s belongs to session %x still: waiting for it to end", path, stat.ephemeralOwner)
-                await subscription.changed()
+            while True:
+                stat = await subscription.stat()
+                if stat is None:
+                    if await self._create(path, data):
+                        return
+                elif self._zk.owns(stat):
+                    return
+                elif deadline is None:
+                    deadline = clock() + self._wait + WAIT_MARGIN_SECONDS
+                    log.info("%s belongs to session %x still: waiting for its end", path, stat.ephemeralOwner)
+                elif clock() >= deadline:
+                    raise AlreadyRegistered(f"{path} belongs to another live process")
+                else:
+                    with contextlib.suppress(TimeoutError):  # then it is looked at a last time
+                        async with asyncio.timeout(deadline - clock()):
+                            await subscription.changed()
         finally:
             subscription.close()
+
+    async def _create(self, path: str, data: bytes) -> bool:
+        """False if there is such a node now, be it ours."""
+        try:
+            await self._zk.create(path, data, ephemeral=True)
+        except NodeExists:
+            return False
+        except NoNode:
+            raise NotInitialized(f"there is no cluster: {self._available} is missing") from None
+        return True
 
     async def _delete(self, path: str) -> None:
         with contextlib.suppress(NoNode):  # nothing to take back

@@ -55,12 +55,12 @@ class RepairSwitches:
             subscription.close()
 
     async def init_lost_bookie_recovery_delay(self, seconds: int) -> bool:
-        """Set the delay unless it is set; False if it is, or if there is no under-replication subtree yet."""
-        data = encode_delay(seconds)
+        """Set the delay unless it is set; False if it is."""
+        await self._zk.ensure(self._base)
         try:
-            await self._zk.create(self._delay, data, world=True)
-        except (NodeExists, NoNode):
-            return False
+            await self._zk.create(self._delay, encode_delay(seconds), world=True)
+        except NodeExists as error:
+            return error.after_unknown
         return True
 
     async def set_lost_bookie_recovery_delay(self, seconds: int) -> None:
@@ -74,11 +74,12 @@ class RepairSwitches:
                 return
             except NoNode:
                 pass
+            await self._zk.ensure(self._base)
             try:
-                await self._zk.create_with_parents(path, data, world=world)
+                await self._zk.create(path, data, world=world)
                 return
-            except NodeExists:
-                continue  # somebody else created it meanwhile
+            except (NodeExists, NoNode):
+                continue  # somebody else was here meanwhile
 
     async def get_lost_bookie_recovery_delay(self) -> int:
         try:
