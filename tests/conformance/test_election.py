@@ -109,5 +109,20 @@ async def test_a_vote_without_an_answer_does_not_stand_in_its_own_way(store: Sto
     await until(lambda: _nobody(p))
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8])
+async def test_a_cancelled_campaign_leaves_no_vote_behind(store: StoreUnderTest, turns: int) -> None:
+    p, q = await store.open(), await store.open()
+    campaign = asyncio.create_task(p.auditor.campaign(NAMES[0]))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    campaign.cancel()
+    (outcome,) = await asyncio.gather(campaign, return_exceptions=True)
+    if not isinstance(outcome, BaseException):
+        await outcome.resign()
+    async with asyncio.timeout(30):
+        await q.auditor.campaign(NAMES[1])
+    assert await p.auditor.current() == NAMES[1]
+
+
 async def _nobody(driver: MetadataDriver) -> bool:
     return await driver.auditor.current() is None

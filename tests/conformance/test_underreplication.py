@@ -229,3 +229,19 @@ async def test_a_poll_without_an_answer_leaves_no_lock_without_owner(store: Stor
     locks = [await until(p.underreplication.poll) for _ in range(3)]
     assert sorted(lock.ledger_id for lock in locks if lock is not None) == [0, 1, 2]
     assert await q.underreplication.poll() is None
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8])
+async def test_a_cancelled_poll_leaves_no_lock_behind(store: StoreUnderTest, turns: int) -> None:
+    p, q = await store.open(), await store.open()
+    await p.underreplication.mark(5, ["a:1"])
+    polling = asyncio.create_task(p.underreplication.poll())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    polling.cancel()
+    (outcome,) = await asyncio.gather(polling, return_exceptions=True)
+    if not isinstance(outcome, BaseException) and outcome is not None:
+        await outcome.release()
+    lock = await until(q.underreplication.poll)
+    assert lock is not None
+    assert lock.ledger_id == 5

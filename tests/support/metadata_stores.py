@@ -124,6 +124,7 @@ class RecordStoreUnderTest(StoreUnderTest):
         assert isinstance(driver, RecordDriver)
         driver._link.hub.close()
         await driver.auditor.close()
+        await driver._link.close()
         await driver._link.session._scope.close()
         driver._link.session._cancel_expiry()
         await driver._link.store.close()

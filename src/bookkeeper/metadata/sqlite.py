@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from ..errors import ConfigurationError, CorruptMetadata, ServiceUnavailable
+from ..errors import ConfigurationError, MetadataError, ServiceUnavailable
 from ..runtime import Runtime, TaskScope, Workers
 from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, RecordDriver
-from .records.store import RecordStore, Transaction
+from .records.store import Changes, RecordStore, Transaction
 from .sqlite_file import SqliteFile
 from .uri import ServiceUri
 
@@ -76,38 +76,60 @@ class SqliteStore(RecordStore):
             await lane.close()
 
     async def run(self, name: str, transaction: Callable[[Transaction], T], *, write: bool = True) -> T:  # noqa: ARG002
-        result, changes = await self._in_lane(lambda: self._file.run(transaction, write=write))
-        if changes:
-            self.on_changes(changes)
-        return result
+        return await self._in_lane(lambda: self._file.run(transaction, write=write))
 
     async def start_session(self, timeout: float) -> int:
         return await self._in_lane(lambda: self._file.start_session(int(timeout * 1000)))
 
     async def renew_session(self, session: int, timeout: float) -> bool:
-        alive, changes = await self._in_lane(lambda: self._file.renew_session(session, int(timeout * 1000)))
-        if changes:
-            self.on_changes(changes)
-        return alive
+        return await self._in_lane(lambda: self._file.renew_session(session, int(timeout * 1000)))
 
     async def end_session(self, session: int) -> None:
         await self._in_lane(lambda: self._file.end_session(session))
 
     async def _in_lane(self, call: Callable[[], T]) -> T:
+        """Run `call` on the thread. What changed is told even if it failed, or nobody waits for it any more."""
         if self._lane is None:
             raise ServiceUnavailable("the metadata driver is not open")
-        return await self._lane.submit(call)
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: _Outcome | None, error: BaseException | None) -> None:
+            assert outcome is not None, error
+            if outcome.news is None or outcome.news:
+                self.on_changes(outcome.news)
+            if answer.done():
+                return
+            if outcome.error is not None:
+                answer.set_exception(outcome.error)
+            else:
+                answer.set_result(outcome.result)
+
+        self._lane.post(_step, (call, self._file), done)
+        return await answer
 
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(self._poll_interval)
             try:
-                changes = await self._in_lane(self._file.poll)
-            except (ServiceUnavailable, CorruptMetadata) as error:
+                await self._in_lane(self._file.poll)
+            except MetadataError as error:
                 log.warning("%s", error)
-                continue
-            if changes is None or changes:
-                self.on_changes(changes)
+
+
+class _Outcome(NamedTuple):
+    """What a call on the thread came to, and what changed."""
+
+    result: Any
+    error: BaseException | None
+    news: Changes
+
+
+def _step(call: Callable[[], Any], file: SqliteFile) -> _Outcome:
+    try:
+        result = call()
+    except BaseException as error:
+        return _Outcome(None, error, file.take_news())
+    return _Outcome(result, None, file.take_news())
 
 
 def _read_boot_id(runtime: Runtime) -> str:

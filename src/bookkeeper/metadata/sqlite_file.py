@@ -95,6 +95,8 @@ class SqliteFile:
         self._data_version = -1
         self._seen: Version = 0
         """The last change of other connections that `poll` has told."""
+        self._news: list[Change] | None = []
+        """Changes in our cluster since `take_news`; None: too many to tell."""
         self._locks: dict[int, int] = {}
         """Our sessions and the descriptors of their locked files."""
 
@@ -155,13 +157,23 @@ class SqliteFile:
 
     # --- transactions ---
 
-    def run(self, transaction: Callable[[Transaction], T], *, write: bool) -> tuple[T, Changes]:
-        """The transaction's result, and what changed in our cluster (by ended sessions, too)."""
-        changes = self._sweep()
+    def run(self, transaction: Callable[[Transaction], T], *, write: bool) -> T:
+        """The transaction's result."""
+        self._sweep()
         with self._transaction(write=write) as db:
             tx = _SqliteTransaction(self, db)
             result = transaction(tx)
-        return result, changes + tx.changes
+        self._add_news(tx.changes)
+        return result
+
+    def take_news(self) -> Changes:
+        """What changed in our cluster since the last call, as far as we did it or `poll` noticed it."""
+        news, self._news = self._news, []
+        return news
+
+    def _add_news(self, changes: list[Change]) -> None:
+        if self._news is not None:
+            self._news += changes
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
@@ -181,13 +193,13 @@ class SqliteFile:
                 raise _failure(error, self.path, committing=committing) from None
             raise
 
-    def poll(self) -> Changes:
-        """What other connections changed since the last call; None if it cannot be told any more."""
-        changes = self._sweep()
+    def poll(self) -> None:
+        """Look for what other connections changed since the last call."""
+        self._sweep()
         with self._transaction(write=False) as db:
             data_version = db.execute("PRAGMA data_version").fetchone()[0]
             if data_version == self._data_version:
-                return changes
+                return
             last = _last_revision(db)
             missed = last - self._seen
             rows = db.execute(
@@ -196,8 +208,9 @@ class SqliteFile:
         self._data_version = data_version
         self._seen = last
         if len(rows) < missed:
-            return None
-        return changes + [(topic, key) for root, topic, key in rows if root == self.root]
+            self._news = None  # some were pruned
+        else:
+            self._add_news([(topic, key) for root, topic, key in rows if root == self.root])
 
     # --- sessions ---
 
@@ -223,9 +236,9 @@ class SqliteFile:
         self._locks[session] = lock
         return session
 
-    def renew_session(self, session: int, timeout_ms: int) -> tuple[bool, Changes]:
+    def renew_session(self, session: int, timeout_ms: int) -> bool:
         """False if it has ended."""
-        changes = self._sweep()
+        self._sweep()
         with self._transaction() as db:
             cursor = db.execute(
                 "UPDATE sessions SET deadline_ms = ? WHERE id = ?", (self._clock_ms() + timeout_ms, session)
@@ -233,18 +246,17 @@ class SqliteFile:
         alive = cursor.rowcount == 1
         if not alive:
             self._unlock(session)
-        return alive, changes
+        return alive
 
-    def end_session(self, session: int) -> Changes:
+    def end_session(self, session: int) -> None:
         """End one of ours."""
-        changes: list[Change] = []
         with self._transaction() as db:
-            self._remove_session(db, session, changes)
+            changes = self._remove_session(db, session)
+        self._add_news(changes)
         self._unlock(session)
-        return changes
 
-    def _sweep(self) -> list[Change]:
-        """Remove ended sessions and their records; returns what that changed in our cluster."""
+    def _sweep(self) -> None:
+        """Remove ended sessions and their records."""
         db = self._db
         if db is None:
             raise ServiceUnavailable("the metadata driver is not open")
@@ -252,16 +264,17 @@ class SqliteFile:
             ended = self._ended(db)
         except sqlite3.Error as error:
             raise _failure(error, self.path, committing=False) from None
+        if not ended:
+            return
         changes: list[Change] = []
-        if ended:
-            with self._transaction() as db:
-                ended = self._ended(db)  # again, now that nobody can renew one
-                for session in ended:
-                    self._remove_session(db, session, changes)
+        with self._transaction() as db:
+            ended = self._ended(db)  # again, now that nobody can renew one
             for session in ended:
-                if session not in self._locks:
-                    _unlink(self._lock_path(session))
-        return changes
+                changes += self._remove_session(db, session)
+        self._add_news(changes)
+        for session in ended:
+            if session not in self._locks:
+                _unlink(self._lock_path(session))
 
     def _ended(self, db: sqlite3.Connection) -> list[int]:
         now = self._clock_ms()
@@ -273,7 +286,8 @@ class SqliteFile:
             or (session not in self._locks and _is_unlocked(self._lock_path(session)))
         ]
 
-    def _remove_session(self, db: sqlite3.Connection, session: int, changes: list[Change]) -> None:
+    def _remove_session(self, db: sqlite3.Connection, session: int) -> list[Change]:
+        """Returns what that changes in our cluster."""
         db.execute("DELETE FROM sessions WHERE id = ?", (session,))
         owned = db.execute(
             "SELECT root, topic, key FROM records WHERE session = ? AND session != 0 ORDER BY root, topic, key",
@@ -282,8 +296,7 @@ class SqliteFile:
         for root, topic, key in owned:
             record_change(db, root, topic, key, self.wall_ms())
             db.execute("DELETE FROM records WHERE root = ? AND topic = ? AND key = ?", (root, topic, key))
-            if root == self.root:
-                changes.append((topic, key))
+        return [(topic, key) for root, topic, key in owned if root == self.root]
 
     def _lock_path(self, session: int) -> str:
         return f"{self.path}.s{session}"

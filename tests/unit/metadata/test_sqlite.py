@@ -19,7 +19,7 @@ from bookkeeper.metadata.sqlite import SqliteDriver, SqliteStore
 from bookkeeper.metadata.sqlite_file import SqliteFile
 from bookkeeper.metadata.uri import parse_service_uri
 from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.types import BookieId
+from bookkeeper.types import BookieId, LedgerState
 from tests.support.metadata_stores import ledger
 
 A = BookieId("127.0.0.1:1")
@@ -234,7 +234,7 @@ def test_a_file_in_use_for_too_long_did_not_take_the_change(tmp_path: Path) -> N
 def test_a_transaction_that_raises_changes_nothing(tmp_path: Path) -> None:
     mine = file(tmp_path / "m.db")
     mine.open(busy_timeout_ms=10)
-    version, _ = mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b"old"), write=True)
+    version = mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b"old"), write=True)
 
     def fail(tx: Transaction) -> None:
         tx.put(Topic.CLUSTER, "k", b"new")
@@ -243,11 +243,11 @@ def test_a_transaction_that_raises_changes_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(SessionLost):
         mine.run(fail, write=True)
-    record, _ = mine.run(lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
+    record = mine.run(lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
     assert record is not None
     assert (record.data, record.version) == (b"old", version)
-    assert mine.run(lambda tx: tx.keys(Topic.CLUSTER), write=False)[0] == ["k"]
-    assert mine.run(lambda tx: tx.revision(Topic.CLUSTER), write=False)[0] == version
+    assert mine.run(lambda tx: tx.keys(Topic.CLUSTER), write=False) == ["k"]
+    assert mine.run(lambda tx: tx.revision(Topic.CLUSTER), write=False) == version
     mine.close()
 
 
@@ -259,13 +259,29 @@ def test_a_session_ends_at_its_deadline_though_its_process_lives(tmp_path: Path)
     session = mine.start_session(1000)
     mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
     now = 900
-    assert mine.renew_session(session, 1000) == (True, [])
+    assert mine.renew_session(session, 1000)
     now = 1900
-    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == (["k"], [])
+    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == ["k"]
+    assert other.take_news() == []
     now = 1901
-    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == ([], [(Topic.LOCKS, "k")])
+    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == []
+    assert other.take_news() == [(Topic.LOCKS, "k")]
     with pytest.raises(SessionLost):
         mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
-    assert mine.renew_session(session, 1000)[0] is False
+    assert not mine.renew_session(session, 1000)
     mine.close()
     other.close()
+
+
+async def test_a_change_whose_caller_was_cancelled_is_told_to_watches(drivers: Drivers) -> None:
+    p = await drivers.open()
+    created = await p.ledgers.create(1, ledger(1))
+    async with aclosing(p.ledgers.watch(1)) as watch:
+        await anext(watch)
+        writing = asyncio.create_task(p.ledgers.write(1, created.value.in_recovery(), created.version))
+        await asyncio.sleep(0)  # handed to the thread
+        writing.cancel()
+        async with asyncio.timeout(30):
+            seen = await anext(watch)
+    assert seen is not None
+    assert seen.value.state is LedgerState.IN_RECOVERY

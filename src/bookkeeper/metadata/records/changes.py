@@ -1,7 +1,7 @@
 """Who waits for which change.
 
-News of changes are hints: a waiter that is woken reads again and compares. So a subscription is one bit, and nothing is
-lost or queued, however slow the waiter.
+News of changes are hints: a waiter that is woken reads again and compares. So a subscription is one bit, and nothing
+is lost or queued, however slow the waiter.
 """
 
 from __future__ import annotations

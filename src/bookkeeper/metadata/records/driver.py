@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...errors import ServiceUnavailable
+from ...errors import MetadataError
 from ...runtime import Runtime
 from ..api import LedgerLayout, SessionEvent, Unsubscribe
 from .bookies import Cookies, Discovery, Registration
@@ -73,6 +73,7 @@ class RecordDriver:
         """End the session: its records vanish, waiting calls fail, watches end. Idempotent."""
         self._link.hub.close()
         await self.auditor.close()
+        await self._link.close()
         await self._link.session.close()
         await self._link.store.close()
         self._opened = False
@@ -86,7 +87,7 @@ class RecordDriver:
             return False
         try:
             await self._link.store.run("driver.is_available", _nothing, write=False)
-        except ServiceUnavailable:
+        except MetadataError:
             return False
         return True
 

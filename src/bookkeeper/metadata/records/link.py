@@ -16,13 +16,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 from ...errors import LedgerExists, MetadataError, ServiceUnavailable, SessionLost, VersionConflict
-from ...runtime import Runtime
+from ...runtime import Runtime, TaskScope
 from ..api import Version
 from .changes import ChangeHub, HubClosed
-from .session import SessionKeeper
+from .session import Holding, SessionKeeper
 from .store import RecordStore, Topic, Transaction
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Holding)
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Link:
         self.hub = ChangeHub()
         self.session = SessionKeeper(store, runtime, timeout=session_timeout)
         self._random = runtime.random("metadata")
+        self._scope = TaskScope(runtime, "metadata-link", on_error=_told_to_the_caller)
 
     async def read(self, name: str, look: Callable[[Transaction], T]) -> T:
         """Run a transaction that changes nothing."""
@@ -74,6 +76,63 @@ class Link:
         except SessionLost:
             self.session.poke()
             raise
+
+    async def take(self, name: str, create: Callable[[Transaction, list[H]], H | None]) -> H | None:
+        """Run a transaction that creates a record of our session, and hold it. None if it found nothing to take.
+
+        The transaction adds to the list what it is about to create, and looks there for what an earlier attempt
+        created. Nothing stays behind of an attempt whose outcome stays unknown, or whose caller is cancelled.
+        """
+        if self.hub.closed:
+            raise ServiceUnavailable("the metadata driver is closed")
+        taking = self._scope.spawn(self._take(name, create), name=name)
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            if taking.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise SessionLost(f"{name}: the metadata driver was closed") from None
+            taking.add_done_callback(self._abandon)
+            raise
+
+    async def _take(self, name: str, create: Callable[[Transaction, list[H]], H | None]) -> H | None:
+        tried: list[H] = []
+        async with self.session.taking:
+            try:
+                holding = await self.change(name, lambda tx: create(tx, tried))
+            except BaseException:
+                for left_behind in tried:
+                    self.session.abandon(left_behind)
+                raise
+            if holding is not None:
+                self.session.hold(holding)
+            return holding
+
+    def _abandon(self, taking: asyncio.Task[H | None]) -> None:
+        """Nobody waits for it any more."""
+        if not taking.cancelled() and taking.exception() is None:
+            holding = taking.result()
+            if holding is not None:
+                self.session.abandon(holding)
+
+    async def give_back(
+        self, name: str, holding: Holding, *, first: Callable[[Transaction], bool] = lambda _: False
+    ) -> bool:
+        """Run `first`, and remove the record if it is ours, in one transaction; returns the result of `first`."""
+
+        def finish(tx: Transaction) -> bool:
+            result = first(tx)
+            holding.remove(tx)
+            return result
+
+        self.session.drop(holding)
+        try:
+            return await self.change(name, finish)
+        except BaseException:
+            self.session.abandon(holding)  # others shall not have to wait until the session ends
+            raise
+
+    async def close(self) -> None:
+        await self._scope.close()
 
     async def retry(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
         """Try something that may be tried again, until the retry time is over."""
@@ -108,7 +167,7 @@ class Link:
                     changes.clear()
                     try:
                         version, value = await self.store.run(name, look, write=False)
-                    except ServiceUnavailable as error:
+                    except MetadataError as error:
                         log.warning("%s: %s; trying again", name, error)
                         await asyncio.sleep(pause)
                         pause = min(2 * pause, WATCH_LONGEST_PAUSE_SECONDS)
@@ -138,3 +197,7 @@ class Link:
                     await changes.changed()
         except HubClosed:
             raise SessionLost(f"{name}: the metadata driver was closed") from None
+
+
+def _told_to_the_caller(task: str, error: BaseException) -> None:
+    """Whoever waits for the task gets the error."""

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ...errors import ServiceUnavailable, SessionLost
+from ...errors import MetadataError, ServiceUnavailable, SessionLost
 from ...runtime import Runtime, TaskScope, TimerHandle
 from ..api import SessionEvent, Unsubscribe
 from .store import RecordStore, Topic, Transaction
@@ -40,6 +40,16 @@ class Holding:
         self.lost = asyncio.Event()
         """Set when the record is, or by our own clock may be, somebody else's."""
 
+    def is_ours(self, tx: Transaction) -> bool:
+        """Whether the record is there and still of the session it was created in."""
+        record = tx.get(self.topic, self.key)
+        return record is not None and record.session == self.session
+
+    def remove(self, tx: Transaction) -> None:
+        """Remove the record if it is ours."""
+        if self.is_ours(tx):
+            tx.delete(self.topic, self.key)
+
 
 class SessionKeeper:
     """The session of a driver."""
@@ -58,8 +68,11 @@ class SessionKeeper:
         self._suspended = False
         self._expiry: TimerHandle | None = None
         self._holdings: dict[Holding, None] = {}
-        self._doubted: list[Holding] = []
-        """Flagged lost by our own clock; to be removed if the session has survived."""
+        self._unwanted: list[Holding] = []
+        """Given up, or flagged lost by our own clock: to be removed if the session has survived."""
+        self.taking = asyncio.Lock()
+        """Held while a record of our session is created or given up: so that what an attempt without an answer left
+        behind is not confused with what another call of ours took."""
         self._listeners: dict[object, Callable[[SessionEvent], None]] = {}
         self._registration_listeners: dict[object, Callable[[], None]] = {}
 
@@ -114,7 +127,7 @@ class SessionKeeper:
         self.drop(holding)
         holding.lost.set()
         if holding.session == self._current:
-            self._doubted.append(holding)
+            self._unwanted.append(holding)
             self.poke()
 
     def poke(self) -> None:
@@ -134,7 +147,7 @@ class SessionKeeper:
             await self._pause(min(RETRY_SECONDS, self.timeout / 10) if self._suspended else self.timeout / 3)
             try:
                 await self._renew()
-            except ServiceUnavailable as error:
+            except MetadataError as error:
                 self._set_suspended(str(error))
 
     async def _pause(self, seconds: float) -> None:
@@ -155,9 +168,9 @@ class SessionKeeper:
             await self._start()
             return
         self._confirmed(sent)
-        if self._doubted:
-            await self._store.run("session.give_up", self._give_up(list(self._doubted)))
-            self._doubted.clear()
+        if self._unwanted and not self.taking.locked():
+            async with self.taking:
+                await self._give_up()
 
     async def _start(self) -> None:
         sent = self._runtime.now()
@@ -184,25 +197,27 @@ class SessionKeeper:
     def _doubt(self) -> None:
         for holding in list(self._holdings):
             holding.lost.set()
-            self._doubted.append(holding)
+            self._unwanted.append(holding)
         self._holdings.clear()
 
-    @staticmethod
-    def _give_up(doubted: list[Holding]) -> Callable[[Transaction], None]:
-        def remove(tx: Transaction) -> None:
-            for holding in doubted:
-                record = tx.get(holding.topic, holding.key)
-                if record is not None and record.session == holding.session:
-                    tx.delete(holding.topic, holding.key)
+    async def _give_up(self) -> None:
+        held = {(holding.topic, holding.key) for holding in self._holdings}
+        unwanted = [holding for holding in self._unwanted if (holding.topic, holding.key) not in held]
 
-        return remove
+        def remove(tx: Transaction) -> None:
+            for holding in unwanted:
+                holding.remove(tx)
+
+        count = len(self._unwanted)
+        await self._store.run("session.give_up", remove)
+        del self._unwanted[:count]
 
     def _lose(self) -> None:
         log.warning("the session with the metadata store has ended: registrations and locks are gone")
         self._current = 0
         self._started.clear()
         self._cancel_expiry()
-        self._doubted.clear()
+        self._unwanted.clear()
         holdings = list(self._holdings)
         self._holdings.clear()
         self._tell(SessionEvent.LOST)

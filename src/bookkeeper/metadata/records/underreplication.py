@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -32,31 +31,6 @@ LAST_AUDITOR = "underreplication/auditorelection"
 VOTE_COUNTER = "underreplication/votes"
 
 
-def owned(tx: Transaction, holding: Holding) -> bool:
-    """Whether the record is there and still of the session it was created in."""
-    record = tx.get(holding.topic, holding.key)
-    return record is not None and record.session == holding.session
-
-
-async def release(
-    link: Link, name: str, holding: Holding, *, first: Callable[[Transaction], bool] = lambda _: False
-) -> bool:
-    """Run `first`, and remove the record if it is ours, in one transaction; returns the result of `first`."""
-
-    def finish(tx: Transaction) -> bool:
-        result = first(tx)
-        if owned(tx, holding):
-            tx.delete(holding.topic, holding.key)
-        return result
-
-    link.session.drop(holding)
-    try:
-        return await link.change(name, finish)
-    except BaseException:
-        link.session.abandon(holding)  # nobody may wait for it until the session ends
-        raise
-
-
 class Lock(Holding):
     """A held lock (see `metadata.api.LedgerLock`)."""
 
@@ -76,17 +50,17 @@ class Lock(Holding):
             mark = tx.get(Topic.MARKS, self.key)
             if mark is None:
                 return tried  # then by an attempt that was applied without an answer
-            if mark.version != self._mark_version or not owned(tx, self):
+            if mark.version != self._mark_version or not self.is_ours(tx):
                 return False
             tried = True
             tx.delete(Topic.MARKS, self.key)
             return True
 
-        return await release(self._link, "underreplication.mark_replicated", self, first=finish)
+        return await self._link.give_back("underreplication.mark_replicated", self, first=finish)
 
     async def release(self) -> None:
         """Idempotent."""
-        await release(self._link, "underreplication.release", self)
+        await self._link.give_back("underreplication.release", self)
 
 
 class Underreplication:
@@ -97,9 +71,6 @@ class Underreplication:
         self._owner = format_.encode_lock(owner)
         self._store_mark_time = store_mark_time
         self._random = link.runtime.random("underreplication")
-        self._locking = asyncio.Lock()
-        """One of our calls at a time takes a lock, so that a lock of our session that an attempt without an answer
-        may have left is surely that attempt's."""
 
     # --- marks ---
 
@@ -149,12 +120,10 @@ class Underreplication:
         session = await self._link.session.live()
         chance = self._random.random()
 
-        tried: list[Lock] = []
-
-        def poll(tx: Transaction) -> Lock | None:
+        def poll(tx: Transaction, tried: list[Lock]) -> Lock | None:
             _open(tx)
             for lock in tried:
-                if owned(tx, lock):
+                if lock.is_ours(tx):
                     return lock
             locked = frozenset(tx.keys(Topic.LOCKS))
             free = [key for key in tx.keys(Topic.MARKS) if key not in locked]
@@ -168,9 +137,7 @@ class Underreplication:
             tx.put(Topic.LOCKS, key, self._owner, session=session)
             return lock
 
-        async with self._locking:
-            lock = await self._link.change("underreplication.poll", poll)
-            return None if lock is None else self._hold(lock)
+        return await self._link.take("underreplication.poll", poll)
 
     async def get(self) -> Lock:
         """`poll` while re-replication is enabled, waiting until there is one."""
@@ -184,26 +151,19 @@ class Underreplication:
 
     async def acquire(self, ledger_id: int) -> Lock:
         """Lock a ledger, marked or not. Raises `LockHeld`."""
-        session = await self._link.session.live()
-        lock = Lock(self._link, ledger_id, session, None)
-        tried = False
+        lock = Lock(self._link, ledger_id, await self._link.session.live(), None)
 
-        def acquire(tx: Transaction) -> None:
-            nonlocal tried
+        def acquire(tx: Transaction, tried: list[Lock]) -> Lock:
             _open(tx)
-            if tried and owned(tx, lock):
-                return
+            if tried and lock.is_ours(tx):
+                return lock
             if tx.get(Topic.LOCKS, lock.key) is not None:
                 raise LockHeld(f"ledger {ledger_id} is locked")
-            tried = True
-            tx.put(Topic.LOCKS, lock.key, self._owner, session=session)
+            tried.append(lock)
+            tx.put(Topic.LOCKS, lock.key, self._owner, session=lock.session)
+            return lock
 
-        async with self._locking:
-            await self._link.change("underreplication.acquire", acquire)
-            return self._hold(lock)
-
-    def _hold(self, lock: Lock) -> Lock:
-        self._link.session.hold(lock)
+        await self._link.take("underreplication.acquire", acquire)
         return lock
 
     async def is_locked(self, ledger_id: int) -> bool:
@@ -335,7 +295,7 @@ class Elected(Holding):
     async def resign(self) -> None:
         """Idempotent."""
         self.lost.set()
-        await release(self._link, "auditor.resign", self)
+        await self._link.give_back("auditor.resign", self)
 
 
 class Election:
@@ -369,27 +329,28 @@ class Election:
         data = format_.encode_vote(bookie_id)
         session = await self._link.session.live()
 
-        def vote(tx: Transaction) -> str:
+        def vote(tx: Transaction, tried: list[Elected]) -> Elected:
             _open(tx)
-            for record in tx.scan(Topic.VOTES):
-                if record.session == session and record.data == data:
-                    return record.key  # of an attempt that was applied without an answer
+            for earlier in tried:
+                if earlier.is_ours(tx):
+                    return earlier
             last = tx.get(Topic.CLUSTER, VOTE_COUNTER)
             number = int(last.data) + 1 if last is not None else 0
             tx.put(Topic.CLUSTER, VOTE_COUNTER, b"%d" % number)
-            key = f"{number:019d}"
-            tx.put(Topic.VOTES, key, data, session=session)
-            return key
+            vote = Elected(self._link, f"{number:019d}", session)
+            tried.append(vote)
+            tx.put(Topic.VOTES, vote.key, data, session=session)
+            return vote
 
-        elected = Elected(self._link, await self._link.change("auditor.vote", vote), session)
-        self._link.session.hold(elected)
-        return elected
+        vote_ = await self._link.take("auditor.vote", vote)
+        assert vote_ is not None
+        return vote_
 
     async def _wait_for_turn(self, vote: Elected, text: bytes) -> bool:
         """True when the vote is the lowest; False when it is gone."""
 
         def look(tx: Transaction) -> bool | None:
-            if not owned(tx, vote):
+            if not vote.is_ours(tx):
                 return False
             if tx.keys(Topic.VOTES)[0] != vote.key:
                 return None
@@ -408,7 +369,7 @@ class Election:
         """Flag the leadership lost when somebody removes the vote."""
 
         def look(tx: Transaction) -> tuple[Version, bool]:
-            mine = owned(tx, vote)
+            mine = vote.is_ours(tx)
             return int(mine), mine
 
         async with aclosing(self._link.follow("auditor.guard", Topic.VOTES, vote.key, look)) as following:
