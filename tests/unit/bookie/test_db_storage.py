@@ -333,15 +333,6 @@ async def test_waiting_for_room_ends_with_its_time(tmp_path: Path) -> None:
 # --- opening ---
 
 
-async def test_index_files_of_another_engine_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "d0" / "current" / "0" / "7"
-    folder.mkdir(parents=True)
-    (folder / "7.idx").touch()
-    with pytest.raises(ConfigurationError, match=r"7\.idx"):
-        async with opened(tmp_path):
-            pass
-
-
 async def test_a_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path):
         with pytest.raises(OSError, match="lock"):

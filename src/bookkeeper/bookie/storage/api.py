@@ -21,6 +21,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from ...metadata.api import MetadataDriver
+from ...types import BookieId
+
 
 class LedgerStorage(ABC):
     """Entries and ledger attributes of one bookie."""
@@ -30,6 +33,9 @@ class LedgerStorage(ABC):
     @abstractmethod
     async def open(self) -> None:
         """Open files and indexes; loads the ledgers. Called once, before anything else."""
+
+    def use_metadata(self, metadata: MetadataDriver, bookie_id: BookieId) -> None:  # noqa: B027 - not every engine
+        """Before `start`: the store that says which ledgers still exist. Without it no ledger is ever collected."""
 
     @abstractmethod
     def start(self) -> None:

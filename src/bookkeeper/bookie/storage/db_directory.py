@@ -34,16 +34,18 @@ import errno
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, NamedTuple
+from itertools import accumulate, chain, groupby
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
-from ...errors import ConfigurationError, CorruptStorageError, FatalBookieError, LimboError, NoEntryError
+from ...errors import CorruptStorageError, FatalBookieError, LimboError, NoEntryError
 from ...runtime import File, Files, KeyValueStore, Runtime, TaskScope, Workers
 from . import entry_log_format as fmt
 from . import ledger_index
-from .entry_log import EntryLogWriter, check_log_names
+from .compaction import LiveEntry, LogMover, count_pointers, finish_compactions, measure
+from .entry_log import EntryLogWriter, check_log_names, list_logs
 from .entry_log_reader import FIRST_READ, Records, read_records
 from .ledger_index import Changes, Ledger, LedgerIndex
 from .location_index import LocationIndex, Run
@@ -62,6 +64,11 @@ MAX_OPEN_LOGS = 512
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 LAST_ENTRY = -1
+
+T = TypeVar("T")
+
+Piece = tuple[int, Sequence[int], Sequence[bytes]]
+"""A ledger, entry ids of it, and the entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class DbDirectory:
     # --- life ---
 
     async def open(self) -> None:
-        """Open indexes and logs. Raises `ConfigurationError`, `CorruptStorageError`, `OSError`."""
+        """Open indexes and logs. Raises `CorruptStorageError`, `OSError`."""
         opened = await self._lane.submit(_open_directory, self._runtime, self._options, self.path, self._index_path)
         self._writer, self._ledger_store, self._locations, loaded = opened
         self._index = LedgerIndex(loaded)
@@ -181,6 +188,9 @@ class DbDirectory:
 
     def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
         self._active.add(ledger_id, entry_id, entry)
+
+    def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        self._active.add_run(ledger_id, entry_ids, entries)
 
     def has_room(self, size: int, count: int) -> bool:
         """Whether the entries fit; starts a flush when the active cache is full, which makes room at once."""
@@ -244,21 +254,9 @@ class DbDirectory:
         deleted = dict(self._deleted)
         changes = self._index.take_changes()
         try:
-            await self._lane.submit(
-                _flush_job,
-                self._writer,
-                self._locations,
-                self._ledger_store,
-                buffers,
-                list(deleted),
-                changes,
-                self._runtime.give_way,
-            )
-        except BaseException as error:
+            await self._change(_flush_job, self._ledger_store, buffers, list(deleted), changes)
+        except BaseException:
             self._index.put_back(changes)
-            if not isinstance(error, OSError):
-                self._failure = error
-                log.critical("%s: flush failed, this bookie must stop: %s", self.path, error)
             self._wake()
             raise
         self._flushing = None
@@ -275,6 +273,18 @@ class DbDirectory:
         cache.ledgers.clear()
         await self._lane.submit(_release, buffers, self._runtime.give_way)
 
+    async def _change(self, job: Callable[..., T], *args: Any) -> T:
+        """Run a job that changes logs and indexes. `OSError` means that nothing was changed; all else is the end."""
+        self._check_failure()
+        try:
+            return await self._lane.submit(job, self._writer, self._locations, self._runtime.give_way, *args)
+        except (OSError, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            self._failure = error
+            log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
+            raise
+
     def _wake(self) -> None:
         if self._room is not None:
             self._room.set_result(None)
@@ -283,6 +293,55 @@ class DbDirectory:
     def _check_failure(self) -> None:
         if self._failure is not None:
             raise FatalBookieError(f"{self.path} cannot be written any more: {self._failure}") from self._failure
+
+    # --- reclaiming: called by the garbage collector ---
+
+    async def closed_logs(self) -> dict[int, int]:
+        """Size of each log that is not written to any more, by ascending id."""
+        return await self._lane.submit(_closed_logs, self._writer, self._runtime.files, self.path)
+
+    def known_ledgers(self) -> frozenset[int]:
+        """Ledgers of which the location index may have entries: also those deleted since the last flush."""
+        return frozenset([*self._index.ledgers, *self._deleted])
+
+    def log_path(self, log_id: int) -> str:
+        return f"{self.path}/{fmt.log_name(log_id)}"
+
+    def log_sizes(self, log_id: int) -> dict[int, int]:
+        """Record bytes per ledger in a closed log. For a worker. Raises `CorruptStorageError`, `OSError`."""
+        return measure(self._runtime.files, self.log_path(log_id), log_id, self._runtime.give_way)
+
+    def mover(self, log_id: int) -> LogMover:
+        """Finds the live entries of a closed log."""
+        return LogMover(
+            self._runtime.files,
+            self.log_path(log_id),
+            log_id,
+            self._locations,
+            self.known_ledgers(),
+            self._runtime.give_way,
+        )
+
+    async def rewrite(self, batch: list[LiveEntry]) -> int:
+        """Move entries to the current log, those that are still where they were; durable at return.
+
+        Returns how many. Raises `OSError` when there is no space, `FatalBookieError`.
+        """
+        return await self._change(_rewrite_job, batch)
+
+    def pointers(self, log_id: int) -> int:
+        """How many index entries point into a log. Walks the whole index. For a worker."""
+        return count_pointers(self._locations, log_id, self._runtime.give_way)
+
+    async def remove_log(self, log_id: int) -> None:
+        """Delete a log. The caller has made sure that no index entry points into it."""
+        await self._lane.submit(_remove_log, self._runtime.files, self.path, log_id)
+        self._open_logs.pop(log_id, None)
+        self._epoch += 1
+
+    def compact_index(self) -> None:
+        """Rewrite the location index without what is obsolete. For a worker."""
+        self._locations.compact()
 
     # --- reading ---
 
@@ -483,12 +542,12 @@ def _open_directory(
     files = runtime.files
     files.makedirs(path)
     files.makedirs(index_path)
-    _refuse_foreign_index(files, index_path)
     check_log_names(files, path)
     ledgers = runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
     try:
         locations = LocationIndex(runtime.open_key_value(f"{index_path}/locations", options.locations))
         try:
+            finish_compactions(files, path, locations, runtime.give_way)
             writer = EntryLogWriter(files, path, options.log_size_limit)
             return writer, ledgers, locations, ledger_index.load(ledgers)
         except BaseException:
@@ -497,26 +556,6 @@ def _open_directory(
     except BaseException:
         ledgers.close()
         raise
-
-
-def _refuse_foreign_index(files: Files, path: str) -> None:
-    """Index files of the other storage engines: opening this one would hide their ledgers (spec bookie-server §5.4)."""
-    for outer in files.listdir(path):
-        if not (len(outer) <= 2 and _is_hex(outer) and files.is_dir(f"{path}/{outer}")):
-            continue
-        for inner in files.listdir(f"{path}/{outer}"):
-            folder = f"{path}/{outer}/{inner}"
-            if _is_hex(inner) and files.is_dir(folder):
-                for name in files.listdir(folder):
-                    if name.endswith(".idx"):
-                        raise ConfigurationError(
-                            f"{folder}/{name} is an index file of InterleavedLedgerStorage or SortedLedgerStorage: set "
-                            f"ledgerStorageClass to the engine that wrote this directory, or convert it first"
-                        )
-
-
-def _is_hex(text: str) -> bool:
-    return bool(text) and not text.strip("0123456789abcdef")
 
 
 def _close_directory(writer: EntryLogWriter, locations: LocationIndex, ledgers: KeyValueStore, healthy: bool) -> None:
@@ -533,54 +572,90 @@ def _close_directory(writer: EntryLogWriter, locations: LocationIndex, ledgers: 
 def _flush_job(
     writer: EntryLogWriter,
     locations: LocationIndex,
+    give_way: Callable[[], None],
     ledgers: KeyValueStore,
     buffers: list[tuple[int, LedgerBuffer]],
     deleted: list[int],
     changes: Changes,
-    give_way: Callable[[], None],
 ) -> None:
     """One flush. Raises `OSError` if there was no space, else `FatalBookieError`."""
-    try:
-        runs = _append(writer, buffers, give_way)
+    runs = _append(writer, _pieces(buffers), give_way)
+    with _fatal("flush failed"):
         if runs or deleted:
             locations.write(deleted, runs, give_way)
         if changes:
             ledger_index.write(ledgers, changes, give_way)
-    except _NoSpaceError as error:
-        raise error.cause from None
-    except FatalBookieError:
-        raise
-    except Exception as error:
-        raise FatalBookieError(f"flush failed: {error}") from error
 
 
-class _NoSpaceError(Exception):
-    """The entry log could not be written, and everything is as before the flush."""
+def _rewrite_job(
+    writer: EntryLogWriter, locations: LocationIndex, give_way: Callable[[], None], batch: list[LiveEntry]
+) -> int:
+    """Move live entries to the current log: append, sync, set locations. Returns how many really moved."""
+    pieces: list[Piece] = []
+    for ledger_id, group in groupby(batch, key=attrgetter("ledger_id")):
+        items = list(group)
+        pieces.append((ledger_id, [item.entry_id for item in items], [item.entry for item in items]))
+    runs = _append(writer, pieces, give_way)
+    places = chain.from_iterable(run[2] for run in runs)
+    moves = [(item.ledger_id, item.entry_id, item.location, place) for item, place in zip(batch, places, strict=True)]
+    with _fatal("moving entries failed"):
+        return locations.move(moves, give_way)
 
-    def __init__(self, cause: OSError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+
+class _fatal:  # noqa: N801 - used like a function
+    """Whatever fails inside leaves it unknown what is on disk: `FatalBookieError`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FatalBookieError):
+            raise FatalBookieError(f"{self._what}: {error}") from error
 
 
-def _append(writer: EntryLogWriter, buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> list[Run]:
-    """Append all entries to the log and sync it; returns their locations."""
+def _pieces(buffers: list[tuple[int, LedgerBuffer]]) -> Iterator[Piece]:
+    for ledger_id, buffer in buffers:
+        for entry_ids, entries in buffer.in_order():
+            yield ledger_id, entry_ids, entries
+
+
+def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None]) -> list[Run]:
+    """Append entries to the log and sync it; returns their locations.
+
+    Raises `OSError` when there is no space: then the log is as before. Raises `FatalBookieError`.
+    """
     runs: list[Run] = []
     mark = writer.mark()
-    try:
-        for ledger_id, buffer in buffers:
-            for entry_ids, entries in buffer.in_order():
+    with _fatal("the entry log cannot be written"):
+        try:
+            for ledger_id, entry_ids, entries in pieces:
                 places: array[int] = array("q")
                 for start in range(0, len(entries), CHUNK):
                     places += writer.append(ledger_id, entries[start : start + CHUNK])
                     give_way()
                 runs.append((ledger_id, entry_ids, places))
-        writer.sync()
-    except OSError as error:
-        if error.errno not in NO_SPACE:
-            raise
-        writer.rewind(mark)
-        raise _NoSpaceError(error) from error
-    return runs
+            writer.sync()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            writer.rewind(mark)
+            no_space = error
+        else:
+            return runs
+    raise no_space
+
+
+def _closed_logs(writer: EntryLogWriter, files: Files, path: str) -> dict[int, int]:
+    active = writer.active_log
+    return {log_id: size for log_id, size in list_logs(files, path).items() if log_id != active}
+
+
+def _remove_log(files: Files, path: str, log_id: int) -> None:
+    files.unlink(f"{path}/{fmt.log_name(log_id)}")
+    files.fsync_dir(path)
 
 
 def _release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> None:

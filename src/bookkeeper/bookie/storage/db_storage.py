@@ -12,9 +12,13 @@ from collections.abc import Sequence
 
 from ...config import ServerConfiguration
 from ...errors import ConfigurationError
+from ...metadata.api import MetadataDriver
 from ...runtime import Runtime
+from ...types import BookieId
 from .api import LedgerStorage
 from .db_directory import DbDirectory, DirectoryOptions
+from .garbage import GarbageCollector
+from .ledger_collector import LedgerCollector
 
 MIB = 1 << 20
 
@@ -90,9 +94,14 @@ class DbLedgerStorage(LedgerStorage):
             for number, (ledgers, index) in enumerate(zip(ledger_roots, index_roots, strict=True))
         ]
         self._count = len(self._directories)
+        self._runtime = runtime
+        self._configuration = configuration
+        self._ledger_collector: LedgerCollector | None = None
+        self._collector: GarbageCollector | None = None
         self._closed = False
-        if self._count == 1:  # the usual case, without a step between on the two hot calls
+        if self._count == 1:  # the usual case, without a step between on the hot calls
             self.add_entry = self._directories[0].add_entry  # type: ignore[method-assign]
+            self.add_entries = self._directories[0].add_entries  # type: ignore[method-assign]
             self.cached_entry = self._directories[0].cached_entry  # type: ignore[method-assign]
 
     def _of(self, ledger_id: int) -> DbDirectory:
@@ -108,13 +117,34 @@ class DbLedgerStorage(LedgerStorage):
             await self.close()
             raise
 
+    def use_metadata(self, metadata: MetadataDriver, bookie_id: BookieId) -> None:
+        self._ledger_collector = LedgerCollector(
+            self._runtime,
+            self._configuration,
+            metadata.ledgers,
+            metadata.underreplication,
+            bookie_id,
+            self.ledgers,
+            self.delete_ledger,
+        )
+
     def start(self) -> None:
-        """Nothing to start yet."""
+        self._collector = GarbageCollector(
+            self._runtime, self._configuration, self._directories, self._ledger_collector
+        )
+        self._collector.start()
+
+    @property
+    def garbage_collector(self) -> GarbageCollector | None:
+        """To force a pass or suspend compaction; None before `start`."""
+        return self._collector
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._collector is not None:
+            await self._collector.close()
         results = await asyncio.gather(*(directory.close() for directory in self._directories), return_exceptions=True)
         await self._readers.close()
         _raise_first(results)
@@ -177,6 +207,9 @@ class DbLedgerStorage(LedgerStorage):
 
     def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
         self._of(ledger_id).add_entry(ledger_id, entry_id, entry)
+
+    def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        self._of(ledger_id).add_entries(ledger_id, entry_ids, entries)
 
     # --- reading ---
 

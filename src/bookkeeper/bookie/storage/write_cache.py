@@ -121,6 +121,20 @@ class WriteCache:
         else:
             self.used += buffer.put(entry_id, entry)
 
+    def add_run(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        """`add` for each, at a fraction of the cost when the ids follow each other and what is here."""
+        buffer = self.ledgers.get(ledger_id)
+        if buffer is not None and entry_ids:
+            first = entry_ids[0]
+            count = len(entry_ids)
+            if first == buffer.expected and list(entry_ids) == list(range(first, first + count)):
+                buffer.run += entries
+                buffer.expected = first + count
+                self.used += sum(map(len, entries)) + count * RUN_OVERHEAD
+                return
+        for entry_id, entry in zip(entry_ids, entries, strict=True):
+            self.add(ledger_id, entry_id, entry)
+
     def has_room(self, size: int, count: int) -> bool:
         """Whether `count` entries of together `size` bytes fit. An empty cache takes anything."""
         return self.used + size + count * RUN_OVERHEAD <= self.limit or not self.ledgers

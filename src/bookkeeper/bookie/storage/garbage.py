@@ -1,0 +1,277 @@
+"""Gives disk space back: deletes ledgers that no longer exist, and logs of only garbage (spec bookie-storage §9).
+
+Theory of operation
+
+One collector serves all directories of a storage. Every `gcWaitTime` it makes a pass:
+
+1. *Ledgers* (`ledger_collector`): those that the metadata store surely does not have any more are deleted locally. 2.
+*Logs without a living ledger* are deleted. For each closed log the collector remembers how many bytes it has of which
+   ledger.
+3. *Compaction*: of logs whose living share is below a threshold the live entries are moved to the current log; then the
+   log is deleted. Minor and major compaction differ in threshold and interval.
+
+Whatever stays in doubt stays on disk: a log is only deleted after a pass over its records found none that the index
+points at. A log that was never sealed, or cannot be read to its end, may be shorter than it was: it needs the proof
+that the index has no pointer into it (BI-13). The flush that begins step 2 makes deletions of ledgers durable in the
+index first.
+
+Failures end the pass, or skip one log; the next pass tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...config import ServerConfiguration
+from ...errors import BookKeeperError, CorruptStorageError
+from ...runtime import Runtime, TaskScope
+from .db_directory import DbDirectory
+from .ledger_collector import LedgerCollector, RateLimit
+
+log = logging.getLogger(__name__)
+
+BUCKETS = 10
+"""Logs are compacted in tenths of their living share, emptiest first."""
+
+
+@dataclass(slots=True)
+class _LogUse:
+    """What a closed log holds."""
+
+    total: int
+    """Record bytes when it was first looked at."""
+    ledgers: dict[int, int]
+    """Record bytes per ledger that still exists."""
+
+    def live_share(self, log_size_limit: int | None) -> float:
+        """Living bytes of all; with a limit given, of a log of that size at least (`useTargetEntryLogSizeForGc`)."""
+        living = sum(self.ledgers.values())
+        if self.total == 0:
+            return 0.0
+        if log_size_limit is not None and living < self.total:
+            return living / max(self.total, log_size_limit)
+        return living / self.total
+
+
+class _Compaction:
+    """When one kind of compaction is due."""
+
+    def __init__(self, name: str, threshold: float, interval: float, max_seconds: float, now: float) -> None:
+        self.name = name
+        self.threshold = threshold
+        self.interval = interval
+        self.max_seconds = max_seconds
+        """Longest run; 0 or less: no limit."""
+        self.enabled = interval > 0 and threshold > 0
+        self.last = now
+        self.suspended = False
+
+    def due(self, now: float, forced: bool, allow_when_disabled: bool) -> bool:
+        if self.suspended:
+            return False
+        if forced and allow_when_disabled and 0 < self.threshold < 1:
+            return True
+        return self.enabled and (forced or now - self.last > self.interval)
+
+
+class GarbageCollector:
+    """Runs garbage collection of one storage in the background."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        configuration: ServerConfiguration,
+        directories: Sequence[DbDirectory],
+        ledgers: LedgerCollector | None,
+    ) -> None:
+        """`ledgers`: None when there is no metadata store to ask; then no ledger is deleted."""
+        self._runtime = runtime
+        self._configuration = configuration
+        self._directories = directories
+        self._ledgers = ledgers
+        self._worker = runtime.workers("garbage-collector")
+        self._scope = TaskScope(runtime, "garbage-collector")
+        self._wanted = asyncio.Event()
+        self._forced = False
+        self._uses: list[dict[int, _LogUse]] = [{} for _ in directories]
+        self._kept: list[dict[int, None]] = [{} for _ in directories]  # logs that cannot be read: reported once
+        now = runtime.now()
+        self.minor = _Compaction(
+            "minor",
+            configuration.minorCompactionThreshold,
+            configuration.minorCompactionInterval,
+            configuration.minorCompactionMaxTimeMillis / 1000,
+            now,
+        )
+        self.major = _Compaction(
+            "major",
+            configuration.majorCompactionThreshold,
+            configuration.majorCompactionInterval,
+            configuration.majorCompactionMaxTimeMillis / 1000,
+            now,
+        )
+        self._index_interval = configuration.entryLocationCompactionInterval
+        self._index_due = self._next_index_compaction()
+        by_bytes = configuration.isThrottleByBytes
+        by_entries = configuration.compactionRateByEntries
+        self._by_bytes = by_bytes
+        self._rate = RateLimit(
+            runtime,
+            configuration.compactionRateByBytes
+            if by_bytes
+            else (configuration.compactionRate if by_entries is None else by_entries),
+        )
+
+    # --- control ---
+
+    def start(self) -> None:
+        self._scope.spawn(self._run(), name="loop")
+
+    async def close(self) -> None:
+        """Stop; a step on a worker that has begun is finished first. Idempotent."""
+        await self._scope.close()
+        await self._worker.close()
+
+    def force(self) -> None:
+        """Make a pass now, with compaction."""
+        self._forced = True
+        self._wanted.set()
+
+    @property
+    def forced(self) -> bool:
+        """Whether a forced pass is waiting or running."""
+        return self._forced
+
+    def suspend(self, *, minor: bool, major: bool) -> None:
+        """Switch the two compactions off (or on again), as when a disk is nearly full."""
+        self.minor.suspended = minor
+        self.major.suspended = major
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):  # the usual case: it is time
+                await asyncio.wait_for(self._wanted.wait(), self._configuration.gcWaitTime / 1000)
+            self._wanted.clear()
+            try:
+                await self.collect()
+            except (BookKeeperError, OSError) as error:
+                log.warning("garbage collection ended early, the next pass tries again: %s", error)
+
+    # --- a pass ---
+
+    async def collect(self) -> None:
+        """One pass. Raises `BookKeeperError`, `OSError`."""
+        forced = self._forced
+        try:
+            if self._ledgers is not None:
+                await self._ledgers.collect()
+            for number, directory in enumerate(self._directories):
+                await directory.flush()
+                await self._clean_logs(number, directory)
+            await self._compact_logs(forced)
+            await self._compact_indexes()
+        finally:
+            if forced:
+                self._forced = False
+
+    async def _clean_logs(self, number: int, directory: DbDirectory) -> None:
+        """Bring the uses of all closed logs up to date, delete logs without a living ledger."""
+        uses, kept = self._uses[number], self._kept[number]
+        closed = await directory.closed_logs()
+        for log_id in [log_id for log_id in uses if log_id not in closed]:
+            del uses[log_id]
+        known = directory.known_ledgers()
+        for log_id in closed:
+            if log_id in kept:
+                continue
+            if log_id not in uses:
+                try:
+                    sizes = await self._worker.submit(directory.log_sizes, log_id)
+                except (CorruptStorageError, OSError) as error:
+                    kept[log_id] = None
+                    log.error("%s is kept, because it cannot be read: %s", directory.log_path(log_id), error)
+                    continue
+                uses[log_id] = _LogUse(sum(sizes.values()), sizes)
+            use = uses[log_id]
+            use.ledgers = {ledger_id: size for ledger_id, size in use.ledgers.items() if ledger_id in known}
+            if not use.ledgers:
+                await self._delete(number, directory, log_id)
+
+    async def _compact_logs(self, forced: bool) -> None:
+        now = self._runtime.now()
+        allow = self._configuration.forceAllowCompaction
+        if self.major.due(now, forced, allow):
+            kind = self.major
+        elif self.minor.due(now, forced, allow):
+            kind = self.minor
+        else:
+            return
+        log.info("%s compaction begins", kind.name)
+        end = now + kind.max_seconds if kind.max_seconds > 0 else None
+        limit = self._configuration.logSizeLimit if self._configuration.useTargetEntryLogSizeForGc else None
+        for number, directory in enumerate(self._directories):
+            shares = [(use.live_share(limit), log_id) for log_id, use in self._uses[number].items()]
+            chosen = sorted((int(share * BUCKETS), log_id) for share, log_id in shares if share < kind.threshold)
+            for _, log_id in chosen:
+                if kind.suspended or (end is not None and self._runtime.now() > end):
+                    break
+                await self._compact(number, directory, log_id)
+        kind.last = self._runtime.now()
+        if kind is self.major:
+            self.minor.last = kind.last
+
+    async def _compact(self, number: int, directory: DbDirectory, log_id: int) -> None:
+        """Move what lives in a log, then delete it."""
+        mover = directory.mover(log_id)
+        moved = 0
+        try:
+            while batch := await self._worker.submit(mover.next_batch):
+                await self._rate.take(sum(len(item.entry) for item in batch) if self._by_bytes else len(batch))
+                moved += await directory.rewrite(batch)
+        except CorruptStorageError as error:
+            self._keep(number, directory, log_id, str(error))
+            return
+        log.info("%s: %d entries moved", directory.log_path(log_id), moved)
+        await self._delete(number, directory, log_id)
+
+    async def _delete(self, number: int, directory: DbDirectory, log_id: int) -> None:
+        """Delete a log if it can be proved that nothing points into it."""
+        check = directory.mover(log_id)
+        try:
+            alive = await self._worker.submit(check.next_batch)
+        except (CorruptStorageError, OSError) as error:
+            self._keep(number, directory, log_id, str(error))
+            return
+        if alive:
+            return  # entries of a ledger that came back since; the next pass sees them
+        if check.torn or not check.sealed:
+            pointers = await self._worker.submit(directory.pointers, log_id)
+            if pointers:
+                self._keep(number, directory, log_id, f"{pointers} index entries point at what is not there")
+                return
+        await directory.remove_log(log_id)
+        self._uses[number].pop(log_id, None)
+        log.info("%s deleted: no entry in it is in use", directory.log_path(log_id))
+
+    def _keep(self, number: int, directory: DbDirectory, log_id: int, why: str) -> None:
+        self._kept[number][log_id] = None
+        self._uses[number].pop(log_id, None)
+        log.error("%s is damaged and kept: %s", directory.log_path(log_id), why)
+
+    # --- the location index ---
+
+    async def _compact_indexes(self) -> None:
+        if self._index_interval <= 0 or self._runtime.now() < self._index_due:
+            return
+        for directory in self._directories:
+            await self._worker.submit(directory.compact_index)
+        self._index_due = self._next_index_compaction()
+
+    def _next_index_compaction(self) -> float:
+        """Interval and a random delay of up to as much again: bookies started together do not compact together."""
+        share = 1 + self._runtime.random("index compaction").random()
+        return self._runtime.now() + self._index_interval * share
