@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import fcntl
 import os
@@ -15,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .api import (
@@ -351,14 +352,62 @@ class RealRuntime(Runtime):
         return total
 
 
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """The fastest event loop there is."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 def run(main: Callable[[Runtime], Any]) -> Any:
     """Run `await main(runtime)` to its end on the fastest event loop there is, in this thread."""
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    try:
-        import uvloop
-
-        factory: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
-    except ImportError:
-        factory = None
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         return runner.run(main(RealRuntime()))
+
+
+class LoopThread:
+    """An event loop on a thread of its own, for callers that have none. Its methods may be called from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = _new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(_end_all_tasks())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.close()
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller runs on this thread, where waiting for it would be for ever."""
+        return threading.current_thread() is self._thread
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, call: Callable[..., object], *args: Any) -> None:
+        """Run a function on the loop. Raises `RuntimeError` after `stop`."""
+        self._loop.call_soon_threadsafe(call, *args)
+
+    def stop(self) -> None:
+        """Cancel what still runs on the loop, wait for it, end loop and thread. Idempotent."""
+        if self._thread.is_alive() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+
+async def _end_all_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
