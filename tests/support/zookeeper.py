@@ -189,6 +189,7 @@ class Proxy:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
         self._cut = False
+        self._refuse = False
         self.port = port
 
     @property
@@ -218,12 +219,20 @@ class Proxy:
         """Nothing passes any more, and nobody is told."""
         self._cut = True
 
+    def refuse(self) -> None:
+        """Break the connections there are and all new ones."""
+        self._refuse = True
+        self.drop()
+
     def heal(self) -> None:
         """Let new connections pass; the old ones are dead."""
-        self._cut = False
+        self._cut = self._refuse = False
         self.drop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refuse:
+            writer.transport.abort()
+            return
         self._writers.append(writer)
         if self._cut:
             return

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_START_SECONDS = 0.05
 RECONNECT_MAX_SECONDS = 1.0
-"""Pause between attempts to connect; grows from the first to the second."""
+"""Pause between attempts to connect; grows from the first to the second, or to a tenth of the session timeout."""
 
 RETRY_FLOOR_SECONDS = 0.02
 """Shortest pause before an operation is tried again although the connection is up; doubles with each attempt."""
@@ -197,7 +197,10 @@ class ZooKeeper:
             handler=self._handler,
             auth_data=set(settings.auth),
             connection_retry=KazooRetry(
-                max_tries=-1, delay=RECONNECT_START_SECONDS, max_delay=RECONNECT_MAX_SECONDS, max_jitter=0.4
+                max_tries=-1,
+                delay=RECONNECT_START_SECONDS,
+                max_delay=min(RECONNECT_MAX_SECONDS, self._timeout / 10),
+                max_jitter=0.4,
             ),
             command_retry=KazooRetry(max_tries=0),
         )

@@ -306,28 +306,33 @@ async def test_a_cut_off_holder_gives_up_before_anybody_else_can_hold(cluster: C
         await until(lambda: "registration lost" in told)
         assert told.count("registration lost") == 1
         assert told.count(SessionEvent.LOST) == 1
+        await driver.close()
 
 
 async def test_after_an_outage_that_the_session_survived_doubted_locks_and_votes_are_gone(cluster: Cluster) -> None:
-    driver = await cluster.init(zkTimeout=SHORT_MS)
-    told = record(driver)
-    await driver.registration.register(A, Mode.WRITABLE, info())
-    await driver.underreplication.mark(1, [A])
-    lock = await driver.underreplication.poll()
-    assert lock is not None
-    leadership = await driver.auditor.campaign(A)
-    await cluster.server.stop()
-    await lock.lost.wait()
-    await leadership.lost.wait()
-    await cluster.server.start()
-    await until(lambda: driver.zk.connected)
-    other = await cluster.open()
-    assert (await other.underreplication.get()).ledger_id == 1
-    await other.auditor.campaign(B)
-    assert told == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]  # a store's outage takes no bookie down
-    assert (await other.discovery.list(Mode.WRITABLE)).value == {A}
-    with pytest.raises(LockHeld):
-        await driver.underreplication.acquire(1)
+    other = await cluster.init()
+    async with Proxy(cluster.server.server.port) as proxy:
+        driver = await cluster.open(address=proxy.address, zkTimeout=3000)
+        told = record(driver)
+        await driver.registration.register(A, Mode.WRITABLE, info())
+        await driver.underreplication.mark(1, [A])
+        lock = await driver.underreplication.poll()
+        assert lock is not None
+        leadership = await driver.auditor.campaign(A)
+        proxy.refuse()
+        await cluster.server.stop()
+        await lock.lost.wait()
+        await leadership.lost.wait()
+        await cluster.server.start()  # it gives the sessions it knew their whole timeout again
+        proxy.heal()
+        await until(lambda: driver.zk.connected)
+        assert (await other.underreplication.get()).ledger_id == 1
+        await other.auditor.campaign(B)
+        assert told == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]  # a store's outage takes no bookie down
+        assert (await other.discovery.list(Mode.WRITABLE)).value == {A}
+        with pytest.raises(LockHeld):
+            await driver.underreplication.acquire(1)
+        await driver.close()
 
 
 async def test_a_cancelled_attempt_to_lock_leaves_no_lock(cluster: Cluster) -> None:
