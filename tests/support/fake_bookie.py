@@ -266,16 +266,17 @@ class _Connection(asyncio.Protocol):
 
 
 class FakeCluster:
-    """Fake bookies, registered in a metadata store in memory, and clients of them."""
+    """Fake bookies, registered in a metadata store, and clients of them."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, uri: str = "memory://fake") -> None:
         self.runtime = RealRuntime()
+        self.uri = uri
         self.bookies = [FakeBookie() for _ in range(size)]
         self.driver = self._new_driver()
         self._clients: list[BookKeeper] = []
 
     def _new_driver(self) -> MetadataDriver:
-        return open_driver("memory://fake", self.runtime)
+        return open_driver(self.uri, self.runtime)
 
     async def start(self) -> None:
         await self.driver.open()
