@@ -61,8 +61,9 @@ class BookieClient:
         self.add_timeout = float(base if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
         """Seconds; zero or less: none."""
         self.read_timeout = float(base if config.readEntryTimeoutSec is None else config.readEntryTimeoutSec)
+        timeouts = (self.add_timeout, self.read_timeout, config.getBookieInfoTimeoutSecs)
         self.sweep_interval = config.timeoutMonitorIntervalSec or min(
-            [DEFAULT_SWEEP_SECONDS, *(t / 2 for t in (self.add_timeout, self.read_timeout) if t > 0)]
+            [DEFAULT_SWEEP_SECONDS, *(timeout / 2 for timeout in timeouts if timeout > 0)]
         )
 
     # --- versions ---

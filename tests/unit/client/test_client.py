@@ -1,0 +1,377 @@
+"""Creating, opening, deleting, listing; the life of a client (spec client §3, §10.1, §12)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import bookkeeper
+from bookkeeper.client.client import BookieInfo
+from bookkeeper.config import ClientConfiguration
+from bookkeeper.errors import (
+    ClientClosedError,
+    ConfigurationError,
+    DigestMismatchError,
+    IllegalOpError,
+    IncorrectParameterError,
+    LedgerExistError,
+    LedgerExists,
+    LedgerIdOverflow,
+    LedgerIdOverflowError,
+    LedgerRecoveryError,
+    MetadataStoreError,
+    MetadataVersionError,
+    NoSuchLedgerError,
+    NoSuchLedgerOnMetadataError,
+    NotEnoughBookiesError,
+    ServiceUnavailable,
+    UnauthorizedError,
+    VersionConflict,
+    ZKError,
+)
+from bookkeeper.metadata import open_driver
+from bookkeeper.metadata.api import Mode
+from bookkeeper.protocol.messages import GetBookieInfoRequest, ReadRequest, Request, Status
+from bookkeeper.types import BookieId, DigestType, LedgerState
+from tests.support.fake_bookie import SILENT, FakeCluster
+
+from .support import eventually, make_ledger, payload
+
+SHAPE: dict[str, Any] = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
+
+
+async def test_the_front_page_example(cluster: FakeCluster) -> None:
+    async with bookkeeper.connect(runtime=cluster.runtime, driver=cluster._new_driver()) as bk:
+        async with bk.create_ledger(**SHAPE, password=b"s") as ledger:
+            assert await ledger.append(b"hello") == 0
+        async with bk.open_ledger(ledger.id, password=b"s") as reader:
+            assert [(entry.id, entry.data) async for entry in reader] == [(0, b"hello")]
+
+
+@pytest.mark.parametrize("digest", list(DigestType))
+@pytest.mark.parametrize("protocol", ["auto", "v2", "v3"])
+async def test_every_digest_in_every_protocol(cluster: FakeCluster, digest: DigestType, protocol: str) -> None:
+    client = await cluster.connect(protocol=protocol)
+    async with client.create_ledger(**SHAPE, password=b"s", digest=digest) as writer:
+        await writer.append_many([payload(i) for i in range(30)])
+    reader = await client.open_ledger(writer.id, password=b"s")
+    assert [entry.data async for entry in reader] == [payload(i) for i in range(30)]
+    assert [entry.data for entry in await reader.read(0, 29)] == [payload(i) for i in range(30)]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2), (3, 2, 3), (3, 3, 0), (3, 0, 0), (0, 0, 0)])
+async def test_quorums_must_descend(cluster: FakeCluster, shape: tuple[int, int, int]) -> None:
+    client = await cluster.connect()
+    with pytest.raises(IncorrectParameterError):
+        await client.create_ledger(ensemble_size=shape[0], write_quorum=shape[1], ack_quorum=shape[2])
+    with pytest.raises(IncorrectParameterError):
+        await client.create_ledger(password="text")  # type: ignore[arg-type]
+
+
+async def test_what_a_new_ledger_has(cluster: FakeCluster) -> None:
+    client = await cluster.connect(ledgerMetadataVersion=2, storeSystemTimeAsLedgerCreationTime=True)
+    writer = await client.create_ledger(**SHAPE, password=b"s", custom_metadata={"a": b"b"})
+    metadata = await client.get_ledger_metadata(writer.id)
+    assert metadata.state is LedgerState.OPEN
+    assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 3, 2)
+    assert metadata.custom_metadata == {"a": b"b"}
+    assert metadata.digest_type is DigestType.CRC32C
+    assert metadata.format_version == 2
+    assert metadata.ctime > 0
+    assert not await client.is_closed(writer.id)
+    await writer.close()
+    assert await client.is_closed(writer.id)
+    assert b"password" not in repr(metadata).encode()
+
+
+async def test_too_few_bookies(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    with pytest.raises(NotEnoughBookiesError):
+        await client.create_ledger(ensemble_size=4, write_quorum=2, ack_quorum=2)
+    striping = await cluster.connect(opportunisticStriping=True)
+    async with striping.create_ledger(ensemble_size=5, write_quorum=2, ack_quorum=2) as writer:
+        assert writer.metadata.ensemble_size == 3
+    with pytest.raises(NotEnoughBookiesError):
+        await striping.create_ledger(ensemble_size=5, write_quorum=4, ack_quorum=2)
+
+
+async def test_only_writable_bookies_get_ledgers(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    gone = cluster.bookies[1]
+    await cluster.unregister(gone)
+    await cluster.register(gone, Mode.READ_ONLY)
+    await eventually(lambda: gone.id in client._watcher.readonly and gone.id not in client._watcher.writable)
+    for _ in range(10):
+        ledger_id = await client.reserve_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
+        assert gone.id not in (await client.get_ledger_metadata(ledger_id)).ensembles[0]
+    assert await client.writable_bookies() == {b.id for b in cluster.bookies} - {gone.id}
+    assert await client.readonly_bookies() == {gone.id}
+
+
+async def test_a_chosen_ledger_id_is_taken_once(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    async with client.create_ledger_adv(**SHAPE, ledger_id=5) as writer:
+        assert writer.id == 5
+    with pytest.raises(LedgerExistError):
+        await client.create_ledger_adv(**SHAPE, ledger_id=5)
+    for bad in [-1, 2**63]:
+        with pytest.raises(IncorrectParameterError):
+            await client.create_ledger_adv(**SHAPE, ledger_id=bad)
+    ids = [await client.reserve_ledger(**SHAPE) for _ in range(7)]  # goes around the chosen one
+    assert 5 not in ids
+    assert len(set(ids)) == 7
+    async with client.create_ledger_adv(**SHAPE) as writer:
+        assert writer.id not in ids
+
+
+async def test_opening_checks_the_password(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    ledger = await make_ledger(cluster, 3)
+    with pytest.raises(UnauthorizedError):
+        await client.open_ledger(ledger.id, password=b"wrong")
+    with pytest.raises(UnauthorizedError):
+        await client.open_ledger(ledger.id)
+    async with client.open_ledger_as_admin(ledger.id) as reader:
+        assert len(await reader.read(0, 2)) == 3
+
+
+async def test_opening_checks_the_digest_where_it_is_told_to(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 3)
+    for autodetect, digest, fine in [
+        (True, None, True),
+        (True, DigestType.MAC, True),
+        (False, None, True),
+        (False, DigestType.CRC32C, True),
+        (False, DigestType.MAC, False),
+    ]:
+        client = await cluster.connect(enableDigestTypeAutodetection=autodetect)
+        if fine:
+            reader = await client.open_ledger(ledger.id, password=b"s", digest=digest)
+            assert len(await reader.read(0, 2)) == 3
+        else:
+            with pytest.raises(DigestMismatchError):
+                await client.open_ledger(ledger.id, password=b"s", digest=digest)
+
+
+@pytest.mark.parametrize("ledger_id", [-1, 999])
+async def test_ledgers_that_do_not_exist(cluster: FakeCluster, ledger_id: int) -> None:
+    client = await cluster.connect()
+    with pytest.raises(NoSuchLedgerOnMetadataError):
+        await client.open_ledger(ledger_id)
+    with pytest.raises(NoSuchLedgerOnMetadataError):
+        await client.get_ledger_metadata(ledger_id)
+    with pytest.raises(NoSuchLedgerOnMetadataError):
+        await client.is_closed(ledger_id)
+
+
+async def test_opening_recovers_a_ledger_whose_writer_is_gone(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    writer = await client.create_ledger(**SHAPE)
+    for i in range(10):
+        await writer.append(payload(i))
+    reader = await (await cluster.connect()).open_ledger(writer.id)
+    assert reader.closed
+    assert [entry.id async for entry in reader] == list(range(10))
+    assert reader.length == sum(len(payload(i)) for i in range(10))
+    assert (await client.get_ledger_metadata(writer.id)).last_entry_id == 9
+    await writer.close()
+
+
+async def test_recovery_that_fails_is_reported_as_such(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 10, closed=False)
+    client = await cluster.connect()
+    for bookie in cluster.bookies:
+        bookie.on_request = lambda request: Status.EIO if isinstance(request, ReadRequest) else None
+    with pytest.raises(LedgerRecoveryError):
+        await client.open_ledger(ledger.id, password=b"s")
+    for bookie in cluster.bookies:
+        bookie.on_request = lambda request: Status.EUA if isinstance(request, ReadRequest) else None
+    with pytest.raises(UnauthorizedError):
+        await client.open_ledger(ledger.id, password=b"s")
+    for bookie in cluster.bookies:
+        bookie.on_request = None
+    assert (await client.open_ledger(ledger.id, password=b"s")).last_add_confirmed == 9
+
+
+async def test_deleting_is_idempotent(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    ledger = await make_ledger(cluster, 3)
+    await client.delete_ledger(ledger.id)
+    await client.delete_ledger(ledger.id)
+    with pytest.raises(IncorrectParameterError):
+        await client.delete_ledger(-1)
+    with pytest.raises(NoSuchLedgerOnMetadataError):
+        await client.open_ledger(ledger.id, password=b"s")
+
+
+async def test_listing_gives_every_ledger_in_order(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    assert [ledger_id async for ledger_id in client.list_ledgers()] == []
+    ids = [await client.reserve_ledger(**SHAPE) for _ in range(5)]
+    async with client.create_ledger_adv(**SHAPE, ledger_id=123456789012):
+        pass
+    assert [ledger_id async for ledger_id in client.list_ledgers()] == [*sorted(ids), 123456789012]
+
+
+async def test_a_reserved_ledger_has_one_claimer(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    ledger_id = await client.reserve_ledger(**SHAPE, password=b"s", custom_metadata={"a": b"b"})
+    with pytest.raises(UnauthorizedError):
+        await client.claim_ledger(ledger_id, password=b"x")
+    claims = [client.claim_ledger(ledger_id, password=b"s") for _ in range(3)]
+    outcomes = await asyncio.gather(*claims, return_exceptions=True)
+    assert sum(isinstance(outcome, IllegalOpError) for outcome in outcomes) == 2
+    (writer,) = [outcome for outcome in outcomes if isinstance(outcome, bookkeeper.LedgerWriter)]
+    assert await writer.append(b"x") == 0
+    assert writer.metadata.custom_metadata == {"a": b"b"}
+    await writer.close()
+    with pytest.raises(IllegalOpError):
+        await client.claim_ledger(writer.id, password=b"s")
+
+
+async def test_what_bookies_say_of_themselves(cluster: FakeCluster) -> None:
+    client = await cluster.connect(getBookieInfoTimeoutSecs=0.2)
+    a, b, c = cluster.bookies
+    a.on_request = lambda request: SILENT if isinstance(request, GetBookieInfoRequest) else None
+    b.on_request = lambda request: Status.EIO if isinstance(request, GetBookieInfoRequest) else None
+    assert await client.bookie_info() == {c.id: BookieInfo(1000, 400)}
+    ledger = await make_ledger(cluster, 7, quorums=(3, 2, 2))
+    assert list(await client.list_entries_of(ledger.id, c.id)) == [1, 2, 4, 5]
+    with pytest.raises(NoSuchLedgerError):
+        await client.list_entries_of(999, c.id)
+
+
+async def test_a_closed_client_does_nothing(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    ledger = await make_ledger(cluster, 3)
+    reader = await ledger.open(client)
+    await client.close()
+    await client.close()
+    assert not await client.metadata_service_available()
+    for operation in [
+        lambda: client.create_ledger(**SHAPE),
+        lambda: client.create_ledger_adv(**SHAPE),
+        lambda: client.open_ledger(ledger.id),
+        lambda: client.reserve_ledger(**SHAPE),
+        lambda: client.claim_ledger(1),
+        lambda: client.delete_ledger(1),
+        lambda: client.get_ledger_metadata(1),
+        lambda: client.is_closed(1),
+        lambda: client.writable_bookies(),
+        lambda: client.readonly_bookies(),
+        lambda: client.all_bookies(),
+        lambda: client.bookie_info(),
+        lambda: client.list_entries_of(1, BookieId("b")),
+        lambda: anext(client.list_ledgers()),
+        lambda: reader.read(0, 1),
+        lambda: reader.batch_read(0, max_count=1),
+        lambda: reader.read_last_add_confirmed(),
+        lambda: reader.try_read_last_add_confirmed(),
+        lambda: reader.refresh_metadata(),
+        lambda: anext(reader.entries()),
+    ]:
+        with pytest.raises(ClientClosedError):
+            await operation()  # type: ignore[no-untyped-call]
+    with pytest.raises(IncorrectParameterError):
+        await client.create_ledger(ensemble_size=1)  # arguments are looked at first
+
+
+async def test_closing_ends_what_is_under_way(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    ledger = await make_ledger(cluster, 3, closed=False)
+    reader = await ledger.open(client)
+    for bookie in cluster.bookies:
+        bookie.on_request = lambda request: SILENT
+    waiting = [
+        asyncio.ensure_future(work)
+        for work in [
+            reader.read(0, 1),
+            reader.batch_read(0, max_count=2),
+            reader.read_last_add_confirmed(),
+            reader.try_read_last_add_confirmed(),
+            reader.read_last_add_confirmed_and_entry(5, timeout=60),
+            client.open_ledger(ledger.id, password=b"s")._open_it(),
+        ]
+    ]
+    await eventually(lambda: sum(len(bookie.requests) for bookie in cluster.bookies) > 14)
+    await client.close()
+    for operation in waiting:
+        with pytest.raises(ClientClosedError):
+            await operation
+
+
+async def test_a_client_is_connected_once_and_before_use(cluster: FakeCluster) -> None:
+    client = bookkeeper.connect(runtime=cluster.runtime, driver=cluster._new_driver())
+    with pytest.raises(IllegalOpError):
+        await client.create_ledger(**SHAPE)
+    await client
+    with pytest.raises(IllegalOpError):
+        await client
+    await client.close()
+
+
+async def test_addresses_are_checked(cluster: FakeCluster) -> None:
+    with pytest.raises(ConfigurationError):
+        bookkeeper.connect("nonsense")
+    with pytest.raises(ConfigurationError):
+        bookkeeper.connect()
+    config = ClientConfiguration.from_mapping({"metadataServiceUri": "memory://fake"})
+    async with bookkeeper.connect(config=config, runtime=cluster.runtime) as client:
+        assert await client.metadata_service_available()
+        assert len(await client.writable_bookies()) == 3
+
+
+async def test_errors_of_the_metadata_store_are_the_clients(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await cluster.connect()
+    driver = client.context.driver
+
+    def fail_with(error: Exception) -> Any:
+        async def failing(*args: object, **options: object) -> Any:
+            raise error
+
+        return failing
+
+    for theirs, ours in [
+        (ServiceUnavailable("x"), ZKError),
+        (LedgerIdOverflow("x"), LedgerIdOverflowError),
+        (LedgerExists("x"), LedgerExistError),
+        (VersionConflict("x"), MetadataVersionError),
+    ]:
+        monkeypatch.setattr(driver.ids, "allocate", fail_with(theirs))
+        with pytest.raises(ours):
+            await client.create_ledger(**SHAPE)
+    monkeypatch.setattr(driver.discovery, "list", fail_with(ServiceUnavailable("x")))
+    with pytest.raises(MetadataStoreError):
+        await client.writable_bookies()
+    broken = bookkeeper.connect(runtime=cluster.runtime, driver=open_driver("memory://fake", cluster.runtime))
+    monkeypatch.setattr(broken.context.driver.discovery, "list", fail_with(ServiceUnavailable("x")))
+    with pytest.raises(ZKError):
+        await broken
+    assert broken.context.closed
+
+
+async def test_metadata_without_a_digest_is_read_with_the_callers(cluster: FakeCluster) -> None:
+    """The oldest records name neither digest type nor password."""
+    ledger = await make_ledger(cluster, 3)
+    stored = await cluster.driver.ledgers.read(ledger.id)
+    old = replace(stored.value, digest_type=None, password=None, format_version=1)
+    await cluster.driver.ledgers.write(ledger.id, old, stored.version)
+    client = await cluster.connect()
+    reader = await client.open_ledger(ledger.id, password=b"s", digest=DigestType.CRC32C)
+    assert len(await reader.read(0, 2)) == 3
+
+
+async def test_a_writer_reads_its_own_ledger(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    async with client.create_ledger(**SHAPE) as writer:
+        for i in range(10):
+            await writer.append(payload(i))
+        assert (await writer.read_last_entry()).id == 9
+        assert [entry.id async for entry in writer] == list(range(10))
+        asked: list[Request] = [r for b in cluster.bookies for r in b.requests if isinstance(r, ReadRequest)]
+        assert all(not request.flags for request in asked if isinstance(request, ReadRequest))
