@@ -119,13 +119,16 @@ class Bookie:
     @property
     def waiting_polls(self) -> int:
         """Long polls that wait for a LAC now."""
-        assert self._service is not None, "not started"
-        return self._service.reads.polls.waiting
+        return self.service.reads.polls.waiting
 
     def connections(self) -> list[BookieConnection]:
         """The client connections that are open now."""
+        return self.service.connections()
+
+    @property
+    def service(self) -> RequestService:
         assert self._service is not None, "not started"
-        return self._service.connections()
+        return self._service
 
     @property
     def disks(self) -> DiskMonitor:
@@ -136,6 +139,11 @@ class Bookie:
     def metadata(self) -> MetadataDriver:
         assert self._driver is not None, "not started"
         return self._driver
+
+    @property
+    def ending(self) -> bool:
+        """Whether it has stopped or is about to."""
+        return self._exit_code is not None
 
     def exit_code_of(self, error: BaseException) -> ExitCode:
         """The exit code for an error that `start` raised."""
@@ -177,8 +185,10 @@ class Bookie:
         self._state = BookieState(runtime, config, identity.bookie_id, directories.ledger, self._fail)
         self._check_disks(self._disks, self._state)
         storage = create_storage(runtime, config, directories)
+        storage.use_metadata(self._driver, identity.bookie_id)
         await storage.open()
         self._storage = storage
+        storage.use_metadata(self._driver, identity.bookie_id)
         service = self._build(storage, self._state, self._disks)
         await self._listen(identity, service)
         self._phase = ExitCode.BOOKIE_EXCEPTION

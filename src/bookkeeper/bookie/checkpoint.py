@@ -70,8 +70,9 @@ class Checkpointer:
         await self._checkpoint(compact=False)
 
     async def close(self) -> None:
-        """Stop; a checkpoint under way is abandoned before its marks move. Idempotent."""
-        await self._scope.close()
+        """Stop; a checkpoint under way is finished first. Idempotent."""
+        async with self._one_at_a_time:  # cutting a flush short would look like a failed one
+            await self._scope.close()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -349,6 +349,11 @@ class BookieConnection(asyncio.Protocol):
             self._loop.call_soon(self._end_of_turn)
 
     @property
+    def paused(self) -> bool:
+        """The socket is not read: adds wait for room, reads for a permit, or the peer for its answers."""
+        return bool(self._paused)
+
+    @property
     def output_full(self) -> bool:
         """The peer does not keep up with its answers."""
         return not self._takes_output.is_set()

@@ -1,0 +1,124 @@
+"""Lanes: order within a ledger, ledgers side by side, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bookkeeper.bookie.lanes import Lanes
+
+
+class Bench:
+    """Lanes whose work the test finishes by hand."""
+
+    def __init__(self, width: int, limit: int = 1000) -> None:
+        self.ended = 0
+        self.tasks: list[asyncio.Task[None]] = []
+        self.started: list[tuple[int, int]] = []
+        self.finish: dict[tuple[int, int], asyncio.Event] = {}
+        self.open = asyncio.Event()
+        self.open.set()
+
+        async def gate() -> None:
+            await self.open.wait()
+
+        def ended(count: int) -> None:
+            self.ended += count
+
+        self.lanes = Lanes(
+            lambda work: self.tasks.append(asyncio.ensure_future(work)), gate, ended, width=width, limit=limit
+        )
+
+    def submit(self, ledger_id: int, number: int) -> bool:
+        key = (ledger_id, number)
+        self.finish[key] = asyncio.Event()
+        work: Callable[[], Awaitable[None]] = partial(self._work, key)
+        return self.lanes.submit(ledger_id, work)
+
+    async def _work(self, key: tuple[int, int]) -> None:
+        self.started.append(key)
+        await self.finish[key].wait()
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_one_ledger_in_order_and_others_beside_it() -> None:
+    bench = Bench(width=2)
+    for number in range(2):
+        for ledger_id in (1, 2, 3):
+            assert bench.submit(ledger_id, number)
+    await turns()
+    assert bench.started == [(1, 0), (2, 0)]
+    bench.finish[1, 0].set()
+    await turns()
+    assert bench.started[2:] == [(3, 0)], "ledgers take turns"
+    for event in bench.finish.values():
+        event.set()
+    await turns(30)
+    assert sorted(bench.started) == sorted(bench.finish)
+    assert (bench.ended, bench.lanes.pending) == (6, 0)
+    assert all(task.done() for task in bench.tasks)
+
+
+async def test_beyond_the_limit_nothing_is_queued() -> None:
+    bench = Bench(width=1, limit=2)
+    assert bench.submit(1, 0)
+    await turns()
+    assert bench.submit(1, 1)
+    assert bench.submit(1, 2)
+    assert not bench.submit(1, 3)
+    assert bench.ended == 0
+
+
+async def test_a_closed_gate_holds_everything_back() -> None:
+    bench = Bench(width=2)
+    bench.open.clear()
+    bench.submit(1, 0)
+    await turns()
+    assert not bench.started
+    bench.open.set()
+    await turns()
+    assert bench.started == [(1, 0)]
+
+
+async def test_closing_drops_what_waits_and_says_so() -> None:
+    bench = Bench(width=1)
+    for number in range(5):
+        bench.submit(1, number)
+    await turns()
+    bench.lanes.close()
+    assert bench.ended == 4
+    bench.finish[1, 0].set()
+    await turns()
+    assert (bench.ended, bench.started) == (5, [(1, 0)])
+    assert all(task.done() for task in bench.tasks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.lists(st.integers(0, 4), max_size=40), st.randoms(use_true_random=False))
+def test_everything_runs_once_and_in_order(width: int, ledgers: list[int], rng: object) -> None:
+    async def main() -> None:
+        bench = Bench(width=width)
+        for number, ledger_id in enumerate(ledgers):
+            assert bench.submit(ledger_id, number)
+            if rng.random() < 0.3:  # type: ignore[attr-defined]
+                await turns(2)
+        while len(bench.started) < len(ledgers) or bench.ended < len(ledgers):
+            await turns(2)
+            running = [key for key in bench.started if not bench.finish[key].is_set()]
+            assert len(running) <= width
+            assert len({ledger_id for ledger_id, _ in running}) == len(running)
+            if running:
+                bench.finish[rng.choice(running)].set()  # type: ignore[attr-defined]
+        for ledger_id in set(ledgers):
+            numbers = [number for ledger, number in bench.started if ledger == ledger_id]
+            assert numbers == sorted(numbers)
+
+    asyncio.run(main())

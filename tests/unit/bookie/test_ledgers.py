@@ -1,0 +1,200 @@
+"""The ledger table: keys, LAC, eviction, fenced-and-deleted memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from tests.support.bookie import DIGEST, KEY, entry
+
+from bookkeeper.bookie.ledgers import FENCED_AND_DELETED_SECONDS, MAX_FENCED_AND_DELETED, LedgerTable
+from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
+from bookkeeper.runtime.real import RealRuntime
+
+OTHER = b"y" * 20
+
+
+class MemoryStorage:
+    """The attributes of ledgers, and their last entries."""
+
+    def __init__(self) -> None:
+        self.keys: dict[int, bytes] = {}
+        self.fenced: set[int] = set()
+        self.limbo: set[int] = set()
+        self.lacs: dict[int, bytes] = {}
+        self.last: dict[int, bytes] = {}
+        self.reads = 0
+
+    def ledger_exists(self, ledger_id: int) -> bool:
+        return ledger_id in self.keys
+
+    def master_key(self, ledger_id: int) -> bytes | None:
+        return self.keys.get(ledger_id)
+
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        self.keys[ledger_id] = key
+
+    def is_fenced(self, ledger_id: int) -> bool:
+        return ledger_id in self.fenced
+
+    def is_limbo(self, ledger_id: int) -> bool:
+        return ledger_id in self.limbo
+
+    def explicit_lac(self, ledger_id: int) -> bytes | None:
+        return self.lacs.get(ledger_id)
+
+    async def last_entry(self, ledger_id: int) -> bytes:
+        self.reads += 1
+        if ledger_id not in self.last:
+            raise NoEntryError
+        return self.last[ledger_id]
+
+
+class Clock(RealRuntime):
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+def table(limit: int = 100) -> tuple[LedgerTable, MemoryStorage, Clock]:
+    storage: Any = MemoryStorage()
+    clock = Clock()
+    return LedgerTable(clock, storage, limit), storage, clock
+
+
+def test_a_key_is_compared_with_the_stored_one_also_without_a_handle() -> None:
+    ledgers, storage, _ = table()
+    storage.keys[1] = KEY
+    with pytest.raises(UnauthorizedAccessError):
+        ledgers.open(1, OTHER)
+    with pytest.raises(UnauthorizedAccessError):
+        ledgers.open(1, b"")
+    with pytest.raises(UnauthorizedAccessError):
+        ledgers.open(1, bytes(20))
+    assert ledgers.open(1, KEY).key == KEY
+    with pytest.raises(UnauthorizedAccessError):
+        ledgers.open(1, OTHER)
+
+
+@pytest.mark.parametrize("placeholder", [b"", bytes(20), bytes(3)])
+def test_a_placeholder_gives_way_to_a_key_which_is_journaled_again(placeholder: bytes) -> None:
+    ledgers, storage, _ = table()
+    handle = ledgers.open(1, placeholder)
+    handle.key_journaled = True
+    assert ledgers.open(1, KEY) is handle
+    assert storage.keys[1] == KEY
+    assert not handle.key_journaled
+    with pytest.raises(UnauthorizedAccessError):
+        ledgers.open(1, placeholder)
+
+
+def test_a_read_finds_only_what_exists() -> None:
+    ledgers, storage, _ = table()
+    with pytest.raises(NoLedgerError):
+        ledgers.find(1)
+    storage.keys[1] = KEY
+    storage.fenced.add(1)
+    handle = ledgers.find(1)
+    assert handle.fenced
+    assert ledgers.open(1, KEY) is handle
+
+
+async def test_idle_handles_go_least_recently_used_first_and_pinned_ones_stay() -> None:
+    ledgers, _, _ = table(limit=3)
+    handles = [ledgers.open(i, KEY) for i in range(3)]
+    handles[0].fence_waiters = []
+    ledgers.open(1, KEY)
+    ledgers.open(3, KEY)
+    ledgers.open(4, KEY)
+    assert len(ledgers) == 5, "not before the turn is over"
+    await asyncio.sleep(0)
+    assert len(ledgers) == 3
+    assert ledgers.open(0, KEY) is handles[0]
+    assert ledgers.open(4, KEY).ledger_id == 4
+    assert ledgers.open(1, KEY) is not handles[1]
+
+
+@pytest.mark.parametrize(
+    ("last", "explicit", "expected"),
+    [
+        (None, None, -1),
+        (entry(1, 9), None, 8),
+        (None, DIGEST.package_lac(1, 5), 5),
+        (entry(1, 9), DIGEST.package_lac(1, 5), 8),
+        (entry(1, 9), DIGEST.package_lac(1, 50), 50),
+        (b"short", b"short", -1),
+    ],
+)
+async def test_the_lac_of_the_past_is_loaded_once(last: bytes | None, explicit: bytes | None, expected: int) -> None:
+    ledgers, storage, _ = table()
+    storage.keys[1] = KEY
+    if last:
+        storage.last[1] = last
+    if explicit:
+        storage.lacs[1] = explicit
+    handle = ledgers.find(1)
+    assert await ledgers.load_lac(handle) == expected
+    assert await ledgers.load_lac(handle) == expected
+    assert storage.reads == 1
+
+
+async def test_the_lac_only_grows_and_a_new_ledger_needs_no_loading() -> None:
+    ledgers, storage, _ = table()
+    due: list[int | None] = []
+    listener: Callable[[Any, int | None], None] = lambda _, lac: due.append(lac)  # noqa: E731
+    ledgers.on_polls_due = listener
+    handle = ledgers.open(1, KEY)
+    handle.polls = [object()]  # type: ignore[list-item]
+    for lac in (3, 2, 3, 7):
+        ledgers.raise_lac(handle, lac)
+    assert (handle.lac, due) == (7, [3, 7])
+    assert await ledgers.load_lac(handle) == 7
+    assert storage.reads == 0
+
+
+def delete(ledgers: LedgerTable, storage: MemoryStorage, ids: Sequence[int]) -> None:
+    for ledger_id in ids:
+        ledgers.ledger_deleted(ledger_id)
+        del storage.keys[ledger_id]
+        storage.fenced.discard(ledger_id)
+
+
+def test_a_fenced_ledger_that_was_deleted_is_refused_for_a_week_after_its_last_use() -> None:
+    ledgers, storage, clock = table()
+    for ledger_id in (1, 2, 3):
+        ledgers.open(ledger_id, KEY)
+    ledgers.open(1, KEY).fenced = True
+    storage.limbo.add(2)
+    delete(ledgers, storage, [1, 2, 3])
+    for ledger_id in (1, 2):
+        with pytest.raises(FencedAndDeletedError):
+            ledgers.open(ledger_id, KEY)
+    ledgers.open(3, KEY)
+    clock.time += FENCED_AND_DELETED_SECONDS - 1
+    with pytest.raises(FencedAndDeletedError):
+        ledgers.open(1, KEY)
+    clock.time += 2
+    assert ledgers.open(2, KEY).ledger_id == 2
+    with pytest.raises(FencedAndDeletedError):
+        ledgers.open(1, KEY)
+    clock.time += FENCED_AND_DELETED_SECONDS + 1
+    assert ledgers.open(1, KEY).ledger_id == 1
+
+
+def test_the_memory_of_deleted_ledgers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    import bookkeeper.bookie.ledgers as module
+
+    assert MAX_FENCED_AND_DELETED > 0
+    monkeypatch.setattr(module, "MAX_FENCED_AND_DELETED", 2)
+    ledgers, storage, _ = table()
+    for ledger_id in range(3):
+        ledgers.open(ledger_id, KEY).fenced = True
+    delete(ledgers, storage, [0, 1, 2])
+    assert ledgers.open(0, KEY).ledger_id == 0
+    with pytest.raises(FencedAndDeletedError):
+        ledgers.open(2, KEY)
