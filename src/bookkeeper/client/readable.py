@@ -52,6 +52,12 @@ FIRST_CHUNK = 64
 
 LARGEST_CHUNK = 4096
 
+ENTRY_OVERHEAD = 64
+"""About what an entry takes on the wire beside its payload."""
+
+SIZE_SAMPLE = 16
+"""One entry of so many is looked at to learn the size of entries."""
+
 TAIL_FIRST_PAUSE = 0.05
 TAIL_LONGEST_PAUSE = 5.0
 """Seconds between attempts of `tail` after errors, or when bookies answer at once that there is nothing new;
@@ -382,11 +388,8 @@ class _ChunkSizes:
         return max(1, min(LARGEST_CHUNK, int(self.chunk_bytes / self._entry_size)))
 
     def seen(self, entries: list[LedgerEntry]) -> None:
-        self._entry_size = sum(map(len, entries)) / len(entries) + ENTRY_OVERHEAD
-
-
-ENTRY_OVERHEAD = 64
-"""About what an entry takes on the wire beside its payload."""
+        sample = entries[::SIZE_SAMPLE]
+        self._entry_size = sum(map(len, sample)) / len(sample) + ENTRY_OVERHEAD
 
 
 class _Pauses:
