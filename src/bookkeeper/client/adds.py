@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import AddEntryQuorumTimeoutError, BKError, ClientClosedError, LedgerClosedError, from_code
@@ -44,6 +44,13 @@ log = logging.getLogger(__name__)
 
 MAX_SWEEP_SECONDS = 1.0
 """How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""
+
+FRUITLESS_CHANGES = 5
+"""So many ensemble changes may follow each other at once although nothing was confirmed in between."""
+
+FIRST_CHANGE_PAUSE = 0.01
+LONGEST_CHANGE_PAUSE = 1.0
+"""Seconds before each of the further ones; doubled every time."""
 
 _V3_ADD_TXN = 1 << 62
 """Added to the entry id it is an add's transaction id: the same for all bookies, and never that of another request."""
@@ -86,8 +93,8 @@ def add_encoder(
 class AddOwner(Protocol):
     """What a pipeline needs done. Both may be called from inside `push` and from the loop."""
 
-    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
-        """Replace these bookies; sooner or later call `AddPipeline.carry_out` with the keeper's next decision."""
+    def change_ensemble(self, change: AskForChange) -> None:
+        """Replace bookies; sooner or later call `AddPipeline.carry_out` with the keeper's next decision."""
 
     def give_up(self, code: int, withdraw: bool) -> None:
         """The pipeline cannot go on. Call `AddPipeline.stop`; with `withdraw` leave the metadata alone."""
@@ -155,7 +162,9 @@ class AddPipeline:
         self._interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
         self._watching = bool(timeouts)
         self._timer: TimerHandle | None = None  # the next sweep; runs while entries are unsettled
-        self._retry_timer: TimerHandle | None = None  # the end of a `RetryLater` pause
+        self._pause_timer: TimerHandle | None = None  # the end of a pause before a change or a retry; never both
+        self._head_at_change = -2  # `head` when a change was last asked for
+        self._fruitless = 0  # changes in a row since which nothing was confirmed
         if config.enforceMinNumFaultDomainsForWrite:
             self.window.accept = self._acks_span_domains
         self._open_channels()
@@ -270,11 +279,15 @@ class AddPipeline:
             self._resend(decision.indexes)
         elif isinstance(decision, RetryLater):
             delay = self._context.config.disabledEnsembleChangeResendMillis / 1000
-            self._retry_timer = self._runtime.call_later(delay, self._retry)
+            self._pause_timer = self._runtime.call_later(delay, self._retry)
         elif owner is None:
             self.stop(LedgerClosedError.code)
         elif isinstance(decision, AskForChange):
-            owner.change_ensemble(decision.failed)
+            pause = self._pause_before_change()
+            if pause:
+                self._pause_timer = self._runtime.call_later(pause, self._ask_owner, decision)
+            else:
+                owner.change_ensemble(decision)
         elif isinstance(decision, GiveUp):
             owner.give_up(decision.code, decision.withdraw)
 
@@ -288,8 +301,25 @@ class AddPipeline:
             self._confirm()
         self.on_progress()
 
+    def _pause_before_change(self) -> float:
+        """Where every replacement fails at once, change after change would be made as fast as the machine can."""
+        self._fruitless = self._fruitless + 1 if self.window.head == self._head_at_change else 0
+        self._head_at_change = self.window.head
+        if self._fruitless < FRUITLESS_CHANGES:
+            return 0.0
+        doublings = min(self._fruitless - FRUITLESS_CHANGES, 16)
+        return min(FIRST_CHANGE_PAUSE * (1 << doublings), LONGEST_CHANGE_PAUSE)
+
+    def _ask_owner(self, change: AskForChange) -> None:
+        self._pause_timer = None
+        owner = self._owner()
+        if owner is None:
+            self.stop(LedgerClosedError.code)
+        else:
+            owner.change_ensemble(change)
+
     def _retry(self) -> None:
-        self._retry_timer = None
+        self._pause_timer = None
         self.keeper.changes_disabled = self._context.ensemble_change_disabled
         self.carry_out(self.keeper.retry())
 
@@ -352,10 +382,10 @@ class AddPipeline:
         if self.stopped is not None:
             return
         self.stopped = code
-        for timer in (self._timer, self._retry_timer):
+        for timer in (self._timer, self._pause_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._retry_timer = None
+        self._timer = self._pause_timer = None
         drained = self.window.drain()
         self.failed_entries = len(drained)
         if drained and code != LedgerClosedError.code:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import (
     BookKeeperError,
@@ -26,7 +26,7 @@ from ..metadata.update import update_ledger
 from ..protocol.digest import Digest
 from ..protocol.messages import Flags, ReadRequest, ReadResponse, Request, Response
 from ..quorum.distribution import Distribution
-from ..quorum.ensemble import GiveUp, replace_failed
+from ..quorum.ensemble import AskForChange, GiveUp, replace_failed
 from ..quorum.recovery import (
     Action,
     Close,
@@ -269,12 +269,12 @@ class _Attempt:
     def _on_confirmed(self, entries: range) -> None:
         self._do(self.recovery.on_written_back(len(entries)))
 
-    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+    def change_ensemble(self, change: AskForChange) -> None:
         """Called by the pipeline: replace bookies, in memory."""
         adds = self._adds
         assert adds is not None
         try:
-            new = replace_failed(adds.keeper.ensemble, failed, self._choose)
+            new = replace_failed(adds.keeper.ensemble, change.failed, self._choose, change.avoid)
         except NotEnoughBookiesError as error:
             adds.carry_out(GiveUp(error.code))
             return

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -45,7 +45,7 @@ from ..metadata.update import update_ledger
 from ..protocol.digest import Digest
 from ..protocol.limits import largest_payload
 from ..protocol.messages import V3, ForceLedgerRequest, Operation
-from ..quorum.ensemble import GiveUp, replace_failed
+from ..quorum.ensemble import AskForChange, GiveUp, replace_failed
 from ..quorum.rules import SAFE, ProtocolRules
 from ..types import BookieId, LedgerState, WriteFlag
 from .adds import AddPipeline, add_encoder
@@ -220,17 +220,18 @@ class _Writer(ReadableLedger):
 
     # --- ensemble changes ---
 
-    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+    def change_ensemble(self, change: AskForChange) -> None:
         """Called by the pipeline: put an ensemble without these bookies into the metadata."""
         if self._context.closed:
             self.give_up(ClientClosedError.code, withdraw=False)
             return
         self._change = self._context.tasks.spawn(
-            self._change_ensemble(failed), name=f"ensemble change of ledger {self._ledger_id}"
+            self._change_ensemble(change), name=f"ensemble change of ledger {self._ledger_id}"
         )
 
-    async def _change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+    async def _change_ensemble(self, change: AskForChange) -> None:
         adds = self._adds
+        failed = change.failed
 
         def needs(metadata: LedgerMetadata) -> bool:
             if metadata.state is not LedgerState.OPEN or adds.stopped is not None:
@@ -240,7 +241,7 @@ class _Writer(ReadableLedger):
 
         def transform(metadata: LedgerMetadata) -> LedgerMetadata:
             _, ensemble = metadata.last_ensemble
-            new = replace_failed(ensemble, failed, self._choose)
+            new = replace_failed(ensemble, failed, self._choose, change.avoid)
             adds.carry_out(adds.keeper.on_proposed(new))
             return metadata.with_ensemble(adds.window.lac + 1, new)
 

@@ -47,6 +47,8 @@ class AskForChange:
     """Store an ensemble without these bookies, then report `on_changed` or `on_refused`."""
 
     failed: Mapping[int, BookieId]
+    avoid: tuple[BookieId, ...] = ()
+    """Bookies that failed this writer before: no replacements while there are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class EnsemblePolicy:
 
 
 def replace_failed(
-    ensemble: Sequence[BookieId], failed: Mapping[int, BookieId], choose: Choose
+    ensemble: Sequence[BookieId], failed: Mapping[int, BookieId], choose: Choose, avoid: Sequence[BookieId] = ()
 ) -> tuple[BookieId, ...]:
     """The ensemble with each failed bookie that is still in its place replaced.
 
@@ -95,12 +97,13 @@ def replace_failed(
     """
     new = list(ensemble)
     excluded = list(failed.values())
+    avoided = excluded + [bookie for bookie in avoid if bookie not in excluded]
     replaced = False
     for index, bookie in failed.items():
         if new[index] != bookie:
             continue
         try:
-            new[index] = choose(new, index, excluded)
+            new[index] = _choose(new, index, avoided, excluded, choose)
         except NotEnoughBookiesError:
             if not replaced:
                 raise
@@ -109,10 +112,27 @@ def replace_failed(
     return tuple(new)
 
 
+def _choose(
+    ensemble: Sequence[BookieId],
+    index: int,
+    avoided: Sequence[BookieId],
+    excluded: Sequence[BookieId],
+    choose: Choose,
+) -> BookieId:
+    """None of `avoided` if possible, none of `excluded` in any case."""
+    try:
+        return choose(ensemble, index, avoided)
+    except NotEnoughBookiesError:
+        if len(avoided) == len(excluded):
+            raise
+        return choose(ensemble, index, excluded)
+
+
 class EnsembleKeeper:
     """The current ensemble of a writer and the changes to it. Marks failures in the window it is given."""
 
     __slots__ = (
+        "_failed_before",
         "_index",
         "_policy",
         "_rules",
@@ -145,6 +165,7 @@ class EnsembleKeeper:
         """Failures that the next change takes care of. Each bookie is the one in `ensemble` at its index."""
         self.held: dict[int, None] = {}
         """Indexes that get nothing until the running change, or the pause before a retry, is over."""
+        self._failed_before: dict[BookieId, None] = {}  # all that were to be replaced, ever
         self.rounds = 0
         """Changes asked for so far."""
         self.late_failures = 0
@@ -239,7 +260,9 @@ class EnsembleKeeper:
         if self.rounds > self._policy.max_changes:
             return GiveUp(WriteError.code)
         failed, self.delayed = self.delayed, {}
-        return AskForChange(failed)
+        decision = AskForChange(failed, tuple(self._failed_before))
+        self._failed_before.update(dict.fromkeys(failed.values()))
+        return decision
 
     # --- outcomes ---
 

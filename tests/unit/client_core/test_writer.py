@@ -196,8 +196,7 @@ async def test_the_throttle_limits_appends() -> None:
         for _ in range(20):  # a second's worth is there at once
             writer.append_nowait(b"x")
         with pytest.raises(BackpressureError):
-            for _ in range(20):
-                writer.append_nowait(b"x")
+            [writer.append_nowait(b"x") for _ in range(20)]
         assert await writer.append(b"y") >= 20
         await writer.close()
 
@@ -317,21 +316,30 @@ async def test_leaving_the_context_drains_and_leaving_it_by_an_error_does_not() 
         assert (await world.stored(0)).last_entry_id == 0
         for bookie in world.bookies.values():
             bookie.hold = True
-        with pytest.raises(RuntimeError):
+        futures = []
+
+        async def fail_inside() -> None:
             async with await world.writer() as writer:
-                future = writer.append_nowait(b"x")
+                futures.append(writer.append_nowait(b"x"))
                 raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            await fail_inside()
         with pytest.raises(LedgerClosedError):
-            await future
+            await futures[0]
         assert (await world.stored(1)).last_entry_id == -1
 
 
 async def test_leaving_the_context_reports_an_append_that_failed_unnoticed() -> None:
     async with World(3) as world:
-        with pytest.raises(NotEnoughBookiesError):
+        world["b1"].add_status = Status.EIO
+
+        async def append_and_leave() -> None:
             async with await world.writer((3, 3, 3)) as writer:
-                world["b1"].add_status = Status.EIO
                 writer.append_nowait(b"x")
+
+        with pytest.raises(NotEnoughBookiesError):
+            await append_and_leave()
         assert (await world.stored()).closed
 
 

@@ -10,6 +10,7 @@ from bookkeeper.errors import NotEnoughBookiesError
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.quorum.ensemble import (
     AskForChange,
+    Choose,
     EnsembleKeeper,
     EnsemblePolicy,
     GiveUp,
@@ -69,7 +70,7 @@ def test_a_second_bookie_failing_meanwhile_starts_another_round_before_the_first
     w.push()
     w.keeper.on_failures(B1, [(0, WRITE)])
     assert w.keeper.on_channel_lost(B2, UNAVAILABLE) is None
-    assert w.keeper.on_changed((B4, B2, B3)) == AskForChange({1: B2})
+    assert w.keeper.on_changed((B4, B2, B3)) == AskForChange({1: B2}, avoid=(B1,))
     assert w.keeper.ensemble == (B1, B2, B3)
     assert w.keeper.on_changed((B4, B5, B3)) == Resend((0, 1))
     assert w.keeper.rounds == 2
@@ -222,7 +223,7 @@ def test_with_mu_10_planted_the_ensemble_is_used_before_it_is_stored() -> None:
 # --- choosing ---
 
 
-def spares(*bookies: BookieId):  # type: ignore[no-untyped-def]
+def spares(*bookies: BookieId) -> Choose:
     left = list(bookies)
 
     def choose(ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
@@ -245,6 +246,22 @@ def test_a_partial_replacement_is_taken() -> None:
 
 def test_failed_bookies_are_no_replacements() -> None:
     assert replace_failed((B1, B2, B3), {0: B1, 2: B4}, spares(B4, B5)) == (B5, B2, B3)
+
+
+def test_bookies_that_failed_before_are_taken_only_when_there_is_no_other() -> None:
+    def first_of(*bookies: BookieId) -> Choose:
+        def choose(ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
+            for bookie in bookies:
+                if bookie not in excluded and bookie not in ensemble:
+                    return bookie
+            raise NotEnoughBookiesError
+
+        return choose
+
+    assert replace_failed((B1, B2, B3), {0: B1}, first_of(B4, B5), [B4]) == (B5, B2, B3)
+    assert replace_failed((B1, B2, B3), {0: B1}, first_of(B1, B4), [B1, B4]) == (B4, B2, B3)
+    with pytest.raises(NotEnoughBookiesError):
+        replace_failed((B1, B2, B3), {0: B1}, first_of(B1), [B4])
 
 
 def test_no_replacement_at_all_is_an_error() -> None:
