@@ -32,6 +32,7 @@ from bookkeeper.types import BookieId
 from . import dirty
 from .adds import AddPath
 from .checkpoint import Checkpointer
+from .compaction_switch import CompactionSwitch
 from .connection import BookieConnection
 from .cookies import check_cookies
 from .directories import Directories, current
@@ -196,6 +197,7 @@ class Bookie:
         self._state.restore()
         dirty.mark(files, directories.ledger)
         self._disks.add_listener(self._state.on_disk_event)
+        self._disks.add_listener(CompactionSwitch(config, storage).on_disk_event)
         self._scope.spawn(self._disks.run(), name="disk monitor")
         service.start()
         self._state.running = True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,6 +98,11 @@ class SimulatedCluster:
         self.store = store_runtime.incarnation.context.run(MemoryStore, store_runtime, faults=self.faults)
         self.bookies: dict[str, Bookie] = {}
         """The running, or last running, bookie of each machine."""
+        self.serving: dict[str, Incarnation] = {}
+        """The incarnation in which a bookie last came up."""
+        self._drivers: dict[str, MemoryDriver] = {}
+        self._watched_end: dict[str, bool] = {}
+        """False: the machine stays up when its bookie has stopped."""
         self.exit_codes: dict[str, ExitCode] = {}
         """How a bookie's last incarnation ended by itself."""
         self._settings = {**BOOKIE_SETTINGS, **(settings or {})}
@@ -110,6 +114,14 @@ class SimulatedCluster:
 
     def machine(self, name: str) -> Machine:
         return self.world.machine(name)
+
+    def is_serving(self, name: str) -> bool:
+        """Whether the bookie on a machine has come up and not begun to end."""
+        return (
+            self.is_up(name)
+            and self.serving.get(name) is self.machine(name).incarnation
+            and not self.bookies[name].ending
+        )
 
     def is_up(self, name: str) -> bool:
         incarnation = self.machine(name).incarnation
@@ -134,22 +146,18 @@ class SimulatedCluster:
     async def start_bookie(self, name: str) -> bool:
         """Start the bookie on a machine that is down; False if it refused or died while starting."""
         runtime = self.machine(name).start()
-        task = self.world.spawn_on(runtime.incarnation, self._serve(name, runtime), "bookie")
-        started = self._booted(name, runtime.incarnation)
-        await asyncio.wait([task, started], return_when=asyncio.FIRST_COMPLETED)
+        started: asyncio.Future[bool] = self.world.loop.create_future()
+        died = self.machine(name).death()
+        self.world.spawn_on(runtime.incarnation, self._serve(name, runtime, started), "bookie")
+        while not started.done() and not died.done():
+            await _either(started, died)
         return started.done() and started.result()
 
-    def _booted(self, name: str, incarnation: Incarnation) -> asyncio.Future[bool]:
-        future: asyncio.Future[bool] = self.world.loop.create_future()
-        self._boots = getattr(self, "_boots", {})
-        self._boots[name, incarnation.number] = future
-        return future
-
-    async def _serve(self, name: str, runtime: SimulatedRuntime) -> None:
+    async def _serve(self, name: str, runtime: SimulatedRuntime, started: asyncio.Future[bool]) -> None:
         config = ServerConfiguration.from_mapping({**self._settings, "advertisedAddress": name})
         driver = MemoryDriver(self.store, runtime, name=name, session_timeout_ms=SESSION_TIMEOUT_MS)
+        self._drivers[name] = driver
         bookie = self.bookies[name] = Bookie(runtime, config, driver)
-        boot = self._boots[name, runtime.incarnation.number]
         try:
             await driver.open()
             await bookie.start()
@@ -157,18 +165,19 @@ class SimulatedCluster:
             self.exit_codes[name] = bookie.exit_code_of(error)
             self.world.sometimes(f"bookie did not start: {type(error).__name__}")
             log.info("bookie %s did not start: %s", name, error)
-            boot.set_result(False)
+            started.set_result(False)
             self._gone(name, runtime)
             return
-        boot.set_result(True)
+        started.set_result(True)
+        self.serving[name] = runtime.incarnation
         self.exit_codes[name] = await bookie.wait_stopped()
         await driver.close()
         self._gone(name, runtime)
 
     def _gone(self, name: str, runtime: SimulatedRuntime) -> None:
         """The process has ended by itself: so have its connections."""
-        incarnation = runtime.incarnation
-        self.world.loop.call_soon(self._kill_if_current, name, incarnation)
+        if self._watched_end.get(name, True):
+            self.world.loop.call_soon(self._kill_if_current, name, runtime.incarnation)
 
     def _kill_if_current(self, name: str, incarnation: Incarnation) -> None:
         if self.machine(name).incarnation is incarnation:
@@ -180,6 +189,21 @@ class SimulatedCluster:
         assert incarnation is not None
         await self.world.spawn_on(incarnation, self.bookies[name].stop(), "stop")
         self._kill_if_current(name, incarnation)
+
+    async def stop_bookie_only(self, name: str) -> None:
+        """A clean stop that leaves the machine running, so that leftovers can be seen."""
+        incarnation = self.machine(name).incarnation
+        assert incarnation is not None
+        self._watched_end[name] = False
+        await self.world.spawn_on(incarnation, self.bookies[name].stop(), "stop")
+
+    def expire_session(self, name: str) -> bool:
+        """End the session of the bookie or client on a machine, from the store's side."""
+        driver = self._drivers.get(name)
+        if driver is None or not self.store.is_live(driver.session):
+            return False
+        self.store.expire(driver.session)
+        return True
 
     def client_runtime(self, name: str) -> SimulatedRuntime:
         """A runtime for a client program on its own machine, started if it is down."""
@@ -194,9 +218,9 @@ class SimulatedCluster:
         driver = MemoryDriver(
             self.store, runtime, name=runtime.incarnation.machine.name, session_timeout_ms=SESSION_TIMEOUT_MS
         )
+        self._drivers[runtime.incarnation.machine.name] = driver
         return connect(config=config, runtime=runtime, driver=driver)
 
 
-def shuffled(dice: random.Random, items: list[str]) -> list[str]:
-    """A copy in drawn order."""
-    return dice.sample(items, len(items))
+async def _either(one: asyncio.Future[bool], other: asyncio.Future[None]) -> None:
+    await asyncio.wait([one, other], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]

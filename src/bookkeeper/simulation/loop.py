@@ -23,6 +23,7 @@ import contextvars
 import hashlib
 import heapq
 import random
+import warnings
 from asyncio import base_events, events
 from collections import deque
 from collections.abc import Callable
@@ -38,6 +39,8 @@ class Machine(Protocol):
     name: str
     alive: bool
     paused_until: float
+    held: list[events.Handle]
+    """Callbacks put off while it is paused."""
 
 
 MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
@@ -116,21 +119,25 @@ class SimulatedLoop(base_events.BaseEventLoop):
             if not machine.alive:
                 self._dropped.append(handle)
                 return
-            if machine.paused_until > self._virtual_now:
-                self._put_off(handle, machine.paused_until)
+            if machine.paused_until > self._virtual_now or machine.held:
+                self._put_off(machine, handle)
                 return
         self.steps += 1
         self.note(machine.name if machine else "-", _label(handle))
         handle._run()
 
-    def _put_off(self, handle: events.Handle, until: float) -> None:
-        # A copy, because the handle enters its own context while `_run_late` runs in this one.
-        context = handle._context.copy()  # type: ignore[attr-defined]
-        super().call_at(-(-until // QUANTUM) * QUANTUM, self._run_late, handle, context=context)
+    def _put_off(self, machine: Machine, handle: events.Handle) -> None:
+        """Keep a paused machine's callback, in order, until the machine goes on."""
+        if not machine.held:
+            super().call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
+        machine.held.append(handle)
 
-    def _run_late(self, handle: events.Handle) -> None:
-        if not handle.cancelled():
-            handle._run()
+    def _go_on(self, machine: Machine) -> None:
+        if machine.paused_until > self._virtual_now:
+            super().call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
+            return
+        held, machine.held = machine.held, []
+        self._ready.extendleft(reversed(held))  # type: ignore[attr-defined]
 
     # --- the trace ---
 
@@ -149,12 +156,14 @@ class SimulatedLoop(base_events.BaseEventLoop):
     def bury(self) -> None:
         """End the run: whatever still waits is closed without being heard, and the loop with it."""
         self._buried = True
-        for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            # Cleanup code of the dead may do anything, and none of it matters any more.
-            with contextlib.suppress(BaseException):
-                coroutine.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for task in asyncio.all_tasks(self):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine = task.get_coro()
+                # Cleanup code of the dead may do anything, and none of it matters any more.
+                with contextlib.suppress(BaseException):
+                    coroutine.close()
         self._dropped.clear()
         self.close()
 

@@ -15,7 +15,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..runtime.api import DEFAULT_OPTIONS, Network, ServiceListener, SocketOptions
 from .loop import QUANTUM
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 
 WINDOW = 256 * 1024
 """Bytes that may be under way or unread on one connection before the sender's buffer grows."""
+
+
+class Tap(Protocol):
+    """Somebody who listens to all connections."""
+
+    def sent(self, transport: SimulatedTransport, data: bytes) -> None:
+        """The transport's owner has written this."""
+
+    def received(self, transport: SimulatedTransport, data: bytes) -> None:
+        """The transport's owner is about to be given this."""
 
 
 @dataclass
@@ -49,8 +59,10 @@ class Link:
 class SimulatedTransport(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, world: World, owner: Incarnation, peer_machine: str) -> None:
+    def __init__(self, world: World, owner: Incarnation, peer_machine: str, *, accepted: bool) -> None:
         super().__init__()
+        self.accepted = accepted
+        """Whether this is the listener's end."""
         self._world = world
         self.owner = owner
         self.peer_machine = peer_machine
@@ -115,6 +127,8 @@ class SimulatedTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing or not data:
             return
+        if self._world.tap is not None:
+            self._world.tap.sent(self, bytes(data))
         self._outgoing.append(bytes(data))
         self._outgoing_bytes += len(data)
         self._pump()
@@ -204,6 +218,8 @@ class SimulatedTransport(asyncio.Transport):
         while self._unread and not self._reading_paused and not self._closed:
             data = self._unread.pop(0)
             self._world.loop.note(self.owner.machine.name, "received", data)
+            if self._world.tap is not None:
+                self._world.tap.received(self, data)
             assert isinstance(self.protocol, asyncio.Protocol)
             self.protocol.data_received(data)
             if self.peer is not None:
@@ -306,8 +322,8 @@ class SimulatedNetwork(Network):
             listener = world.listeners.get((host, port))
             if listener is None or not listener.owner.alive:
                 raise ConnectionRefusedError(f"connection to {host}:{port} refused (simulated)")
-        near = SimulatedTransport(world, owner, host)
-        far = SimulatedTransport(world, listener.owner, owner.machine.name)
+        near = SimulatedTransport(world, owner, host, accepted=False)
+        far = SimulatedTransport(world, listener.owner, owner.machine.name, accepted=True)
         near.peer, far.peer = far, near
         world.remember(near)
         world.remember(far)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ..runtime.api import KeyValueStore, Runtime, Workers
 from .disk import MachineCrashed, SimulatedDisk, SimulatedFiles, open_store
 from .loop import MACHINE, SimulatedLoop
-from .network import Link, SimulatedListener, SimulatedNetwork, SimulatedTransport
+from .network import Link, SimulatedListener, SimulatedNetwork, SimulatedTransport, Tap
 
 T = TypeVar("T")
 
@@ -32,8 +32,10 @@ class Incarnation:
     machine: Machine
     number: int
     name: str
+    """`machine#number`; tasks carry it in front of their names."""
     alive: bool = True
     paused_until: float = 0.0
+    held: list[asyncio.Handle] = field(default_factory=list)
     context: contextvars.Context = field(default_factory=contextvars.Context)
 
 
@@ -49,18 +51,28 @@ class Machine:
         self.powered = True
         self.wall_offset_ms = 0
         self._starts = 0
+        self._mourners: list[asyncio.Future[None]] = []
 
     def start(self) -> SimulatedRuntime:
         """Bring up a new incarnation; returns the runtime for its programs."""
         assert self.incarnation is None or not self.incarnation.alive, f"{self.name} runs already"
         self._starts += 1
-        incarnation = Incarnation(self, self._starts, self.name)
+        incarnation = Incarnation(self, self._starts, f"{self.name}#{self._starts}")
         incarnation.context.run(MACHINE.set, incarnation)
         self.incarnation = incarnation
         if not self.powered:
             self.powered = True
             self.world.machine_back(self)
         return SimulatedRuntime(self.world, incarnation)
+
+    def death(self) -> asyncio.Future[None]:
+        """Done when what runs now has died."""
+        future: asyncio.Future[None] = self.world.loop.create_future()
+        if self.incarnation is None or not self.incarnation.alive:
+            future.set_result(None)
+        else:
+            self._mourners.append(future)
+        return future
 
     def kill(self) -> None:
         """As kill -9: memory is gone, written files stay, connections are closed by the system."""
@@ -91,6 +103,10 @@ class Machine:
         if incarnation is None or not incarnation.alive:
             return None
         incarnation.alive = False
+        mourners, self._mourners = self._mourners, []
+        for future in mourners:
+            if not future.done():
+                future.set_result(None)
         return incarnation
 
 
@@ -107,7 +123,8 @@ class World:
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.seen: dict[str, int] = {}
         """Rare things that happened, by name, and how often (see `sometimes`)."""
-        self.failures: list[BaseException] = []
+        self.tap: Tap | None = None
+        """Listens to all connections."""
         self._links: dict[tuple[str, str], Link] = {}
         self._connections: dict[SimulatedTransport, None] = {}
         self._link_changed: list[asyncio.Event] = []
@@ -191,6 +208,10 @@ class World:
     def remember(self, transport: SimulatedTransport) -> None:
         self._connections[transport] = None
 
+    def connections(self) -> list[SimulatedTransport]:
+        """All ends of connections that are open."""
+        return list(self._connections)
+
     def forget(self, transport: SimulatedTransport) -> None:
         self._connections.pop(transport, None)
 
@@ -241,7 +262,7 @@ class SimulatedWorkers(Workers):
         self.count = count
         self._world = world
         self._owner = owner
-        self._dice = world.stream(f"workers {owner.name} {owner.number} {name}")
+        self._dice = world.stream(f"workers {owner.name} {name}")
         self._free_at = [0.0] * count
         self._open = 0
         self._idle = asyncio.Event()
@@ -303,7 +324,7 @@ class SimulatedRuntime(Runtime):
         source = self._random.get(purpose)
         if source is None:
             owner = self.incarnation
-            source = self._random[purpose] = self.world.stream(f"{owner.name} {owner.number} {purpose}")
+            source = self._random[purpose] = self.world.stream(f"{owner.name} {purpose}")
         return source
 
     def uuid(self) -> str:

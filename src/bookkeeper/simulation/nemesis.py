@@ -1,0 +1,273 @@
+"""Does harm to a simulated cluster, by a plan that is drawn beforehand.
+
+The plan is data: which fault, when, where, how long. Leaving an element out does not change what the others do, so a
+failing run can be made smaller by leaving elements out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .cluster import STORE, SimulatedCluster
+from .world import World
+
+FAULTS = (
+    "kill bookie",
+    "power off bookie",
+    "power off all bookies",
+    "crash bookie in a disk call",
+    "stop bookie cleanly",
+    "pause bookie",
+    "kill client",
+    "pause client",
+    "cut link both ways",
+    "cut link one way",
+    "cut off from store",
+    "isolate bookie",
+    "slow link",
+    "reset connections",
+    "expire session",
+    "fail next sync",
+    "fail next write",
+    "disk full",
+    "wall clock jump",
+    "store loses answers",
+    "store refuses",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One element of a plan."""
+
+    at: float
+    kind: str
+    target: str
+    other: str = ""
+    duration: float = 0.0
+    amount: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.target} {self.other}".strip()
+        return f"{self.at:8.3f} s  {self.kind}: {where} for {self.duration:.2f} s ({self.amount})"
+
+
+def draw_plan(
+    dice: random.Random, bookies: list[str], clients: list[str], seconds: float, kinds: list[str], count: int
+) -> list[Fault]:
+    """`count` faults of these kinds, in order of time."""
+    plan = []
+    for _ in range(count):
+        kind = dice.choice(kinds)
+        target = dice.choice(clients if "client" in kind else bookies)
+        if kind in ("cut off from store", "expire session"):
+            target = dice.choice([*bookies, *clients])
+        others = [name for name in [*bookies, *clients] if name != target]
+        plan.append(
+            Fault(
+                at=dice.random() * seconds,
+                kind=kind,
+                target=target,
+                other=dice.choice(others),
+                duration=dice.choice((0.05, 0.5, 2.0, 8.0)) * (0.5 + dice.random()),
+                amount=dice.randint(1, 60),
+            )
+        )
+    return sorted(plan, key=lambda fault: fault.at)
+
+
+@dataclass
+class Nemesis:
+    """Carries out a plan."""
+
+    cluster: SimulatedCluster
+    clients: list[str]
+    dice: random.Random
+    on_boot: Callable[[str], asyncio.Future[None]]
+    """Called when a bookie has come up again."""
+    injected: dict[str, int] = field(default_factory=dict)
+    _restarts: list[asyncio.Task[None]] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def world(self) -> World:
+        return self.cluster.world
+
+    async def carry_out(self, plan: list[Fault]) -> None:
+        started = self.world.loop.time()
+        for fault in plan:
+            await asyncio.sleep(max(0.0, started + fault.at - self.world.loop.time()))
+            if self.stopped:
+                return
+            self.world.loop.note("nemesis", str(fault))
+            if self._strike(fault):
+                self.injected[fault.kind] = self.injected.get(fault.kind, 0) + 1
+
+    def _strike(self, fault: Fault) -> bool:
+        """False if the fault does not apply now."""
+        action = getattr(self, "_" + fault.kind.replace(" ", "_"))
+        result: bool = action(fault)
+        return result
+
+    def _later(self, delay: float, call: Callable[..., object], *args: object) -> None:
+        self.world.loop.call_later(delay, call, *args)
+
+    # --- processes and machines ---
+
+    def restart_later(self, name: str, delay: float) -> None:
+        task = self.world.loop.create_task(self._restart(name, delay), name=f"nemesis/restart {name}")
+        self._restarts.append(task)
+
+    async def _restart(self, name: str, delay: float) -> None:
+        await asyncio.sleep(delay)
+        while not self.stopped and not self.cluster.is_up(name):
+            if await self.cluster.start_bookie(name):
+                await self.on_boot(name)
+                return
+            await asyncio.sleep(0.5 + self.dice.random())
+
+    def watch(self, name: str) -> None:
+        """Bring a bookie back whenever it has died, however that came."""
+
+        def died(_: asyncio.Future[None]) -> None:
+            if not self.stopped:
+                self.restart_later(name, 0.2 + self.dice.random() * 5)
+                self.world.loop.call_soon(watch_again)
+
+        def watch_again() -> None:
+            if self.cluster.is_up(name):
+                self.cluster.machine(name).death().add_done_callback(died)
+            elif not self.stopped:
+                self.world.loop.call_later(0.1, watch_again)
+
+        self.cluster.machine(name).death().add_done_callback(died)
+
+    def _kill_bookie(self, fault: Fault) -> bool:
+        if not self.cluster.is_up(fault.target):
+            return False
+        self.cluster.machine(fault.target).kill()
+        return True
+
+    def _power_off_bookie(self, fault: Fault) -> bool:
+        if not self.cluster.is_up(fault.target):
+            return False
+        self.cluster.machine(fault.target).power_off()
+        return True
+
+    def _power_off_all_bookies(self, fault: Fault) -> bool:
+        for name in self.cluster.names:
+            if self.cluster.is_up(name):
+                self.cluster.machine(name).power_off()
+        return True
+
+    def _crash_bookie_in_a_disk_call(self, fault: Fault) -> bool:
+        self.cluster.machine(fault.target).disk.faults.crash_after_calls = fault.amount
+        return True
+
+    def _stop_bookie_cleanly(self, fault: Fault) -> bool:
+        name = fault.target
+        if not self.cluster.is_serving(name):
+            return False
+        self._restarts.append(self.world.loop.create_task(self.cluster.stop_bookie(name), name=f"nemesis/stop {name}"))
+        return True
+
+    def _pause_bookie(self, fault: Fault) -> bool:
+        self.cluster.machine(fault.target).pause(fault.duration)
+        return True
+
+    def _kill_client(self, fault: Fault) -> bool:
+        if not self.cluster.is_up(fault.target):
+            return False
+        self.cluster.machine(fault.target).kill()
+        return True
+
+    def _pause_client(self, fault: Fault) -> bool:
+        self.cluster.machine(fault.target).pause(fault.duration)
+        return True
+
+    # --- network ---
+
+    def _cut(self, fault: Fault, pairs: list[tuple[str, str]]) -> bool:
+        for source, target in pairs:
+            self.world.set_blocked(source, target, True)
+            self._later(fault.duration, self.world.set_blocked, source, target, False)
+        return True
+
+    def _cut_link_both_ways(self, fault: Fault) -> bool:
+        return self._cut(fault, [(fault.target, fault.other), (fault.other, fault.target)])
+
+    def _cut_link_one_way(self, fault: Fault) -> bool:
+        return self._cut(fault, [(fault.target, fault.other)])
+
+    def _cut_off_from_store(self, fault: Fault) -> bool:
+        return self._cut(fault, [(fault.target, STORE), (STORE, fault.target)])
+
+    def _isolate_bookie(self, fault: Fault) -> bool:
+        others = [name for name in [*self.cluster.names, *self.clients, STORE] if name != fault.target]
+        return self._cut(fault, [pair for name in others for pair in ((fault.target, name), (name, fault.target))])
+
+    def _slow_link(self, fault: Fault) -> bool:
+        link = self.world.link(fault.target, fault.other)
+        usual, link.latency = link.latency, 0.01 * fault.amount
+        self._later(fault.duration, setattr, link, "latency", min(usual, 0.001))
+        return True
+
+    def _reset_connections(self, fault: Fault) -> bool:
+        self.world.reset_connections(fault.target, fault.other)
+        return True
+
+    # --- disks and clocks ---
+
+    def _fail_next_sync(self, fault: Fault) -> bool:
+        self.cluster.machine(fault.target).disk.faults.fail_next_sync = True
+        return True
+
+    def _fail_next_write(self, fault: Fault) -> bool:
+        self.cluster.machine(fault.target).disk.faults.fail_next_write = True
+        return True
+
+    def _disk_full(self, fault: Fault) -> bool:
+        faults = self.cluster.machine(fault.target).disk
+        faults.faults.full = True
+        self._later(fault.duration, self._disk_has_room, fault.target)
+        return True
+
+    def _disk_has_room(self, name: str) -> None:
+        self.cluster.machine(name).disk.faults.full = False
+
+    def _wall_clock_jump(self, fault: Fault) -> bool:
+        self.cluster.machine(fault.target).wall_offset_ms += (fault.amount - 30) * 60_000
+        return True
+
+    # --- the store ---
+
+    def _expire_session(self, fault: Fault) -> bool:
+        return self.cluster.expire_session(fault.target)
+
+    def _store_loses_answers(self, fault: Fault) -> bool:
+        self.cluster.faults.lost_answer_chance = 0.3
+        self._later(fault.duration, setattr, self.cluster.faults, "lost_answer_chance", 0.0)
+        return True
+
+    def _store_refuses(self, fault: Fault) -> bool:
+        self.cluster.faults.refusal_chance = 0.3
+        self._later(fault.duration, setattr, self.cluster.faults, "refusal_chance", 0.0)
+        return True
+
+    # --- the end ---
+
+    async def stop(self) -> None:
+        """No more harm: heal everything, wait for restarts under way."""
+        self.stopped = True
+        self.world.heal()
+        self.cluster.faults.lost_answer_chance = 0.0
+        self.cluster.faults.refusal_chance = 0.0
+        for name in self.cluster.names:
+            disk = self.cluster.machine(name).disk
+            disk.faults = type(disk.faults)()
+        for task in self._restarts:
+            await asyncio.wait([task])
+            task.result()
