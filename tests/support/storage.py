@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.simulation.disk import MachineCrashed
+from bookkeeper.simulation.world import World
+
+T = TypeVar("T")
 
 KEY = b"k" * 20
 
@@ -58,3 +63,53 @@ async def add(storage: DbLedgerStorage, ledger_id: int, ids: range | list[int], 
         if not storage.has_room(ledger_id, len(data), 1):
             assert await storage.wait_for_room(ledger_id, len(data), 1, 30)
         storage.add_entry(ledger_id, entry_id, data)
+
+
+class StorageMachine:
+    """One simulated machine with a database storage; its disk outlives its crashes."""
+
+    def __init__(self, seed: int = 0, directories: int = 1, **settings: Any) -> None:
+        self.world = World(seed)
+        self.machine = self.world.machine("bookie")
+        self.disk = self.machine.disk
+        self.configuration = configuration(Path("/storage"), directories, **settings)
+
+    def __enter__(self) -> StorageMachine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.world.close()
+
+    def run(self, program: Callable[[DbLedgerStorage], Coroutine[Any, Any, T]], *, close: bool = True) -> T | None:
+        """Start the machine, open the storage, run a program with it; None if the machine goes down before its end.
+
+        Without `close` the process ends as if killed right after the program.
+        """
+
+        async def main() -> T | None:
+            runtime = self.machine.start()
+            incarnation = self.machine.incarnation
+            assert incarnation is not None
+
+            async def body() -> T | None:
+                try:
+                    storage = DbLedgerStorage(runtime, self.configuration)
+                    await storage.open()
+                    result = await program(storage)
+                    if close:
+                        await storage.close()
+                except MachineCrashed:
+                    return None  # in a call that the program made itself
+                return result
+
+            task = self.world.spawn_on(incarnation, body(), "storage")
+            waited = 0.0
+            while not task.done() and incarnation.alive and waited < 10_000:
+                await asyncio.sleep(0.05)
+                waited += 0.05
+            assert task.done() or not incarnation.alive, "the program hangs"
+            result = task.result() if incarnation.alive else None
+            self.machine.kill()
+            return result
+
+        return self.world.run(main())

@@ -21,8 +21,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from ...metadata.api import MetadataDriver
-from ...types import BookieId
+from bookkeeper.metadata.api import MetadataDriver
+from bookkeeper.types import BookieId
 
 
 class LedgerStorage(ABC):
@@ -40,6 +40,9 @@ class LedgerStorage(ABC):
     @abstractmethod
     def start(self) -> None:
         """Start background work (garbage collection). Called after replay and the flush that follows it."""
+
+    def suspend_compaction(self, *, minor: bool, major: bool) -> None:  # noqa: B027 - not every engine
+        """Switch the two compactions off (or on again), as when a disk is nearly full. After `start`."""
 
     @abstractmethod
     async def close(self) -> None:

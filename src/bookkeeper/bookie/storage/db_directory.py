@@ -125,7 +125,7 @@ class DbDirectory:
         self._scope = TaskScope(runtime, f"db-storage-{name}")
         self._opened = False
         self._flush_lock = asyncio.Lock()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._half = options.write_cache // 2
         self._active = WriteCache(self._half)
         self._flushing: WriteCache | None = None  # swapped out, not completely on disk yet
@@ -146,19 +146,22 @@ class DbDirectory:
         self._opened = True
 
     async def close(self) -> None:
-        """Flush if that is still possible, close everything."""
-        try:
-            if self._opened and self._failure is None:
+        """Flush if that is still possible, close everything. Raises as `flush`, when all is closed."""
+        failure: BaseException | None = None
+        if self._opened and self._failure is None:
+            try:
                 await self.flush()
-        finally:
-            await self._scope.close()
-            if self._opened:
-                self._opened = False
-                await self._lane.submit(
-                    _close_directory, self._writer, self._locations, self._ledger_store, self._failure is None
-                )
-                self._open_logs.clear()
-            await self._lane.close()
+            except (Exception, asyncio.CancelledError) as error:
+                failure = error
+        await self._scope.close()
+        if self._opened:
+            self._opened = False
+            healthy = failure is None and self._failure is None
+            await self._lane.submit(_close_directory, self._writer, self._locations, self._ledger_store, healthy)
+            self._open_logs.clear()
+        await self._lane.close()
+        if failure is not None:
+            raise failure
 
     # --- ledgers ---
 
@@ -251,6 +254,7 @@ class DbDirectory:
 
     async def _write_out(self, cache: WriteCache) -> None:
         buffers = cache.in_order()
+        await self._note_rewrites(buffers)
         deleted = dict(self._deleted)
         changes = self._index.take_changes()
         try:
@@ -273,14 +277,38 @@ class DbDirectory:
         cache.ledgers.clear()
         await self._lane.submit(_release, buffers, self._runtime.give_way)
 
+    async def _note_rewrites(self, buffers: list[tuple[int, LedgerBuffer]]) -> None:
+        """Find the entries that are about to be flushed once more, and note them with their ledgers.
+
+        In the logs an older copy of such an entry may follow its predecessor: a read that takes following records along
+        must not take it for the entry (BI-1, and a copy that was repaired must not hide behind the damaged one).
+        """
+        suspects: list[tuple[int, LedgerBuffer]] = []
+        for ledger_id, buffer in buffers:
+            ledger = self._index.ledgers.get(ledger_id)
+            if ledger is None:
+                continue
+            if ledger_id in self._deleted:
+                ledger.last_indexed = -1
+            elif ledger.last_indexed is None or buffer.least() <= ledger.last_indexed:
+                suspects.append((ledger_id, buffer))
+        if not suspects:
+            return
+        for ledger_id, last, rewritten in await self._lane.submit(_find_rewrites, self._locations, suspects):
+            ledger = self._index.ledgers.get(ledger_id)
+            if ledger is not None and ledger_id not in self._deleted:
+                ledger.last_indexed = last
+            if rewritten:
+                self._index.note_rewritten(ledger_id, rewritten[0], rewritten[-1])
+
     async def _change(self, job: Callable[..., T], *args: Any) -> T:
         """Run a job that changes logs and indexes. `OSError` means that nothing was changed; all else is the end."""
         self._check_failure()
         try:
             return await self._lane.submit(job, self._writer, self._locations, self._runtime.give_way, *args)
-        except (OSError, asyncio.CancelledError):
+        except OSError:
             raise
-        except BaseException as error:
+        except Exception as error:
             self._failure = error
             log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
             raise
@@ -448,6 +476,8 @@ class DbDirectory:
             ledger = self._index.get(ledger_id)
             if ledger.last_indexed is not None:
                 return ledger.last_indexed
+            if ledger_id in self._deleted:
+                return -1
             epoch = self._epoch
             found = await self._readers.submit(self._locations.last, ledger_id)
             if epoch == self._epoch:  # else a flush may have put more meanwhile: look again
@@ -485,8 +515,10 @@ class DbDirectory:
                 first,
                 max_count,
                 max_bytes,
+                ledger.data.rewritten,
             )
             if found is None:
+                await self._last_indexed(ledger_id)  # so that the next miss behind the end needs no look
                 return b"", 0
             if epoch == self._epoch:
                 self._keep_open(found.log_id, found.file)
@@ -680,6 +712,7 @@ def _read_cold(
     entry_id: int,
     max_count: int,
     max_bytes: int,
+    rewritten: tuple[int, int] | None,
 ) -> _ColdRead | None:
     """Look an entry up and read it with those that follow; None if the index has no such entry."""
     missing = 0
@@ -696,5 +729,37 @@ def _read_cold(
                 ) from None
             missing = location  # compaction may have moved the entry between the two steps: look again (BI-25)
             continue
-        return _ColdRead(read_records(file, location, ledger_id, entry_id, max_count, max_bytes), log_id, file)
+        records = read_records(file, location, ledger_id, entry_id, max_count, max_bytes)
+        if rewritten is not None:
+            records = _current(locations, location, ledger_id, entry_id, records, rewritten)
+        return _ColdRead(records, log_id, file)
     return None
+
+
+def _current(
+    locations: LocationIndex, location: int, ledger_id: int, first: int, records: Records, rewritten: tuple[int, int]
+) -> Records:
+    """The records up to the first one that is not what the index points at. Only rewritten entries are looked up."""
+    least, greatest = max(first + 1, rewritten[0]), min(first + records.entries - 1, rewritten[1])
+    asked = [(ledger_id, entry_id) for entry_id in range(least, greatest + 1)]
+    for (_, entry_id), found in zip(asked, locations.get_many(asked), strict=True):
+        place = entry_id - first
+        if found != location + records.offsets[place]:
+            return records.first(place)
+    return records
+
+
+def _find_rewrites(
+    locations: LocationIndex, suspects: list[tuple[int, LedgerBuffer]]
+) -> list[tuple[int, int, list[int]]]:
+    """Of each ledger: the greatest id in the index, and the ids in the buffer that are in the index already."""
+    found: list[tuple[int, int, list[int]]] = []
+    for ledger_id, buffer in suspects:
+        last = locations.last(ledger_id)
+        greatest = -1 if last is None else last[0]
+        overlap = [entry_id for entry_id in buffer.ids() if entry_id <= greatest] if buffer.least() <= greatest else []
+        places = locations.get_many([(ledger_id, entry_id) for entry_id in overlap])
+        found.append(
+            (ledger_id, greatest, [entry_id for entry_id, place in zip(overlap, places, strict=True) if place])
+        )
+    return found

@@ -113,7 +113,7 @@ class DbLedgerStorage(LedgerStorage):
         try:
             for directory in self._directories:
                 await directory.open()
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             await self.close()
             raise
 
@@ -138,6 +138,10 @@ class DbLedgerStorage(LedgerStorage):
     def garbage_collector(self) -> GarbageCollector | None:
         """To force a pass or suspend compaction; None before `start`."""
         return self._collector
+
+    def suspend_compaction(self, *, minor: bool, major: bool) -> None:
+        assert self._collector is not None, "not started"
+        self._collector.suspend(minor=minor, major=major)
 
     async def close(self) -> None:
         if self._closed:

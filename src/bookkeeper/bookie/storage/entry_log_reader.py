@@ -40,6 +40,10 @@ class Records(NamedTuple):
     def entries(self) -> int:
         return len(self.offsets) - 1
 
+    def first(self, count: int) -> Records:
+        """The first `count` of them."""
+        return Records(self.raw[: self.offsets[count]], self.offsets[: count + 1])
+
 
 def read_records(file: File, location: int, ledger_id: int, entry_id: int, max_count: int, max_bytes: int) -> Records:
     """The record at a location and those of the next entries behind it.

@@ -11,9 +11,11 @@ Value: protobuf message, proto2
     3      bytes  masterKey    required; empty or all zero: not known yet, to be replaced
     4      bytes  explicitLac  optional; the body of the last WRITE_LAC
     5      bool   limbo        optional; absent means false
+    1000   bytes  rewritten    optional, ours; two int64: least and greatest id of entries that were added again after
+                               they had been flushed: an older copy may lie in a log behind its predecessor
 
-Written by hand: with three to five fields this is shorter than the generated code, and its bytes are those that Java
-writes. Read by hand too, any field order, unknown fields skipped.
+Written by hand: with three to six fields this is shorter than the generated code, and its bytes are those that Java
+writes. Java keeps the field that it does not know. Read by hand too, any field order, unknown fields skipped.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ NEEDS_INTEGRITY_CHECK = 0x1
 KNOWN_FLAGS = NEEDS_INTEGRITY_CHECK
 
 _ID = Struct(">q")
+_IDS = Struct(">qq")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -40,6 +43,8 @@ class LedgerData:
     explicit_lac: bytes | None = None
     limbo: bool | None = None
     """None: never was in limbo, and the field is not written."""
+    rewritten: tuple[int, int] | None = None
+    """Least and greatest id of which there may be older copies in the logs."""
 
 
 def ledger_key(ledger_id: int) -> bytes:
@@ -69,6 +74,8 @@ def encode(data: LedgerData) -> bytes:
         parts += (b"\x22", _sized(data.explicit_lac))
     if data.limbo is not None:
         parts.append(b"\x28\x01" if data.limbo else b"\x28\x00")
+    if data.rewritten is not None:
+        parts += (b"\xc2\x3e", _sized(_IDS.pack(*data.rewritten)))
     return b"".join(parts)
 
 
@@ -81,16 +88,18 @@ def decode(value: bytes) -> LedgerData:
         item, offset = _read_item(value, offset, tag & 7)
         fields[tag >> 3] = item
     exists, fenced, key = fields.get(1), fields.get(2), fields.get(3)
-    lac, limbo = fields.get(4), fields.get(5)
+    lac, limbo, rewritten = fields.get(4), fields.get(5), fields.get(1000)
     if not (
         isinstance(exists, int)
         and isinstance(fenced, int)
         and isinstance(key, bytes)
         and isinstance(lac, bytes | None)
         and isinstance(limbo, int | None)
+        and (rewritten is None or (isinstance(rewritten, bytes) and len(rewritten) == _IDS.size))
     ):
         raise CorruptStorageError(f"not a ledger record: {value.hex()}")
-    return LedgerData(bool(fenced), key, lac, None if limbo is None else bool(limbo))
+    span: tuple[int, int] | None = None if rewritten is None else _IDS.unpack(rewritten)
+    return LedgerData(bool(fenced), key, lac, None if limbo is None else bool(limbo), span)
 
 
 def encode_flags(flags: int) -> bytes:

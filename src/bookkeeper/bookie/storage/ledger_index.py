@@ -55,7 +55,7 @@ class LedgerIndex:
         """Create, or adopt the key in place of a placeholder. Raises `UnauthorizedAccessError` for another key."""
         ledger = self.ledgers.get(ledger_id)
         if ledger is None:
-            self.ledgers[ledger_id] = Ledger(LedgerData(master_key=key), last_indexed=-1)
+            self.ledgers[ledger_id] = Ledger(LedgerData(master_key=key))
         elif ledger.data.master_key == key or ledger_data.is_placeholder(key):
             return
         elif ledger_data.is_placeholder(ledger.data.master_key):
@@ -80,6 +80,17 @@ class LedgerIndex:
         data = self.get(ledger_id).data
         if data.limbo is not limbo:
             data.limbo = limbo
+            self._changed[ledger_id] = None
+
+    def note_rewritten(self, ledger_id: int, least: int, greatest: int) -> None:
+        """Entries between these ids have been added again after they were flushed. Unknown ledgers are ignored."""
+        ledger = self.ledgers.get(ledger_id)
+        if ledger is None:
+            return
+        before = ledger.data.rewritten
+        span = (least, greatest) if before is None else (min(least, before[0]), max(greatest, before[1]))
+        if span != before:
+            ledger.data.rewritten = span
             self._changed[ledger_id] = None
 
     def delete(self, ledger_id: int) -> None:

@@ -81,6 +81,10 @@ class LedgerBuffer:
         """The greatest id held."""
         return max(self.first + len(self.run) - 1, max(self.strays, default=-1))
 
+    def least(self) -> int:
+        """The least id held."""
+        return min(self.first, min(self.strays, default=self.first))
+
     def ids(self) -> list[int]:
         """All ids, ascending."""
         return sorted([*range(self.first, self.first + len(self.run)), *self.strays])
