@@ -10,7 +10,8 @@ When the flush fails, no mark moves (BI-6, BI-12).
 Checkpoints run one at a time: every `flushInterval`, when the storage asks for one, and when somebody calls `flush`,
 after replay and at shutdown. Those two delete no journals.
 
-A failed flush is fatal, like every failed write of data that was acknowledged; only full disks are not.
+A failed flush is fatal, like every failed write of data that was acknowledged. Only full disks are not, which a storage
+reports as `NoWritableLedgerDirError` or plain `OSError`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ log = logging.getLogger(__name__)
 class Checkpointer:
     """Moves the marks of `journals` by flushing `storage`.
 
-    `on_disks_full` is called when a checkpoint could not be made because no ledger directory is writable, `on_fatal`
-    with any other failure of one that was not asked for by `flush`.
+    `on_disks_full` is called when a checkpoint could not be made because there is no space, `on_fatal` with any other
+    failure of one that was not asked for by `flush`.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Checkpointer:
             self._wanted.clear()
             try:
                 await self._checkpoint(compact=True)
-            except NoWritableLedgerDirError as error:
+            except (NoWritableLedgerDirError, OSError) as error:  # no space; the next checkpoint tries again
                 log.error("no checkpoint: %s", error)
                 self._on_disks_full()
 

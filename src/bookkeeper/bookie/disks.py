@@ -93,6 +93,7 @@ class DiskWatch:
         self._roots = tuple(roots)
         self._limits = limits
         self._filled: dict[str, None] = {}
+        self._almost_full: dict[str, None] = {}  # writable ones that an event has called almost full
         self._first = True
         self.usage: dict[str, DiskUsage] = {}
         """The last measurement of each directory."""
@@ -131,10 +132,15 @@ class DiskWatch:
             share = used_share(usage)
             if share > self._limits.full:
                 self._filled[root] = None
+                self._almost_full.pop(root, None)
                 became_full = True
                 events.append(DiskEvent(DiskEventKind.DISK_FULL, root))
             elif share > self._limits.almost_full:
+                self._almost_full[root] = None
                 events.append(DiskEvent(DiskEventKind.DISK_ALMOST_FULL, root))
+            elif root in self._almost_full and not self._filled:
+                del self._almost_full[root]
+                events.append(DiskEvent(DiskEventKind.DISK_WRITABLE, root))
         return became_full
 
     def _recover(self, events: list[DiskEvent]) -> bool:
@@ -149,6 +155,8 @@ class DiskWatch:
             del self._filled[root]
             recovered = True
             just = share > self._limits.almost_full
+            if just:
+                self._almost_full[root] = None
             kind = DiskEventKind.DISK_JUST_WRITABLE if just else DiskEventKind.DISK_WRITABLE
             events.append(DiskEvent(kind, root))
         return recovered

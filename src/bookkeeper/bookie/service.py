@@ -199,7 +199,14 @@ class RequestService:
 
     async def _force_storage(self, connection: BookieConnection, reply: Reply, started: float) -> None:
         """Without entries in the journal, durable means flushed (G17)."""
-        await self._flush_storage()
+        try:
+            await self._flush_storage()
+        except OSError as error:
+            connection.in_journal -= 1
+            self.stats.FORCE_LEDGER.fail(self.runtime.now() - started)
+            self.state.to_read_only(str(error))
+            connection.send(reply.plain(Status.EIO))
+            return
         self._journal_has_it(connection, reply, started)
 
     def _journal_has_it(self, connection: BookieConnection, reply: Reply, started: float) -> None:

@@ -12,7 +12,7 @@ from bookkeeper.bookie.checkpoint import Checkpointer
 from bookkeeper.bookie.journal import Journal
 from bookkeeper.bookie.log_mark import LogMark
 from bookkeeper.bookie.storage.api import LedgerStorage
-from bookkeeper.errors import NoWritableLedgerDirError
+from bookkeeper.errors import FatalBookieError, NoWritableLedgerDirError
 from bookkeeper.simulation.world import World
 
 
@@ -23,7 +23,7 @@ class FakeJournal:
         self.index = index
         self.position = 1
         self.story = story
-        self.failure: OSError | None = None
+        self.failure: Exception | None = None
 
     def mark(self) -> LogMark:
         self.story.append(f"mark {self.index}@{self.position}")
@@ -138,7 +138,7 @@ def test_a_failed_flush_moves_no_mark_and_is_told_to_who_asked() -> None:
 
 def test_a_failed_flush_in_the_background_is_fatal() -> None:
     async def body(case: Case) -> None:
-        case.storage.failure = OSError("the disk")
+        case.storage.failure = FatalBookieError("the disk")
         case.checkpointer.start()
         case.checkpointer.request()
         await asyncio.sleep(30)
@@ -149,9 +149,10 @@ def test_a_failed_flush_in_the_background_is_fatal() -> None:
     assert [str(error) for error in case.fatal] == ["the disk"]
 
 
-def test_full_disks_are_reported_and_tried_again() -> None:
+@pytest.mark.parametrize("failure", [NoWritableLedgerDirError("all full"), OSError("no space")])
+def test_full_disks_are_reported_and_tried_again(failure: Exception) -> None:
     async def body(case: Case) -> None:
-        case.storage.failure = NoWritableLedgerDirError("all full")
+        case.storage.failure = failure
         case.checkpointer.start()
         case.checkpointer.request()
         await asyncio.sleep(1)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.bookie.compaction_switch import CompactionSwitch
 from bookkeeper.bookie.disks import DiskEventKind, DiskLimits, DiskWatch, sum_of_file_systems
+from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import DiskUsage
 
 LIMITS = DiskLimits(full=0.95, almost_full=0.90, low_water=0.93, high_priority_bytes=3)
@@ -83,3 +87,35 @@ def test_a_directory_above_the_threshold_is_never_writable(series: list[tuple[in
         for i, share in enumerate(used):
             if share / 100 > LIMITS.full + 1e-9:
                 assert f"d{i}" not in disks.writable
+
+
+class Compaction:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.suspended = (False, False)
+
+    def suspend_compaction(self, *, minor: bool, major: bool) -> None:
+        self.suspended = (minor, major)
+
+
+def test_compaction_stops_as_disks_fill_up_and_comes_back() -> None:
+    storage: Any = Compaction()
+    switch = CompactionSwitch(ServerConfiguration(), storage)
+    disks = watch(1)
+    seen = []
+    for used in (10, 92, 96, 99, 94, 92, 80):
+        for event in disks.update({"d0": usage(used)}):
+            switch.on_disk_event(event)
+        seen.append(storage.suspended)
+    nothing, major, both = (False, False), (False, True), (True, True)
+    assert seen == [nothing, major, both, both, both, major, nothing]
+
+
+def test_compaction_goes_on_if_that_is_forced() -> None:
+    storage: Any = Compaction()
+    switch = CompactionSwitch(ServerConfiguration(isForceGCAllowWhenNoSpace=True), storage)
+    disks = watch(1)
+    for event in disks.update({"d0": usage(99)}):
+        switch.on_disk_event(event)
+    assert storage.suspended == (False, False)
