@@ -162,7 +162,9 @@ class AddPipeline:
         self._interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
         self._watching = bool(timeouts)
         self._timer: TimerHandle | None = None  # the next sweep; runs while entries are unsettled
-        self._pause_timer: TimerHandle | None = None  # the end of a pause before a change or a retry; never both
+        self._pause_timer: TimerHandle | None = (
+            None  # the last one started: the end of a pause before a change or retry
+        )
         self._head_at_change = -2  # `head` when a change was last asked for
         self._fruitless = 0  # changes in a row since which nothing was confirmed
         if config.enforceMinNumFaultDomainsForWrite:
@@ -176,10 +178,8 @@ class AddPipeline:
 
         `entry_id` only from an advanced writer. Raises `LedgerClosedError` when the pipeline has stopped.
         """
-        if self.keeper.delayed and self.stopped is None:
-            self.carry_out(self.keeper.before_push())
-        if self.stopped is not None:
-            raise self.refusal()
+        if self.keeper.delayed or self.stopped is not None:
+            self._prepare_to_push()
         window = self.window
         if entry_id is None:
             entry_id = window.lap + 1
@@ -193,6 +193,13 @@ class AddPipeline:
         if self._timer is None and self._watching:
             self._start_timer()
         return entry_id
+
+    def _prepare_to_push(self) -> None:
+        """Replace bookies that failed late, first."""
+        if self.stopped is None:
+            self.carry_out(self.keeper.before_push())
+        if self.stopped is not None:
+            raise self.refusal()
 
     def refusal(self) -> BKError:
         """Why nothing can be pushed any more."""
@@ -311,15 +318,15 @@ class AddPipeline:
         return min(FIRST_CHANGE_PAUSE * (1 << doublings), LONGEST_CHANGE_PAUSE)
 
     def _ask_owner(self, change: AskForChange) -> None:
-        self._pause_timer = None
         owner = self._owner()
+        if self.stopped is not None:
+            return
         if owner is None:
             self.stop(LedgerClosedError.code)
         else:
             owner.change_ensemble(change)
 
     def _retry(self) -> None:
-        self._pause_timer = None
         self.keeper.changes_disabled = self._context.ensemble_change_disabled
         self.carry_out(self.keeper.retry())
 

@@ -7,6 +7,7 @@ it, and if so writes it to the write set of the entry at the LAC. Failures are o
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from ..errors import BKError, from_code
@@ -76,26 +77,22 @@ class ExplicitLac:
             self._context.tasks.spawn(self._write(window.lac), name=f"explicit LAC of ledger {self._ledger_id}")
 
     async def _write(self, lac: int) -> None:
-        """Send the LAC to its write set; done at the ack quorum, or when that is out of reach."""
+        """Send the LAC to its write set; written if an ack quorum takes it."""
         ensemble = self._adds.keeper.ensemble
         indexes = self._distribution.write_set(lac)
         body = self._digest.package_lac(self._ledger_id, lac)
         acks = AckSet(indexes, self._distribution.ack_quorum)
         try:
-            results = [
-                self._context.tasks.spawn(self._write_to(ensemble[index], lac, body), name=f"write LAC {lac}")
-                for index in indexes
-            ]
-            for index, result in zip(indexes, results, strict=True):
-                code = await result
-                if code == OK:
-                    acks.complete(index)
-                elif acks.fail(index, code):
-                    self._known = -1
-                    log.warning("ledger %d: LAC %d was not written: %s", self._ledger_id, lac, from_code(code))
-                    return
+            codes = await asyncio.gather(*(self._write_to(ensemble[index], lac, body) for index in indexes))
         finally:
             self._writing = False
+        for index, code in zip(indexes, codes, strict=True):
+            if code == OK:
+                acks.complete(index)
+            elif acks.fail(index, code):
+                self._known = -1
+                log.warning("ledger %d: LAC %d was not written: %s", self._ledger_id, lac, from_code(code))
+                return
 
     async def _write_to(self, bookie: BookieId, lac: int, body: bytes) -> int:
         request = WriteLacRequest(self._ledger_id, lac, self._master_key, body, version=V3)

@@ -53,6 +53,7 @@ class AppendGate:
         "_max_entries",
         "_queue",
         "_runtime",
+        "_small",
         "_timer",
         "_window",
         "_writable",
@@ -68,6 +69,7 @@ class AppendGate:
         self._max_entries = config.maxPendingAddEntries
         self._max_bytes = config.maxPendingAddBytes
         self._writable_below = config.clientWriteBufferHighWaterMark  # with less in flight we fill no buffer
+        self._small = min(self._max_bytes, self._writable_below)
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._granted = 0  # let in from the queue, not yet run
         self._granted_bytes = 0
@@ -81,7 +83,10 @@ class AppendGate:
 
     def try_enter(self) -> bool:
         """Pass without waiting, if nobody is before us."""
-        if self._queue or self._granted or not self._has_room():
+        if self._queue or self._granted:
+            return False
+        window = self._window
+        if (window.unsettled_bytes >= self._small or len(window.open) >= self._max_entries) and not self._has_room():
             return False
         return self._bucket is None or self._bucket.take(self._runtime.now())
 

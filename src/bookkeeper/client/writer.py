@@ -101,6 +101,8 @@ class _Writer(ReadableLedger):
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
         self._new_future: Callable[[], asyncio.Future[int]] = asyncio.get_running_loop().create_future
+        self._plain = self._impossible is None
+        """Appends need no special treatment: possible at all, and not refused because the writer is draining."""
         self._draining = False
         self._change: asyncio.Task[None] | None = None  # the running ensemble change
         self._sealing: asyncio.Task[BKError | None] | None = None  # the one close; its result is everybody's
@@ -149,8 +151,12 @@ class _Writer(ReadableLedger):
     # --- appending ---
 
     def _checked(self, data: bytes | bytearray | memoryview) -> bytes:
+        """The payload as it will be sent, if it may be."""
         if type(data) is not bytes:
             data = bytes(data)
+        if self._impossible is not None and self._adds.stopped is None:
+            self.give_up(self._impossible.code, withdraw=False)
+            raise self._impossible
         if len(data) > self._largest_payload:
             raise IncorrectParameterError(
                 f"a payload of {len(data)} bytes does not fit into a frame: the limit is {self._largest_payload} "
@@ -161,19 +167,13 @@ class _Writer(ReadableLedger):
             raise LedgerClosedError(ledger_id=self._ledger_id)
         return data
 
-    def _enter_now(self) -> None:
-        if not self._gate.try_enter() and self._adds.stopped is None:
+    def _refuse_for_now(self) -> None:
+        if self._adds.stopped is None:
             raise BackpressureError(ledger_id=self._ledger_id)
 
     async def _enter(self, size: int) -> None:
-        if not self._gate.try_enter() and self._adds.stopped is None:
+        if self._adds.stopped is None:
             await self._gate.enter(size)
-
-    def _push(self, payload: bytes, future: asyncio.Future[int] | None, entry_id: int | None = None) -> int:
-        if self._impossible is not None and self._adds.stopped is None:
-            self.give_up(self._impossible.code, withdraw=False)
-            raise self._impossible
-        return self._adds.push(payload, future, entry_id)
 
     async def flush(self) -> int:
         """Wait until everything pushed before this call is acknowledged; returns the id of the last entry pushed.
@@ -197,12 +197,7 @@ class _Writer(ReadableLedger):
         head = adds.window.head
         if head < 0:
             return
-        requests = [
-            self._context.tasks.spawn(self._force_one(bookie), name=f"force ledger {self._ledger_id}")
-            for bookie in adds.keeper.ensemble
-        ]
-        for request in requests:
-            error = await request
+        for error in await asyncio.gather(*(self._force_one(bookie) for bookie in adds.keeper.ensemble)):
             if error is not None:
                 raise error
         if adds.stopped is not None:
@@ -362,7 +357,12 @@ class _Writer(ReadableLedger):
         if self._withdrawn is not None:
             raise self._withdrawn
         assert self._sealing is not None
-        error = await asyncio.shield(self._sealing)
+        try:
+            error = await asyncio.shield(self._sealing)
+        except asyncio.CancelledError:
+            if self._sealing.cancelled():  # with all the client's tasks
+                raise ClientClosedError(ledger_id=self._ledger_id) from None
+            raise
         if error is not None:
             raise error
         if failure is not None:
@@ -372,6 +372,7 @@ class _Writer(ReadableLedger):
         """Wait for everything that waits at the gate or is in flight without a gap before it."""
         adds = self._adds
         self._draining = True
+        self._plain = False
         try:
             if adds.stopped is None and self._gate.waiting:
                 await self._gate.enter(0)  # last in line
@@ -429,9 +430,10 @@ class LedgerWriter(_Writer):
         `IncorrectParameterError` (too large; no id was used), `IllegalOpError`.
         """
         payload = self._checked(data)
-        await self._enter(len(payload))
+        if not self._gate.try_enter():
+            await self._enter(len(payload))
         future = self._new_future()
-        self._push(payload, future)
+        self._adds.push(payload, future)
         return await future
 
     def append_nowait(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
@@ -440,10 +442,12 @@ class LedgerWriter(_Writer):
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
         `append` would wait.
         """
-        payload = self._checked(data)
-        self._enter_now()
+        if type(data) is not bytes or not self._plain or len(data) > self._largest_payload:
+            data = self._checked(data)
+        if not self._gate.try_enter():
+            self._refuse_for_now()
         future = self._new_future()
-        self._push(payload, future)
+        self._adds.push(data, future)
         return future
 
     async def append_soon(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
@@ -453,9 +457,10 @@ class LedgerWriter(_Writer):
         raising `BackpressureError`.
         """
         payload = self._checked(data)
-        await self._enter(len(payload))
+        if not self._gate.try_enter():
+            await self._enter(len(payload))
         future = self._new_future()
-        self._push(payload, future)
+        self._adds.push(payload, future)
         return future
 
     async def append_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> list[int]:
@@ -467,8 +472,9 @@ class LedgerWriter(_Writer):
         unsent = 0
         for data in payloads:
             payload = self._checked(data)
-            await self._enter(len(payload))
-            ids.append(self._push(payload, None))
+            if not self._gate.try_enter():
+                await self._enter(len(payload))
+            ids.append(self._adds.push(payload))
             unsent += len(payload)
             if unsent >= YIELD_BYTES:
                 unsent = 0
@@ -491,7 +497,8 @@ class LedgerAdvWriter(_Writer):
         Raises as `LedgerWriter.append`, and `DuplicateEntryIdError`, and `IncorrectParameterError` for a negative id.
         """
         payload = self._checked(data)
-        await self._enter(len(payload))
+        if not self._gate.try_enter():
+            await self._enter(len(payload))
         future = self._new_future()
         self._push_at(entry_id, payload, future)
         return await future
@@ -499,7 +506,8 @@ class LedgerAdvWriter(_Writer):
     def write_nowait(self, entry_id: int, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
         """As `write`, but without waiting; raises `BackpressureError` when `write` would wait to be sent."""
         payload = self._checked(data)
-        self._enter_now()
+        if not self._gate.try_enter():
+            self._refuse_for_now()
         future = self._new_future()
         self._push_at(entry_id, payload, future)
         return future
@@ -508,4 +516,4 @@ class LedgerAdvWriter(_Writer):
         code = self._adds.window.check_id(entry_id)
         if code != OK and self._adds.stopped is None:
             raise from_code(code, ledger_id=self._ledger_id, entry_id=entry_id)
-        self._push(payload, future, entry_id)
+        self._adds.push(payload, future, entry_id)

@@ -268,6 +268,8 @@ class EnsembleKeeper:
 
     def retry(self) -> Resend:
         """The pause that `RetryLater` asked for is over."""
+        if self.changing:  # changes were allowed again meanwhile: the running one includes what is held
+            return Resend(())
         indexes = tuple(sorted(self.held))
         self.held.clear()
         return Resend(indexes)

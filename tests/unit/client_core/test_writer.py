@@ -649,3 +649,30 @@ async def test_mu_5_planted_closes_at_the_last_push() -> None:
         with pytest.raises(LedgerClosedError):
             await future
         assert (await world.stored()).last_entry_id == 0
+
+
+async def test_a_close_cut_short_by_the_clients_end_reports_the_closed_client() -> None:
+    async with World(3) as world:
+        writer = await world.writer()
+        world.hooks.block()
+        closing = asyncio.ensure_future(writer.close())
+        await until(lambda: world.hooks.waiting)
+        world.context.closed = True
+        await world.tasks.close()
+        with pytest.raises(ClientClosedError):
+            await closing
+
+
+async def test_append_soon_waits_for_room_only() -> None:
+    async with World(3, maxPendingAddEntries=1) as world:
+        writer = await world.writer()
+        world["b1"].hold = world["b2"].hold = True
+        first = await writer.append_soon(b"a")
+        assert not first.done()
+        second = asyncio.ensure_future(writer.append_soon(b"b"))
+        await settle()
+        assert not second.done()
+        world["b1"].release()
+        world["b2"].release()
+        assert [await first, await (await second)] == [0, 1]
+        await writer.close()
