@@ -60,7 +60,7 @@ async def test_a_bookie_killed_during_load(cluster: LocalCluster) -> None:
         for _ in range(ROUNDS):
             writer = await create(bk)
             strike = dice.randrange(ENTRIES)
-            futures = []
+            futures: list[asyncio.Future[int]] = []
             victim = None
             for number in range(ENTRIES):
                 futures.append(await writer.append_soon(payload(writer.id, number)))
@@ -85,10 +85,9 @@ async def test_all_bookies_killed_at_once_during_load(cluster: LocalCluster) -> 
         async with bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk:
             writer = await create(bk)
             strike = dice.randrange(200, ENTRIES)
-            futures = []
+            futures: list[asyncio.Future[int]] = []
             try:
-                for number in range(strike):
-                    futures.append(await writer.append_soon(payload(writer.id, number)))
+                futures += [await writer.append_soon(payload(writer.id, number)) for number in range(strike)]
                 await asyncio.gather(*(cluster.kill(bookie) for bookie in cluster.bookies))
             finally:
                 outcomes = await asyncio.gather(*futures, return_exceptions=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -242,7 +243,7 @@ async def _measure_reads(
     result.seconds = runtime.now() - started
 
 
-def _cycle(last: int, step: int):  # type: ignore[no-untyped-def]
+def _cycle(last: int, step: int) -> Iterator[int]:
     while True:
         yield from range(0, last + 1, step)
 

@@ -22,33 +22,22 @@ def list_(uri: UriOption, as_json: JsonOption = False) -> None:
             readonly = await bk.readonly_bookies() - writable
             known = await bk.all_bookies()
             space = await bk.bookie_info()
-        rows = []
+        rows: list[tuple[str, str, int | None, int | None]] = []
         for bookie in sorted(known | writable | readonly):
             state = "writable" if bookie in writable else "read-only" if bookie in readonly else "down"
             info = space.get(bookie)
-            rows.append(
-                {
-                    "bookie": bookie,
-                    "state": state,
-                    "free_bytes": info.free if info else None,
-                    "total_bytes": info.total if info else None,
-                }
-            )
+            rows.append((bookie, state, info.free if info else None, info.total if info else None))
         if as_json:
-            print_json(rows)
+            print_json([dict(zip(("bookie", "state", "free_bytes", "total_bytes"), row, strict=True)) for row in rows])
         else:
             print_table(
                 None,
                 ["bookie", "state", "free", "total"],
-                [
-                    (
-                        row["bookie"],
-                        row["state"],
-                        human_bytes(row["free_bytes"]) if row["free_bytes"] is not None else "-",
-                        human_bytes(row["total_bytes"]) if row["total_bytes"] is not None else "-",
-                    )
-                    for row in rows
-                ],
+                [(bookie, state, _size(free), _size(total)) for bookie, state, free, total in rows],
             )
 
     execute(main)
+
+
+def _size(size: int | None) -> str:
+    return "-" if size is None else human_bytes(size)

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +33,8 @@ import typer
 
 import bookkeeper
 
+from ..client.client import BookKeeper
+from ..client.reader import LedgerReader
 from ..errors import BookKeeperError
 from ..runtime import Runtime
 from .latency import Histogram, sparkline
@@ -251,7 +253,7 @@ async def _verify(runtime: Runtime, uri: str, ledger_id: int, source: Path, ackn
 
 
 @contextlib.asynccontextmanager
-async def _open(runtime: Runtime, uri: str, ledger_id: int):  # type: ignore[no-untyped-def]
+async def _open(runtime: Runtime, uri: str, ledger_id: int) -> AsyncIterator[tuple[BookKeeper, LedgerReader]]:
     async with (
         bookkeeper.connect(uri, runtime=runtime) as bk,
         await bk.open_ledger(ledger_id, password=PASSWORD) as reader,

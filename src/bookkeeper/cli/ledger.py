@@ -113,7 +113,8 @@ def append(
 
 def _entries(files: list[Path] | None, raw: bool) -> Iterator[bytes]:
     """Entries from files or stdin: a line each without its newline, or each file whole."""
-    for path in files or [None]:
+    sources: list[Path | None] = [*files] if files else [None]
+    for path in sources:
         stream: BinaryIO = sys.stdin.buffer if path is None else path.open("rb")
         with contextlib.nullcontext(stream) if path is None else stream:
             if raw:
@@ -214,7 +215,7 @@ async def _print_entries(entries: AsyncIterator[Any], raw: bool, *, flush: bool 
         out.flush()
     except BrokenPipeError:
         # The reader of our output has seen enough; do not complain at exit either.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
 
 
 @app.command()
