@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from typing import cast
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import ConfigurationError, NoWritableLedgerDirError
@@ -59,6 +60,13 @@ log = logging.getLogger(__name__)
 
 UNREGISTER_SECONDS = 2.0
 """How long a stop waits for the metadata store to take the registration back."""
+
+
+class _Refusal(asyncio.Protocol):
+    """A connection that came too early."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
 
 
 class Bookie:
@@ -178,10 +186,11 @@ class Bookie:
         if self._driver is None:
             self._driver = open_driver(configured_service_uri(config), runtime, config)
             await self._driver.open()
-        if dirty.was_unclean(files, directories.ledger):
-            log.warning("the last run did not end orderly")
         self._identity = identity = await identify(runtime, config)
         await check_cookies(files, self._driver, config, directories, identity)
+        await self._listen(identity)
+        if dirty.was_unclean(files, directories.ledger):
+            log.warning("the last run did not end orderly")
         self._disks = DiskMonitor(runtime, config, directories)
         self._state = BookieState(runtime, config, identity.bookie_id, directories.ledger, self._fail)
         self._check_disks(self._disks, self._state)
@@ -191,7 +200,6 @@ class Bookie:
         self._storage = storage
         storage.use_metadata(self._driver, identity.bookie_id)
         service = self._build(storage, self._state, self._disks)
-        await self._listen(identity, service)
         self._phase = ExitCode.BOOKIE_EXCEPTION
         await self._recover(storage)
         self._state.restore()
@@ -262,7 +270,8 @@ class Bookie:
         )
         return self._service
 
-    async def _listen(self, identity: Identity, service: RequestService) -> None:
+    async def _listen(self, identity: Identity) -> None:
+        """Take the port. Connections are dropped until there is a service that serves."""
         config = self._config
 
         def positive(value: int) -> int | None:
@@ -277,7 +286,7 @@ class Bookie:
         )
         try:
             self._listener = await self._runtime.network.listen(
-                identity.bind_host, config.bookiePort, lambda: BookieConnection(service), options=options
+                identity.bind_host, config.bookiePort, self._new_connection, options=options
             )
         except OSError as error:
             raise OSError(
@@ -285,6 +294,9 @@ class Bookie:
                 f"cannot listen on port {config.bookiePort} ({error.strerror or error}): "
                 "is another bookie running? Stop it, or set another bookiePort",
             ) from error
+
+    def _new_connection(self) -> asyncio.Protocol:
+        return _Refusal() if self._service is None else BookieConnection(self._service)
 
     async def _recover(self, storage: LedgerStorage) -> None:
         """Bring what only the journals hold into the storage, and begin the journals anew."""
