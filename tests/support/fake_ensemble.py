@@ -224,6 +224,8 @@ class FakePlacement:
 
     def __init__(self, bookies: Sequence[BookieId]) -> None:
         self.available = list(bookies)
+        self.late: list[BookieId] = []
+        """Writable bookies that the watch has not told of yet."""
         self.spans = lambda _acked: True
 
     def new_ensemble(
@@ -250,6 +252,11 @@ class FakePlacement:
             if bookie not in excluded and bookie not in ensemble:
                 return bookie
         raise NotEnoughBookiesError
+
+    async def refresh(self) -> bool:
+        self.available += self.late
+        found, self.late = bool(self.late), []
+        return found
 
     def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
         return self.spans(acked)

@@ -55,6 +55,15 @@ class BookieWatcher:
         for mode in Mode:
             tasks.spawn(self._follow(mode), name=f"watch {mode.value} bookies")
 
+    async def refresh(self) -> bool:
+        """Read the writable bookies anew, for when the watch may be behind; True if they are others than were known.
+
+        Raises `MetadataError`.
+        """
+        known = self.writable
+        self._replace(Mode.WRITABLE, await self._discovery.list(Mode.WRITABLE))
+        return self.writable != known
+
     async def _follow(self, mode: Mode) -> None:
         async for bookies in self._discovery.watch(mode):
             self._replace(mode, bookies)

@@ -314,7 +314,12 @@ class BookKeeper:
         """Put a new ledger's record into the store."""
         shape.check()
         self._check_open()
-        ensemble = self._choose_ensemble(shape)
+        try:
+            ensemble = self._choose_ensemble(shape)
+        except NotEnoughBookiesError:
+            if not await self._metadata(self.context.placement.refresh()):
+                raise
+            ensemble = self._choose_ensemble(shape)
         config = self._config
         version = config.ledgerMetadataVersion
         while True:

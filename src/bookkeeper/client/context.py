@@ -121,6 +121,9 @@ class Placement(Protocol):
     ) -> BookieId:
         """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble. Raises `NotEnoughBookiesError`."""
 
+    async def refresh(self) -> bool:
+        """Look again which bookies are writable; True if they are others than were known. Raises `MetadataError`."""
+
     def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
         """Whether these bookies lie in enough fault domains (`enforceMinNumFaultDomainsForWrite`)."""
 

@@ -45,6 +45,10 @@ class DefaultEnsemblePlacementPolicy:
         """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble. Raises `NotEnoughBookiesError`."""
         return self._choose(1, [*excluded, *ensemble])[0]
 
+    async def refresh(self) -> bool:
+        """Look again which bookies are writable; True if they are others than were known. Raises `MetadataError`."""
+        return await self._bookies.refresh()
+
     def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:  # noqa: ARG002
         """This policy knows of no fault domains."""
         return True

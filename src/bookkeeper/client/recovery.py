@@ -163,7 +163,8 @@ class _Attempt:
                     error = from_code(action.code, "recovery failed", ledger_id=self._ledger_id)
                     self._result.set_exception(error)
                 case StoreEnsemble():
-                    raise AssertionError("only a model stores ensembles before the close")
+                    store = self._store_ensemble(action)
+                    self._context.tasks.spawn(store, name=f"ensemble of ledger {self._ledger_id}")
 
     def _send(self, bookie: BookieId, message: Request, on_answer: _OnAnswer) -> None:
         try:
@@ -292,6 +293,18 @@ class _Attempt:
             ensemble,
             index,
             excluded,
+        )
+
+    async def _store_ensemble(self, action: StoreEnsemble) -> None:
+        """Only for the test that shows why this must not be done (MU-13)."""
+        store = self._context.driver.ledgers
+        first, ensemble = action.first_entry_id, action.ensemble
+        await update_ledger(
+            store,
+            self._ledger_id,
+            await store.read(self._ledger_id),
+            lambda record: record.state is LedgerState.IN_RECOVERY and record.ensembles.get(first) != ensemble,
+            lambda record: record.with_ensemble(first, ensemble),
         )
 
     def give_up(self, code: int, withdraw: bool) -> None:  # noqa: ARG002

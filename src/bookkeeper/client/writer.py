@@ -36,6 +36,7 @@ from ..errors import (
     LedgerFencedError,
     MetadataError,
     MetadataVersionError,
+    NotEnoughBookiesError,
     UnexpectedError,
     from_code,
 )
@@ -241,9 +242,13 @@ class _Writer(ReadableLedger):
             return metadata.with_ensemble(adds.window.lac + 1, new)
 
         try:
-            stored = await update_ledger(
-                self._context.driver.ledgers, self._ledger_id, self._versioned, needs, transform
-            )
+            try:
+                stored = await self._update_metadata(needs, transform)
+            except NotEnoughBookiesError:
+                # What we know of the bookies may be a moment behind; a ledger must not end for that.
+                if not await self._context.placement.refresh():
+                    raise
+                stored = await self._update_metadata(needs, transform)
         except BKError as error:
             adds.carry_out(GiveUp(error.code))
             return
@@ -260,6 +265,11 @@ class _Writer(ReadableLedger):
             adds.carry_out(adds.keeper.on_changed(stored.value.last_ensemble[1]))
         else:
             adds.carry_out(adds.keeper.on_refused(stored.value.state))
+
+    async def _update_metadata(
+        self, needs: Callable[[LedgerMetadata], bool], transform: Callable[[LedgerMetadata], LedgerMetadata]
+    ) -> Versioned[LedgerMetadata]:
+        return await update_ledger(self._context.driver.ledgers, self._ledger_id, self._versioned, needs, transform)
 
     def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
         metadata = self.metadata

@@ -490,3 +490,13 @@ async def test_a_change_that_is_paused_is_off_when_the_writer_is_closed() -> Non
             await future
         await asyncio.sleep(0.05)
         assert world.hooks.writes == writes
+
+
+async def test_a_bookie_that_the_watch_has_not_told_of_yet_is_found_before_giving_up() -> None:
+    async with World(4) as world:
+        writer = await world.writer((3, 3, 3))
+        placement = world.placement
+        placement.late.append(placement.available.pop())
+        world["b1"].add_status = Status.EIO
+        assert await writer.append_many([b"x"] * 3) == [0, 1, 2]
+        assert await closed(world, writer) == {0: "b4 b2 b3"}
