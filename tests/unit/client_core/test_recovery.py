@@ -451,3 +451,30 @@ async def test_a_cancelled_recovery_leaves_the_ledger_in_recovery() -> None:
         world["b1"].release()
         world["b2"].release()
         assert last(await world.recover()) == (0, 2)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+async def test_s_11_an_attempt_that_dies_leaves_no_trace_unless_mu_13_is_planted(planted: bool) -> None:
+    async with World(4) as world:
+        await world.create((2, 2, 2))
+        put_on(world, "b1 b2", 0, lac=-1)
+        world["b2"].add_status = Status.EIO
+        world["b3"].hold = True
+        rules = ProtocolRules(recovered_ensembles_in_memory=not planted)
+        recovery = asyncio.ensure_future(world.recover(rules=rules))
+        await until(lambda: world["b3"].held)
+        await settle()
+        recovery.cancel()
+        await asyncio.wait([recovery])
+        world["b3"].held.clear()
+        stored = world.ensembles(await world.stored())
+        assert stored == ({0: "b1 b3"} if planted else {0: "b1 b2"})
+        for bookie in world.bookies.values():
+            bookie.add_status = None
+            bookie.release()
+        if planted:
+            world["b3"].entries.clear()
+            world["b1"].other_status = Status.EIO  # the second recoverer hears b3, which denies e0
+            assert last(await world.recover()) == (-1, 0)
+        else:
+            assert last(await world.recover()) == (0, 2)
