@@ -1,0 +1,158 @@
+"""Fixtures: one ZooKeeper, one JVM with Java's client, and clusters of each kind, for the whole run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.interop.support import peer
+from tests.interop.support.clients import Client, JavaClient, OurClient
+from tests.interop.support.cluster import JAVA, OURS, Cluster, make_cluster
+from tests.interop.support.peer import JavaSession
+from tests.interop.support.report import Report
+from tests.support.zookeeper import ServerThread
+
+KINDS = {"java": (JAVA,) * 4, "ours": (OURS,) * 4, "mixed": (JAVA, OURS, JAVA, OURS)}
+
+REPORT = pytest.StashKey[Report]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rounds", type=int, default=50, help="interop: steps of the random history")
+    parser.addoption("--seed", type=int, default=1, help="interop: where the random history starts")
+    parser.addoption("--compatibility", type=Path, help="interop: write the table of what was verified to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "verifies(area, what): a line of docs/compatibility.md")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    collected = item.config.stash.get(REPORT, None)
+    if collected is not None and (report.when == "call" or report.failed or report.skipped):
+        collected.add(item, report.outcome)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--compatibility", None)
+    collected = session.config.stash.get(REPORT, None)
+    if path is not None and collected is not None:
+        collected.write(path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def peer_version(request: pytest.FixtureRequest) -> str:
+    """Which Apache BookKeeper this run is against; sets it up."""
+    peer.set_up()
+    version = peer.version()
+    request.config.stash[REPORT] = Report(version)
+    return version
+
+
+@pytest.fixture(scope="session")
+def zk(zookeeper_server: ServerThread) -> Iterator[KazooClient]:
+    """Raw access to ZooKeeper."""
+    client = KazooClient(zookeeper_server.server.address)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSession]:
+    """A JVM with Java's client."""
+    running = JavaSession(tmp_path_factory.mktemp("session") / "log.txt")
+    yield running
+    running.close()
+
+
+MakeCluster = Callable[..., Cluster]
+
+
+@pytest.fixture(scope="session")
+def long_lived(
+    zk: KazooClient, zookeeper_server: ServerThread, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MakeCluster]:
+    """Clusters that many tests use, by name; made when first asked for."""
+    made: dict[str, Cluster] = {}
+
+    def cluster(name: str) -> Cluster:
+        if name not in made:
+            root = zookeeper_server.new_root()
+            init = OURS if name == "ours" else JAVA
+            made[name] = make_cluster(
+                zk, zookeeper_server.server.address, root, tmp_path_factory.mktemp(name), KINDS[name], init
+            )
+        return made[name]
+
+    yield cluster
+    for each in made.values():
+        each.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, long_lived: MakeCluster) -> Cluster:
+    """The cluster of the parameter, all its bookies running."""
+    found = long_lived(request.param)
+    found.revive()
+    return found
+
+
+@pytest.fixture
+def new_cluster(zk: KazooClient, zookeeper_server: ServerThread, tmp_path: Path) -> Iterator[MakeCluster]:
+    """Makes clusters for one test: `new_cluster("java", "ours", init="java", settings...)`, not started."""
+    made: list[Cluster] = []
+
+    def make(*kinds: str, **settings: object) -> Cluster:
+        directory = tmp_path / f"cluster{len(made)}"
+        made.append(Cluster(zk, zookeeper_server.server.address, zookeeper_server.new_root(), directory, settings))
+        made[-1].add(*kinds)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop(signal.SIGKILL)
+
+
+MakeClient = Callable[..., object]
+
+
+@pytest.fixture
+async def connect(session: JavaSession) -> AsyncIterator[Callable[..., object]]:
+    """Makes clients: `await connect(cluster, "java-v3", readTimeout=2)`. They end with the test."""
+    made: list[Client] = []
+
+    async def make(cluster: Cluster, name: str, **conf: object) -> Client:
+        kind, _, protocol = name.partition("-")
+        client: Client = (
+            await JavaClient.connect(session, cluster.uri, protocol, **conf)
+            if kind == JAVA
+            else await OurClient.connect(cluster.uri, protocol, **conf)
+        )
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        await client.close()
+
+
+@pytest.fixture
+async def client(request: pytest.FixtureRequest, cluster: Cluster, connect: Callable[..., object]) -> Client:
+    """The client of the parameter, on `cluster`."""
+    return await connect(cluster, request.param)  # type: ignore[misc, no-any-return]

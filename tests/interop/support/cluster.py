@@ -1,0 +1,253 @@
+"""Bookies of both kinds as processes, on one ZooKeeper; a bookie may change its kind between two runs.
+
+Each bookie has a directory with one bk_server.conf that both kinds read:
+
+    DIR/b1/bk_server.conf  DIR/b1/journal  DIR/b1/ledgers  DIR/b1/log.txt
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from tests.interop.support import peer
+
+JAVA = "java"
+OURS = "ours"
+
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+
+SETTINGS: dict[str, object] = {
+    "allowLoopback": "true",
+    "advertisedAddress": "127.0.0.1",
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "dbStorage_writeCacheMaxSizeMb": 32,
+    "dbStorage_readAheadCacheMaxSizeMb": 16,
+    "dbStorage_rocksDB_blockCacheSize": 8 << 20,
+    "journalPreAllocSizeMB": 4,
+    "diskUsageThreshold": 0.99,
+    "diskUsageWarnThreshold": 0.98,
+    "zkTimeout": 5000,
+    "httpServerEnabled": "false",
+}
+
+_FIRST_PORT = 20000
+_LAST_PORT = 32000  # below the ports that the system gives to outgoing connections
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = START_SECONDS) -> None:
+    """Poll until `condition()` is true. Raises `TimeoutError`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {seconds:g} s still not: {what}")
+        time.sleep(0.05)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on, and that no outgoing connection gets."""
+    found: list[int] = []
+    port = _FIRST_PORT + os.getpid() * 37 % (_LAST_PORT - _FIRST_PORT)
+    while len(found) < count:
+        port = port + 1 if port < _LAST_PORT else _FIRST_PORT
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _handed_out:
+                found.append(port)
+    _handed_out.update(found)
+    return found
+
+
+_handed_out: set[int] = set()
+
+
+@dataclass
+class Bookie:
+    """One bookie: its directories, and the process that serves them now, if any."""
+
+    cluster: Cluster
+    kind: str
+    port: int
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+    _before: int = 0  # creation transaction of the registration that was there when the process was started
+
+    @property
+    def id(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def conf(self) -> Path:
+        return self.directory / "bk_server.conf"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log.txt"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        values = {
+            **SETTINGS,
+            "bookiePort": self.port,
+            "metadataServiceUri": self.cluster.uri,
+            "journalDirectories": self.directory / "journal",
+            "ledgerDirectories": self.directory / "ledgers",
+            **settings,
+        }
+        self.conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+
+    def spawn(self, kind: str | None = None) -> None:
+        """Start the process, as this kind from now on; `wait_registered` waits until it serves."""
+        assert not self.running
+        self.kind = kind or self.kind
+        argv = (
+            [str(peer.SCRIPT), "bookie", str(self.conf)]
+            if self.kind == JAVA
+            else [sys.executable, "-m", "bookkeeper", "bookie", "--conf", str(self.conf)]
+        )
+        self._before = self._registration()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=peer.environment(), start_new_session=True
+            )
+
+    def _registration(self) -> int:
+        stat = self.cluster.zk.exists(f"{self.cluster.root}/available/{self.id}")
+        return stat.czxid if stat is not None else 0
+
+    @property
+    def registered(self) -> bool:
+        """Whether the running process has registered (not only one before it)."""
+        if not self.running:
+            tail = self.log.read_text(errors="replace")[-3000:]
+            raise RuntimeError(f"bookie {self.id} ({self.kind}) ended with {self.process and self.process.returncode}: {tail}")
+        return self._registration() not in (0, self._before)
+
+    def start(self, kind: str | None = None) -> None:
+        self.spawn(kind)
+        self.wait_registered()
+
+    def wait_registered(self) -> None:
+        wait_until(lambda: self.registered, f"bookie {self.id} ({self.kind}) is registered")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the process (SIGTERM: in an orderly way, SIGKILL: as a crash) and wait for that."""
+        if self.process is None:
+            return
+        if self.running:
+            self.process.send_signal(how)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    def wait_gone(self) -> None:
+        """Until the cluster has noticed that the bookie is away."""
+        wait_until(lambda: self._registration() == 0, f"the registration of {self.id} is gone")
+
+
+@dataclass
+class Cluster:
+    """Bookies that share one root in ZooKeeper."""
+
+    zk: KazooClient
+    address: str
+    root: str
+    directory: Path
+    settings: Mapping[str, object] = field(default_factory=dict)
+    bookies: list[Bookie] = field(default_factory=list)
+
+    @property
+    def uri(self) -> str:
+        """In the form that both kinds understand."""
+        return f"zk+hierarchical://{self.address}{self.root}"
+
+    def init_by_java(self) -> None:
+        """`initnewcluster`, run by Java's shell."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        conf = self.directory / "init.conf"
+        conf.write_text(f"metadataServiceUri={self.uri}\n")
+        answer = peer.shell(conf, "initnewcluster")
+        assert answer.code == 0, answer.text
+
+    async def init_by_us(self) -> None:
+        """The same, by our driver."""
+        from bookkeeper.metadata import open_driver
+        from bookkeeper.runtime.real import RealRuntime
+
+        driver = open_driver(self.uri, RealRuntime())
+        await driver.open()
+        try:
+            assert await driver.admin.init_new_cluster()
+        finally:
+            await driver.close()
+
+    def add(self, *kinds: str, **settings: object) -> list[Bookie]:
+        """New bookies, configured but not started."""
+        added = []
+        for kind, port in zip(kinds, free_ports(len(kinds)), strict=True):
+            bookie = Bookie(self, kind, port, self.directory / f"b{len(self.bookies) + 1}")
+            bookie.configure({**self.settings, **settings})
+            self.bookies.append(bookie)
+            added.append(bookie)
+        return added
+
+    def start(self, bookies: Iterable[Bookie] | None = None) -> None:
+        """Start bookies at the same time, wait for all."""
+        chosen = list(self.bookies if bookies is None else bookies)
+        for bookie in chosen:
+            bookie.spawn()
+        for bookie in chosen:
+            bookie.wait_registered()
+
+    def bookie(self, bookie_id: str) -> Bookie:
+        return next(bookie for bookie in self.bookies if bookie.id == bookie_id)
+
+    def revive(self) -> None:
+        """Start again whatever is down."""
+        self.start([bookie for bookie in self.bookies if not bookie.running])
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        for bookie in self.bookies:
+            if bookie.running and bookie.process is not None:
+                bookie.process.send_signal(how)
+        for bookie in self.bookies:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                bookie.stop(how)
+
+
+def make_cluster(zk: KazooClient, address: str, root: str, directory: Path, kinds: Iterable[str], init: str) -> Cluster:
+    """A running cluster, its metadata made by `init`."""
+    cluster = Cluster(zk, address, root, directory)
+    if init == JAVA:
+        cluster.init_by_java()
+    else:
+        asyncio.run(cluster.init_by_us())
+    cluster.add(*kinds)
+    try:
+        cluster.start()
+    except BaseException:
+        cluster.stop(signal.SIGKILL)
+        raise
+    return cluster
