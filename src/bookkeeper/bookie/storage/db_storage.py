@@ -135,6 +135,11 @@ class DbLedgerStorage(LedgerStorage):
         self._collector.start()
 
     @property
+    def directories(self) -> Sequence[DbDirectory]:
+        """The parts, in the order of the configuration."""
+        return self._directories
+
+    @property
     def garbage_collector(self) -> GarbageCollector | None:
         """To force a pass or suspend compaction; None before `start`."""
         return self._collector

@@ -1,0 +1,473 @@
+"""Garbage collection: what is deleted, what is moved, and above all what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
+
+from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.compaction import finish_compactions, measure
+from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
+from bookkeeper.bookie.storage.entry_log import EntryLogWriter, last_log_id
+from bookkeeper.bookie.storage.garbage import GarbageCollector
+from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
+from bookkeeper.bookie.storage.location_index import LocationIndex
+from bookkeeper.errors import CorruptMetadata, LockHeld, NoSuchLedger, ServiceUnavailable
+from bookkeeper.metadata.api import LedgerRange, Versioned
+from bookkeeper.metadata.ledger_metadata import LedgerMetadata
+from bookkeeper.runtime import Runtime
+from bookkeeper.runtime.real import RealFiles, RealRuntime
+from bookkeeper.types import BookieId, LedgerState
+
+ME, OTHER = BookieId("me:1"), BookieId("other:1")
+LOGS = 20_000
+"""Size of a log in these tests."""
+
+
+def metadata(ledger_id: int, member: BookieId = ME, state: LedgerState = LedgerState.OPEN) -> LedgerMetadata:
+    return LedgerMetadata(ledger_id, 1, 1, 1, {0: (member,)}, state)
+
+
+class FakeStore:
+    """A metadata store that can lie in its listing, lag in its reads, and fail."""
+
+    def __init__(self, *ledger_ids: int) -> None:
+        self.records: dict[int, LedgerMetadata] = {i: metadata(i) for i in ledger_ids}
+        self.unlisted: dict[int, None] = {}
+        self.fail_listing_after: int | None = None
+        self.failing_reads: dict[int, Exception] = {}
+        self.found_again: dict[int, int] = {}
+        """Ledger -> number of reads that miss it before it is seen again."""
+        self.locked: list[int] = []
+        self.on_lock: Any = None
+
+    async def ranges(self, op_timeout: float | None = None) -> AsyncIterator[LedgerRange]:
+        listed = [i for i in sorted(self.records) if i not in self.unlisted]
+        for number, start in enumerate(range(0, len(listed), 3)):
+            if self.fail_listing_after == number:
+                raise ServiceUnavailable("listing failed")
+            yield LedgerRange(tuple(listed[start : start + 3]))
+        if self.fail_listing_after is not None:
+            raise ServiceUnavailable("listing failed")
+
+    async def read(self, ledger_id: int) -> Versioned[LedgerMetadata]:
+        if ledger_id in self.failing_reads:
+            raise self.failing_reads[ledger_id]
+        misses = self.found_again.get(ledger_id, 0)
+        if misses:
+            self.found_again[ledger_id] = misses - 1
+        if misses or ledger_id not in self.records:
+            raise NoSuchLedger(str(ledger_id))
+        return Versioned(self.records[ledger_id], 0)
+
+    # --- under-replication ---
+
+    async def is_locked(self, ledger_id: int) -> bool:
+        return False
+
+    async def acquire(self, ledger_id: int) -> FakeLock:
+        if ledger_id in self.locked:
+            raise LockHeld(str(ledger_id))
+        self.locked.append(ledger_id)
+        if self.on_lock is not None:
+            self.on_lock(ledger_id)
+        return FakeLock(self, ledger_id)
+
+
+class FakeLock:
+    def __init__(self, store: FakeStore, ledger_id: int) -> None:
+        self._store = store
+        self._ledger_id = ledger_id
+
+    async def release(self) -> None:
+        self._store.locked.remove(self._ledger_id)
+
+
+def ledger_collector(runtime: Runtime, storage: DbLedgerStorage, store: FakeStore, **settings: Any) -> LedgerCollector:
+    settings = {"zkTimeout": 10, "gcMetadataOpRateLimit": 0, "gcOverreplicatedLedgerWaitTime": 0, **settings}
+    return LedgerCollector(
+        runtime,
+        configuration(Path("/nowhere"), **settings),
+        store,  # type: ignore[arg-type]
+        store,  # type: ignore[arg-type]
+        ME,
+        storage.ledgers,
+        storage.delete_ledger,
+    )
+
+
+# --- ledgers ---
+
+
+async def collect_ledgers(tmp_path: Path, store: FakeStore, local: range) -> list[int]:
+    """Ledgers that a pass deletes."""
+    async with opened(tmp_path) as storage:
+        for ledger_id in local:
+            storage.set_master_key(ledger_id, KEY)
+        collector = ledger_collector(RealRuntime(), storage, store)
+        try:
+            await collector.collect()
+        finally:
+            left = storage.ledgers()
+            for ledger_id in left:
+                storage.delete_ledger(ledger_id)
+        return [ledger_id for ledger_id in local if ledger_id not in left]
+
+
+async def test_ledgers_that_are_gone_are_deleted(tmp_path: Path) -> None:
+    assert await collect_ledgers(tmp_path, FakeStore(1, 2, 5, 9, 11), range(14)) == [0, 3, 4, 6, 7, 8, 10, 12, 13]
+
+
+async def test_nothing_is_deleted_when_the_listing_fails(tmp_path: Path) -> None:
+    store = FakeStore(*range(0, 20, 2))
+    store.fail_listing_after = 2
+    with pytest.raises(ServiceUnavailable):
+        await collect_ledgers(tmp_path, store, range(20))
+
+
+async def test_a_ledger_missing_from_the_listing_alone_is_kept(tmp_path: Path) -> None:
+    store = FakeStore(1, 2, 3, 4)
+    store.unlisted = dict.fromkeys([1, 2, 3, 4])
+    assert await collect_ledgers(tmp_path, store, range(5)) == [0]
+
+
+async def test_a_ledger_that_a_lagging_server_did_not_show_at_first_is_kept(tmp_path: Path) -> None:
+    store = FakeStore(1, 2)
+    store.unlisted = dict.fromkeys([1])
+    store.found_again = {1: 1}
+    assert await collect_ledgers(tmp_path, store, range(4)) == [0, 3]
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("away"), CorruptMetadata("bad")])
+async def test_a_ledger_whose_metadata_cannot_be_read_is_kept(tmp_path: Path, error: Exception) -> None:
+    store = FakeStore()
+    store.failing_reads = {1: error}
+    assert await collect_ledgers(tmp_path, store, range(3)) == [0, 2]
+
+
+async def collect_overreplicated(tmp_path: Path, store: FakeStore) -> list[int]:
+    runtime = ClockRuntime()
+    async with opened(tmp_path) as storage:
+        for ledger_id in store.records:
+            storage.set_master_key(ledger_id, KEY)
+        collector = ledger_collector(runtime, storage, store, gcOverreplicatedLedgerWaitTime=1000)
+        runtime.ahead = 2.0
+        await collector.collect()
+        return [ledger_id for ledger_id in store.records if not storage.ledger_exists(ledger_id)]
+
+
+class ClockRuntime(RealRuntime):
+    """The real world with a clock that a test can set forward."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+async def test_closed_ledgers_that_live_elsewhere_are_deleted(tmp_path: Path) -> None:
+    store = FakeStore(1, 2, 3)
+    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
+    store.records[2] = metadata(2, OTHER)  # open
+    store.records[3] = metadata(3, ME, LedgerState.CLOSED)
+    assert await collect_overreplicated(tmp_path, store) == [1]
+    assert store.locked == []
+
+
+async def test_a_ledger_under_replication_is_kept(tmp_path: Path) -> None:
+    store = FakeStore(1)
+    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
+    store.locked = [1]
+    assert await collect_overreplicated(tmp_path, store) == []
+
+
+async def test_a_ledger_that_moved_here_meanwhile_is_kept(tmp_path: Path) -> None:
+    store = FakeStore(1)
+    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
+    store.on_lock = lambda ledger_id: store.records.update({1: metadata(1, ME, LedgerState.CLOSED)})
+    assert await collect_overreplicated(tmp_path, store) == []
+
+
+# --- logs ---
+
+
+def logs(directory: Path) -> list[int]:
+    return sorted(int(path.stem, 16) for path in (directory / "d0" / "current").glob("*.log"))
+
+
+def collector(storage: DbLedgerStorage, directory: Path, **settings: Any) -> GarbageCollector:
+    settings = {"compactionRate": 0, "minorCompactionInterval": 3600, **settings}
+    return GarbageCollector(RealRuntime(), configuration(directory, **settings), storage.directories, None)
+
+
+async def collect(storage: DbLedgerStorage, directory: Path, **settings: Any) -> None:
+    """A forced pass."""
+    garbage = collector(storage, directory, **settings)
+    garbage.force()
+    try:
+        await garbage.collect()
+    finally:
+        await garbage.close()
+
+
+async def check(storage: DbLedgerStorage, ledger_id: int, ids: range, size: int = 100) -> None:
+    assert list(await storage.list_entries(ledger_id)) == list(ids)
+    for entry_id in ids:
+        assert await storage.read_entry(ledger_id, entry_id) == entry(ledger_id, entry_id, size)
+
+
+async def fill(storage: DbLedgerStorage, ledgers: range, count: int = 100) -> None:
+    for ledger_id in ledgers:
+        await add(storage, ledger_id, range(count), size=100)
+    await storage.flush()
+
+
+async def test_logs_of_deleted_ledgers_are_deleted(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(5))
+        before = logs(tmp_path)
+        assert len(before) > 3
+        await collect(storage, tmp_path)
+        assert logs(tmp_path) == before
+        for ledger_id in (0, 1, 2):
+            storage.delete_ledger(ledger_id)
+        await collect(storage, tmp_path, majorCompactionThreshold=0, minorCompactionThreshold=0)
+        assert len(logs(tmp_path)) < len(before)
+        for ledger_id in (3, 4):
+            await check(storage, ledger_id, range(100))
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        for ledger_id in (3, 4):
+            await check(storage, ledger_id, range(100))
+
+
+async def test_compaction_moves_what_lives_and_deletes_the_log(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        for part in range(10):  # every log has a part of every ledger
+            for ledger_id in range(5):
+                await add(storage, ledger_id, range(part * 10, part * 10 + 10), size=100)
+            await storage.flush()
+        before = logs(tmp_path)
+        for ledger_id in (0, 1, 2, 3):
+            storage.delete_ledger(ledger_id)
+        await collect(storage, tmp_path, majorCompactionThreshold=0.5)
+        assert not set(before[:-1]) & set(logs(tmp_path))
+        await check(storage, 4, range(100))
+        await storage.flush()
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await check(storage, 4, range(100))
+        assert await storage.last_entry(4) == entry(4, 99, 100)
+
+
+async def test_older_copies_of_rewritten_entries_are_not_moved(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(1), 300)
+        storage.set_master_key(0, KEY)
+        for entry_id in range(300):
+            storage.add_entry(0, entry_id, entry(0, entry_id, 50, version=1))
+        await storage.flush()
+        await collect(storage, tmp_path, majorCompactionThreshold=0.99, useTargetEntryLogSizeForGc=True)
+        for entry_id in range(300):
+            assert await storage.read_entry(0, entry_id) == entry(0, entry_id, 50, version=1)
+
+
+async def test_a_read_that_began_before_a_log_was_deleted_finds_the_entry(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(3))
+        directory = storage.directories[0]
+        [first, *_] = logs(tmp_path)
+        looked_up = directory._locations.get(0, 0)
+        assert fmt.log_of(looked_up) == first
+        stale = iter([looked_up])
+        directory._locations.get = lambda *key: (
+            next(stale, None)
+            or LocationIndex.get(  # type: ignore[method-assign]
+                directory._locations, *key
+            )
+        )
+        mover = directory.mover(first)
+        while batch := mover.next_batch():
+            await directory.rewrite(batch)
+        await directory.remove_log(first)
+        assert await storage.read_entry(0, 0) == entry(0, 0, 100)
+
+
+async def test_compaction_stops_for_a_suspension_and_the_rate(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(4))
+        before = logs(tmp_path)
+        for ledger_id in (0, 1):
+            storage.delete_ledger(ledger_id)
+        garbage = collector(storage, tmp_path, majorCompactionThreshold=0.99)
+        garbage.suspend(minor=True, major=True)
+        garbage.force()
+        await garbage.collect()
+        await garbage.close()
+        assert before[-2] in logs(tmp_path)
+        await check(storage, 3, range(100))
+
+
+# --- doubt keeps a log ---
+
+
+async def one_log(tmp_path: Path) -> Path:
+    """A directory with a closed log of ledgers 0 and 1; returns the log's path."""
+    async with opened(tmp_path) as storage:
+        await fill(storage, range(2), 10)
+    return tmp_path / "d0" / "current" / "0.log"
+
+
+async def test_a_log_with_a_damaged_record_and_live_entries_behind_it_is_kept(tmp_path: Path) -> None:
+    path = await one_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[0x400:0x404] = b"\x7f\xff\xff\xff"  # the first record claims the rest of the log
+    path.write_bytes(data)
+    async with opened(tmp_path) as storage:
+        storage.delete_ledger(0)
+        await collect(storage, tmp_path, majorCompactionThreshold=0.99)
+        assert path.exists()
+        await check(storage, 1, range(10))
+
+
+async def test_a_ledgers_map_that_lies_deletes_nothing(tmp_path: Path) -> None:
+    path = await one_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    place = int.from_bytes(data[8:16], "big") + 24
+    for i in range(2):
+        data[place + 16 * i : place + 16 * i + 8] = (77 + i).to_bytes(8, "big")  # other ledgers, right sizes
+    path.write_bytes(data)
+    async with opened(tmp_path) as storage:
+        await collect(storage, tmp_path, majorCompactionThreshold=0, minorCompactionThreshold=0)
+        assert path.exists()
+        await collect(storage, tmp_path)  # compacts it: what lives is moved first
+        for ledger_id in (0, 1):
+            await check(storage, ledger_id, range(10))
+
+
+async def test_a_log_cut_off_in_front_of_live_entries_is_kept(tmp_path: Path) -> None:
+    path = await one_log(tmp_path)
+    one = len(record(entry(0, 0, 100)))
+    data = bytearray(path.read_bytes()[: 0x400 + 10 * one])  # all of ledger 0, nothing of ledger 1
+    data[8:20] = bytes(12)
+    path.write_bytes(data)
+    async with opened(tmp_path) as storage:
+        storage.delete_ledger(0)
+        await collect(storage, tmp_path)
+        assert path.exists()  # the index says that there was more
+
+
+async def test_a_file_that_is_no_log_is_kept(tmp_path: Path) -> None:
+    path = await one_log(tmp_path)
+    (path.parent / "5.log").write_bytes(b"BKLE" + bytes(2000))
+    async with opened(tmp_path) as storage:
+        await collect(storage, tmp_path)
+    assert (path.parent / "5.log").exists()
+
+
+async def test_empty_logs_and_torn_logs_of_a_crash_are_cleared_away(tmp_path: Path) -> None:
+    path = await one_log(tmp_path)
+    (path.parent / "7.log").touch()
+    (path.parent / "8.log").write_bytes(fmt.new_header() + record(entry(0, 3, 100)) + record(entry(0, 4, 100))[:-9])
+    async with opened(tmp_path) as storage:
+        await collect(storage, tmp_path, majorCompactionThreshold=0.99, minorCompactionThreshold=0.98)
+        assert logs(tmp_path) == [0, 8]  # as many live bytes as there are, as far as is known
+        storage.delete_ledger(0)
+        await collect(storage, tmp_path)
+        assert 8 not in logs(tmp_path)
+        await check(storage, 1, range(10))
+
+
+# --- measuring ---
+
+
+def test_sizes_of_a_log_from_its_map_or_by_scan(tmp_path: Path) -> None:
+    files = RealFiles()
+    writer = EntryLogWriter(files, str(tmp_path), 1 << 30)
+    writer.append(1, [entry(1, i) for i in range(3)])
+    writer.append(2, [entry(2, 0)])
+    writer.sync()
+    one = len(record(entry(1, 0)))
+    path = str(tmp_path / "0.log")
+    assert measure(files, path, 0, lambda: None) == {1: 3 * one, 2: one}
+    writer.close()
+    assert measure(files, path, 0, lambda: None) == {1: 3 * one, 2: one}
+
+
+# --- compactions that a Java bookie left behind ---
+
+
+def test_unfinished_compactions_are_brought_to_their_end(tmp_path: Path) -> None:
+    runtime = RealRuntime()
+    source = EntryLogWriter(runtime.files, str(tmp_path), 1 << 30)
+    locations = LocationIndex(runtime.open_key_value(str(tmp_path / "db"), {}))
+    places = source.append(1, [entry(1, i) for i in range(3)])
+    source.close()
+    elsewhere = fmt.location_of(9, 0x404)
+    places[2] = elsewhere  # written again since
+    locations.write([], [(1, range(3), places)], lambda: None)
+    (tmp_path / "a.log.0.compacted").write_bytes((tmp_path / "0.log").read_bytes())
+    (tmp_path / "b.log.compacting").write_bytes(b"half")
+    assert last_log_id(runtime.files, str(tmp_path)) == 11
+    finish_compactions(runtime.files, str(tmp_path), locations, lambda: None)
+    assert sorted(path.name for path in tmp_path.glob("*.log*")) == ["0.log", "a.log"]
+    assert [fmt.log_of(locations.get(1, i)) for i in range(3)] == [10, 10, 9]
+    finish_compactions(runtime.files, str(tmp_path), locations, lambda: None)
+
+
+# --- crashes ---
+
+
+def test_a_crash_at_any_step_of_a_compaction_loses_nothing() -> None:
+    async def prepare(storage: DbLedgerStorage) -> None:
+        for part in range(6):
+            for ledger_id in range(3):
+                storage.set_master_key(ledger_id, KEY)
+                for entry_id in range(part * 10, part * 10 + 10):
+                    storage.add_entry(ledger_id, entry_id, entry(ledger_id, entry_id, 50))
+            await storage.flush()
+
+    async def compact(storage: DbLedgerStorage) -> bool:
+        storage.delete_ledger(0)
+        storage.delete_ledger(1)
+        settings = configuration(Path("/storage"), compactionRate=0, majorCompactionThreshold=0.9, logSizeLimit=4096)
+        garbage = GarbageCollector(storage._runtime, settings, storage.directories, None)
+        garbage.force()
+        await garbage.collect()
+        await garbage.close()
+        return True
+
+    async def verify(storage: DbLedgerStorage) -> None:
+        await check(storage, 2, range(60), 50)
+        storage.add_entry(2, 60, entry(2, 60, 50))
+        await storage.flush()
+        await check(storage, 2, range(61), 50)
+
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        with StorageMachine(crash_at, logSizeLimit=4096) as machine:
+            machine.run(prepare)
+            machine.disk.faults.crash_after_calls = crash_at
+            finished = bool(machine.run(compact))
+            machine.disk.faults.crash_after_calls = None
+            machine.run(verify)
+    assert crash_at > 50
+
+
+async def test_the_background_loop_collects_by_itself(tmp_path: Path) -> None:
+    settings = configuration(tmp_path, gcWaitTime=10, logSizeLimit=LOGS)
+    storage = DbLedgerStorage(RealRuntime(), settings)
+    await storage.open()
+    await fill(storage, range(5))
+    for ledger_id in (0, 1):
+        storage.delete_ledger(ledger_id)
+    before = logs(tmp_path)
+    storage.start()
+    while logs(tmp_path)[0] == before[0]:
+        await storage.flush()
+    assert storage.garbage_collector is not None
+    await storage.close()
