@@ -114,7 +114,8 @@ async def test_passwords(client: Client) -> None:
 @verifies(AREA, "reading an open ledger without recovery; last add confirmed")
 async def test_read_without_recovery(client: Client) -> None:
     writer = await client.create()
-    await writer.fill(10)
+    for _ in range(10):
+        await writer.append(100)
     reader = await client.open(writer.ledger, recovery=False)
     assert not (await reader.state()).closed
     assert await reader.lac() == 8  # each entry carries the LAC before it
@@ -125,8 +126,8 @@ async def test_read_without_recovery(client: Client) -> None:
     await writer.close()
 
 
-@each_pair
-@verifies(AREA, "batch reads, bounded by count and by size")
+@pytest.mark.parametrize((CLIENT, CLUSTER), [pair for pair in PAIRS if pair[0] != "java-v3"], indirect=True)
+@verifies(AREA, "batch reads, bounded by count and by size (Java's client has them in v2 only)")
 async def test_batch_reads(client: Client) -> None:
     writer = await client.create()
     await writer.fill(200, 1000)

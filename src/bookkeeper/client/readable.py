@@ -346,7 +346,7 @@ class ReadableLedger(LedgerHandle):
             except BookieUnavailableError:
                 # What bookies do that do not know the request, or whose answer would be too large for a frame.
                 self._reads.batch_reads_fail = True
-        return await self._read_some(start, max_count)
+        return _within(await self._read_some(start, max_count), max_size)
 
     async def _read_some(self, start: int, max_count: int) -> list[LedgerEntry]:
         """Entry by entry, what there is of them; at least one, or its error."""
@@ -370,6 +370,18 @@ class ReadableLedger(LedgerHandle):
         except BKError as error:
             return entries, error
         return entries, None
+
+
+def _within(entries: list[LedgerEntry], max_size: int) -> list[LedgerEntry]:
+    """The first entries that are `max_size` bytes together (0: no bound), at least one."""
+    if max_size <= 0:
+        return entries
+    size = 0
+    for index, entry in enumerate(entries):
+        size += len(entry.data)
+        if size > max_size and index > 0:
+            return entries[:index]
+    return entries
 
 
 class _ChunkSizes:

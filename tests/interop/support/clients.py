@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import contextlib
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -168,7 +169,9 @@ class Client(abc.ABC):
     ) -> Handle: ...
 
     @abc.abstractmethod
-    async def open(self, ledger: int, *, recovery: bool = True, digest: str = "CRC32C", password: str = "") -> Handle: ...
+    async def open(
+        self, ledger: int, *, recovery: bool = True, digest: str = "CRC32C", password: str = ""
+    ) -> Handle: ...
 
     @abc.abstractmethod
     async def delete(self, ledger: int) -> None: ...
@@ -361,9 +364,7 @@ class OurHandle(Handle):
     async def fill(self, count: int, size: int = 100, step: int = 0) -> int:
         with _refusals():
             next_id = self._handle.last_add_pushed + 1
-            futures = [
-                await self._handle.append_soon(payload(next_id + n, size + n * step)) for n in range(count)
-            ]
+            futures = [await self._handle.append_soon(payload(next_id + n, size + n * step)) for n in range(count)]
             return int([await future for future in futures][-1])
 
     async def write(self, entries: Sequence[int], size: int) -> int:
@@ -403,7 +404,7 @@ class OurHandle(Handle):
             return int(await self._handle.read_explicit_last_add_confirmed())
 
     async def start_poll(self, entry: int, ms: int) -> Any:
-        return asyncio.ensure_future(self._handle.read_last_add_confirmed_and_entry(entry, ms / 1000))
+        return asyncio.ensure_future(self._handle.read_last_add_confirmed_and_entry(entry, timeout=ms / 1000))
 
     async def poll_result(self, poll: Any) -> tuple[int, int | None]:
         with _refusals():
@@ -474,6 +475,7 @@ class OurClient(Client):
     def __init__(self, bk: BookKeeper, name: str) -> None:
         self.bk = bk
         self.name = name
+        self._writers: list[Any] = []
 
     @classmethod
     async def connect(cls, uri: str, protocol: str, **conf: object) -> OurClient:
@@ -503,9 +505,11 @@ class OurClient(Client):
             "write_flags": WriteFlag.DEFERRED_SYNC if deferred else WriteFlag.NONE,
         }
         with _refusals():
-            if adv:
-                return OurHandle(await self.bk.create_ledger_adv(ledger_id=ledger, **shape))
-            return OurHandle(await self.bk.create_ledger(**shape))
+            writer: Any = await (
+                self.bk.create_ledger_adv(ledger_id=ledger, **shape) if adv else self.bk.create_ledger(**shape)
+            )
+        self._writers.append(writer)
+        return OurHandle(writer)
 
     async def open(self, ledger: int, *, recovery: bool = True, digest: str = "CRC32C", password: str = "") -> Handle:
         with _refusals():
@@ -545,4 +549,7 @@ class OurClient(Client):
             return {bookie: (info.free, info.total) for bookie, info in (await self.bk.bookie_info()).items()}
 
     async def close(self) -> None:
+        for writer in self._writers:
+            with contextlib.suppress(BKError):  # some were fenced off, on purpose
+                await writer.close()
         await self.bk.close()

@@ -60,11 +60,17 @@ class Report:
             return
         area, what = mark.args
         parameters: Mapping[str, object] = getattr(item, "callspec").params if hasattr(item, "callspec") else {}
-        column = ", ".join(NAMES.get(str(parameters[name]), str(parameters[name])) for name in COLUMNS if name in parameters)
+        column = ", ".join(
+            NAMES.get(str(parameters[name]), str(parameters[name])) for name in COLUMNS if name in parameters
+        )
         cells = self.areas.setdefault(area, {}).setdefault(what, {})
         rank = ("passed", "skipped", "failed")
         before = cells.get(column, outcome)
-        cells[column] = max(before, outcome, key=rank.index) if "failed" in (before, outcome) else min(before, outcome, key=rank.index)
+        cells[column] = (
+            max(before, outcome, key=rank.index)
+            if "failed" in (before, outcome)
+            else min(before, outcome, key=rank.index)
+        )
 
     def write(self, path: Path) -> None:
         parts = [INTRODUCTION.format(versions=self.version)]

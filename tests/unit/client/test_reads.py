@@ -230,6 +230,7 @@ async def test_a_read_crosses_fragments(cluster: FakeCluster) -> None:
     reader = await ledger.open(await cluster.connect())
     assert [entry.id for entry in await reader.read(0, 19)] == list(range(20))
     assert [entry.id for entry in await reader.batch_read(3, max_count=100)] == [3, 4, 5, 6]
+    assert [entry.id for entry in await reader.batch_read(3, max_count=100, max_size=1)] == [3]
     assert [entry.id async for entry in reader] == list(range(20))
 
 
