@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 import bookkeeper
+from bookkeeper.errors import LedgerFencedError
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import run
 
@@ -59,3 +60,5 @@ if __name__ == "__main__":
         run(main)
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit(130)
+    except LedgerFencedError as error:
+        sys.exit(f"fenced, as it should be: {error}")

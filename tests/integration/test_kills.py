@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 import sys
@@ -50,7 +51,9 @@ async def start(role: str, *arguments: str) -> Process:
 
 
 async def end(process: Process) -> None:
-    process.send_signal(signal.SIGKILL)
+    """SIGKILL; a writer that was fenced has ended by itself already."""
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGKILL)
     await process.wait()
 
 
