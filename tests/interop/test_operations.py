@@ -177,7 +177,7 @@ async def test_explicit_lac(client: Client, cluster: Cluster, connect: Connect) 
     reader = await client.open(writer.ledger, recovery=False)
     async with asyncio.timeout(20):
         while await reader.explicit_lac() < 4:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # there is no telling but by asking
     assert await reader.read(0, 4) == expected([100] * 5)
     await writer.close()
 

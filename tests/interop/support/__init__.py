@@ -1,1 +1,1 @@
-"""What the tests against Apache BookKeeper stand on: the peer, clusters of both kinds of bookies, clients of both kinds."""
+"""What the tests against Apache BookKeeper stand on: the peer, and clusters and clients of both kinds."""

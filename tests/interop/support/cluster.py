@@ -136,9 +136,8 @@ class Bookie:
         """Whether the running process has registered (not only one before it)."""
         if not self.running:
             tail = self.log.read_text(errors="replace")[-3000:]
-            raise RuntimeError(
-                f"bookie {self.id} ({self.kind}) ended with {self.process and self.process.returncode}: {tail}"
-            )
+            code = self.process.returncode if self.process else None
+            raise RuntimeError(f"bookie {self.id} ({self.kind}) ended with {code}: {tail}")
         return self._registration() not in (0, self._before)
 
     def start(self, kind: str | None = None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import threading
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ SCRIPT = JAVA / "peer"
 
 SMALL_JVM = "-Xmx256m -XX:MaxDirectMemorySize=256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A JVM that starts soon and takes little; for tests, not for measuring."""
+
+KILL = signal.SIGKILL
 
 SHELL_SECONDS = 90
 

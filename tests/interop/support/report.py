@@ -59,18 +59,13 @@ class Report:
         if mark is None:
             return
         area, what = mark.args
-        parameters: Mapping[str, object] = getattr(item, "callspec").params if hasattr(item, "callspec") else {}
-        column = ", ".join(
-            NAMES.get(str(parameters[name]), str(parameters[name])) for name in COLUMNS if name in parameters
-        )
+        callspec = getattr(item, "callspec", None)
+        parameters: Mapping[str, object] = callspec.params if callspec is not None else {}
+        values = [str(parameters[name]) for name in COLUMNS if name in parameters]
+        column = ", ".join(NAMES.get(value, value) for value in values)
         cells = self.areas.setdefault(area, {}).setdefault(what, {})
-        rank = ("passed", "skipped", "failed")
-        before = cells.get(column, outcome)
-        cells[column] = (
-            max(before, outcome, key=rank.index)
-            if "failed" in (before, outcome)
-            else min(before, outcome, key=rank.index)
-        )
+        # One cell may stand for several runs: one failure fails it, one run that was not skipped passes it.
+        cells[column] = min(outcome, cells.get(column, outcome), key=("failed", "passed", "skipped").index)
 
     def write(self, path: Path) -> None:
         parts = [INTRODUCTION.format(versions=self.version)]
