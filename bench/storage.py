@@ -88,7 +88,14 @@ async def stages(runtime: Runtime, configuration: ServerConfiguration, size: int
         start = time.thread_time()
         for i, data in enumerate(entries):
             add(ledger, i, data)
-        note("add", time.thread_time() - start)
+        note("add_entry", time.thread_time() - start)
+        batches = [(range(i, min(i + 100, count)), entries[i : i + 100]) for i in range(0, count, 100)]
+        storage.set_master_key(ROUNDS + number, b"k" * 20)
+        start = time.thread_time()
+        for ids, part in batches:
+            storage.add_entries(ROUNDS + number, ids, part)
+        note("add_entries, 100 together", time.thread_time() - start)
+        storage.delete_ledger(ROUNDS + number)
         start = time.thread_time()
         for i in range(count):
             storage.cached_entry(ledger, i)

@@ -198,7 +198,6 @@ class Bookie:
         storage.use_metadata(self._driver, identity.bookie_id)
         await storage.open()
         self._storage = storage
-        storage.use_metadata(self._driver, identity.bookie_id)
         service = self._build(storage, self._state, self._disks)
         self._phase = ExitCode.BOOKIE_EXCEPTION
         await self._recover(storage)

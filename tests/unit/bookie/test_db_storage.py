@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import golden
-from tests.support.storage import KEY, add, configuration, entry, opened, record
+from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage, directory_options, memory_budget
@@ -306,6 +306,46 @@ async def test_a_ledger_created_again_shows_only_its_new_entries(tmp_path: Path)
         assert await storage.read_entry(1, 3) == entry(1, 3)
     async with opened(tmp_path) as storage:
         assert list(await storage.list_entries(1)) == [3]
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_ledger_deleted_in_the_middle_of_a_flush_leaves_nothing(steps: int) -> None:
+    """At whatever moment of the flush: what it wrote of the ledger is dropped, what is added again afterwards stays."""
+
+    async def scene(storage: DbLedgerStorage) -> None:
+        await add(storage, 2, range(20))
+        await storage.flush()
+        await add(storage, 1, range(10))
+        await add(storage, 2, range(10))  # once more: the flush has to look them up
+        flush = asyncio.ensure_future(storage.flush())
+        await asyncio.sleep(steps * 0.0005)
+        storage.delete_ledger(1)
+        await add(storage, 1, [20])
+        assert list(await storage.list_entries(1)) == [20]
+        await flush
+        assert list(await storage.list_entries(1)) == [20]
+        storage.delete_ledger(1)
+        await storage.flush()
+        assert [ledger for ledger, _, _ in storage.directories[0]._locations.all()] == [2] * 20
+        await add(storage, 1, [21])
+        await storage.flush()
+        assert list(await storage.list_entries(1)) == [21]
+
+    with StorageMachine(steps) as machine:
+        machine.run(scene)
+
+
+def test_a_cache_that_fills_up_during_a_flush_is_flushed_too() -> None:
+    async def scene(storage: DbLedgerStorage) -> None:
+        for round_ in range(30):
+            flush = asyncio.ensure_future(storage.flush())
+            await add(storage, 1, range(round_ * 100, round_ * 100 + 100), size=10_000)
+            await flush
+        await storage.flush()
+        assert list(await storage.list_entries(1)) == list(range(3000))
+
+    with StorageMachine(5, dbStorage_writeCacheMaxSizeMb=1) as machine:
+        machine.run(scene)
 
 
 # --- room ---

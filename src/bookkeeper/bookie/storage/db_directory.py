@@ -235,8 +235,10 @@ class DbDirectory:
             self._check_failure()
             if self._flushing is not None:  # swapped out by `has_room`, or left by a flush that failed
                 await self._write_out(self._flushing)
-            if self.dirty:
-                await self._write_out(self._swap())
+            if self._flushing is None and self.dirty:
+                self._swap()  # else `has_room` did meanwhile
+            if self._flushing is not None:
+                await self._write_out(self._flushing)
 
     async def _flush_swapped(self) -> None:
         async with self._flush_lock:
@@ -246,17 +248,20 @@ class DbDirectory:
                 except OSError as error:
                     log.warning("%s: early flush failed, the next flush tries again: %s", self.path, error)
 
-    def _swap(self) -> WriteCache:
+    def _swap(self) -> None:
         assert self._flushing is None
         self._flushing = self._active
         self._active = WriteCache(self._half)
-        return self._flushing
 
     async def _write_out(self, cache: WriteCache) -> None:
-        buffers = cache.in_order()
+        # What is deleted from here on is written all the same, and dropped by the next flush.
+        buffers, deleted = cache.in_order(), dict(self._deleted)
         await self._note_rewrites(buffers)
-        deleted = dict(self._deleted)
         changes = self._index.take_changes()
+        later: Changes = {i: None for i, value in changes.items() if value is None and i not in deleted}
+        if later:  # a ledger's record goes with or after its locations, never before
+            self._index.put_back(later)
+            changes = {i: value for i, value in changes.items() if i not in later}
         try:
             await self._change(_flush_job, self._ledger_store, buffers, list(deleted), changes)
         except BaseException:
