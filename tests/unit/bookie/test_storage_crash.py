@@ -79,7 +79,9 @@ class Model:
         self.added = {}
         self.undecided.update(dict.fromkeys(ledger_id for ledger_id, sure in self.deleted.items() if not sure))
         self.deleted = {ledger_id: sure for ledger_id, sure in self.deleted.items() if sure}
-        self.fenced = {ledger_id: sure for ledger_id, sure in self.fenced.items() if sure or storage.is_fenced(ledger_id)}
+        self.fenced = {
+            ledger_id: sure for ledger_id, sure in self.fenced.items() if sure or storage.is_fenced(ledger_id)
+        }
         await self.check(storage)
 
 
@@ -166,6 +168,22 @@ def test_a_full_disk_ends_no_flush_and_the_next_one_makes_up_for_it() -> None:
     with StorageMachine(2, logSizeLimit=SMALL_LOGS) as machine:
         machine.run(scene, close=False)
         machine.machine.power_off()
+        machine.run(lambda storage: after(storage, model))
+
+
+def test_a_stop_on_a_full_disk_is_orderly_when_all_is_flushed() -> None:
+    model = Model()
+
+    async def scene(storage: DbLedgerStorage) -> bool:
+        model.add(storage, 1, 0)
+        await model.flush(storage)
+        machine.disk.faults.full = True
+        await storage.close()
+        machine.disk.faults.full = False
+        return True
+
+    with StorageMachine(6) as machine:
+        assert machine.run(scene)
         machine.run(lambda storage: after(storage, model))
 
 

@@ -16,7 +16,8 @@ from ...metadata.api import MetadataDriver
 from ...runtime import Runtime
 from ...types import BookieId
 from .api import LedgerStorage
-from .db_directory import DbDirectory, DirectoryOptions
+from .db_directory import DbDirectory
+from .directory_jobs import DirectoryOptions
 from .garbage import GarbageCollector
 from .ledger_collector import LedgerCollector
 

@@ -1,0 +1,260 @@
+"""The blocking work of a ledger directory: what its lane and the reader threads run (see `db_directory`).
+
+Each function gets all it needs as arguments and returns what it found; none touches the loop's state. Those of the
+lane change the logs and indexes, one at a time. They give the interpreter back between chunks (`give_way`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ...errors import CorruptStorageError, FatalBookieError
+from ...runtime import File, Files, KeyValueStore, Runtime
+from . import entry_log_format as fmt
+from . import ledger_index
+from .compaction import LiveEntry, finish_compactions
+from .entry_log import EntryLogWriter, check_log_names, list_logs
+from .entry_log_reader import Records, read_records
+from .ledger_index import Changes
+from .location_index import LocationIndex, Run
+from .packing import CHUNK
+from .write_cache import LedgerBuffer
+
+log = logging.getLogger(__name__)
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+Piece = tuple[int, Sequence[int], Sequence[bytes]]
+"""A ledger, entry ids of it, and the entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryOptions:
+    """One directory's share of the settings."""
+
+    write_cache: int
+    """Bytes of both write caches together."""
+    read_cache: int
+    read_ahead_entries: int
+    read_ahead_bytes: int
+    """Bound of one read ahead."""
+    log_size_limit: int
+    locations: Mapping[str, Any]
+    """Options of the location index, see `Runtime.open_key_value`."""
+    ledgers: Mapping[str, Any]
+
+
+class ColdRead(NamedTuple):
+    """What a reader thread found."""
+
+    records: Records
+    log_id: int
+    file: File
+
+
+def open_directory(
+    runtime: Runtime, options: DirectoryOptions, path: str, index_path: str
+) -> tuple[EntryLogWriter, KeyValueStore, LocationIndex, dict[int, Any]]:
+    files = runtime.files
+    files.makedirs(path)
+    files.makedirs(index_path)
+    check_log_names(files, path)
+    ledgers = runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
+    try:
+        locations = LocationIndex(runtime.open_key_value(f"{index_path}/locations", options.locations))
+        try:
+            finish_compactions(files, path, locations, runtime.give_way)
+            writer = EntryLogWriter(files, path, options.log_size_limit)
+            return writer, ledgers, locations, ledger_index.load(ledgers)
+        except BaseException:
+            locations.close()
+            raise
+    except BaseException:
+        ledgers.close()
+        raise
+
+
+def close_directory(writer: EntryLogWriter, locations: LocationIndex, ledgers: KeyValueStore, healthy: bool) -> None:
+    """Seal the current log and close all. Without `healthy`, or without space for the seal, the log stays unsealed."""
+    try:
+        if healthy:
+            writer.close()
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        log.warning("the current entry log is left unsealed: %s", error)
+    finally:
+        writer.abandon()
+        locations.close()
+        ledgers.close()
+
+
+def flush(
+    writer: EntryLogWriter,
+    locations: LocationIndex,
+    give_way: Callable[[], None],
+    ledgers: KeyValueStore,
+    buffers: list[tuple[int, LedgerBuffer]],
+    deleted: list[int],
+    changes: Changes,
+) -> None:
+    """One flush. Raises `OSError` if there was no space, else `FatalBookieError`."""
+    runs = _append(writer, _pieces(buffers), give_way)
+    with _fatal("flush failed"):
+        if runs or deleted:
+            locations.write(deleted, runs, give_way)
+        if changes:
+            ledger_index.write(ledgers, changes, give_way)
+
+
+def rewrite(
+    writer: EntryLogWriter, locations: LocationIndex, give_way: Callable[[], None], batch: list[LiveEntry]
+) -> int:
+    """Move live entries to the current log: append, sync, set locations. Returns how many really moved."""
+    pieces: list[Piece] = []
+    for ledger_id, group in groupby(batch, key=attrgetter("ledger_id")):
+        items = list(group)
+        pieces.append((ledger_id, [item.entry_id for item in items], [item.entry for item in items]))
+    runs = _append(writer, pieces, give_way)
+    places = chain.from_iterable(run[2] for run in runs)
+    moves = [(item.ledger_id, item.entry_id, item.location, place) for item, place in zip(batch, places, strict=True)]
+    with _fatal("moving entries failed"):
+        return locations.move(moves, give_way)
+
+
+class _fatal:  # noqa: N801 - used like a function
+    """Whatever fails inside leaves it unknown what is on disk: `FatalBookieError`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FatalBookieError):
+            raise FatalBookieError(f"{self._what}: {error}") from error
+
+
+def _pieces(buffers: list[tuple[int, LedgerBuffer]]) -> Iterator[Piece]:
+    for ledger_id, buffer in buffers:
+        for entry_ids, entries in buffer.in_order():
+            yield ledger_id, entry_ids, entries
+
+
+def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None]) -> list[Run]:
+    """Append entries to the log and sync it; returns their locations.
+
+    Raises `OSError` when there is no space: then the log is as before. Raises `FatalBookieError`.
+    """
+    runs: list[Run] = []
+    mark = writer.mark()
+    with _fatal("the entry log cannot be written"):
+        try:
+            for ledger_id, entry_ids, entries in pieces:
+                places: array[int] = array("q")
+                for start in range(0, len(entries), CHUNK):
+                    places += writer.append(ledger_id, entries[start : start + CHUNK])
+                    give_way()
+                runs.append((ledger_id, entry_ids, places))
+            writer.sync()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            writer.rewind(mark)
+            no_space = error
+        else:
+            return runs
+    raise no_space
+
+
+def closed_logs(writer: EntryLogWriter, files: Files, path: str) -> dict[int, int]:
+    active = writer.active_log
+    return {log_id: size for log_id, size in list_logs(files, path).items() if log_id != active}
+
+
+def remove_log(files: Files, path: str, log_id: int) -> None:
+    files.unlink(f"{path}/{fmt.log_name(log_id)}")
+    files.fsync_dir(path)
+
+
+def release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> None:
+    """Free the entries of a flushed cache, whose last owner this is. At once, that would stop the loop for many ms."""
+    freed = 0
+    while buffers:
+        run = buffers.pop()[1].run
+        while run:
+            del run[-CHUNK:]
+            freed += CHUNK
+            if freed >= 4 * CHUNK:
+                freed = 0
+                give_way()
+
+
+def read_cold(
+    locations: LocationIndex,
+    open_logs: Mapping[int, File],
+    files: Files,
+    directory: str,
+    ledger_id: int,
+    entry_id: int,
+    max_count: int,
+    max_bytes: int,
+    rewritten: tuple[int, int] | None,
+) -> ColdRead | None:
+    """Look an entry up and read it with those that follow; None if the index has no such entry."""
+    missing = 0
+    while location := locations.get(ledger_id, entry_id):
+        log_id = fmt.log_of(location)
+        file = open_logs.get(log_id)
+        try:
+            if file is None:
+                file = files.open(f"{directory}/{fmt.log_name(log_id)}")
+        except FileNotFoundError:
+            if location == missing:
+                raise CorruptStorageError(
+                    f"{directory}: entry log {log_id:x} is gone, but has ledger {ledger_id} entry {entry_id}"
+                ) from None
+            missing = location  # compaction may have moved the entry between the two steps: look again (BI-25)
+            continue
+        records = read_records(file, location, ledger_id, entry_id, max_count, max_bytes)
+        if rewritten is not None:
+            records = _current(locations, location, ledger_id, entry_id, records, rewritten)
+        return ColdRead(records, log_id, file)
+    return None
+
+
+def _current(
+    locations: LocationIndex, location: int, ledger_id: int, first: int, records: Records, rewritten: tuple[int, int]
+) -> Records:
+    """The records up to the first one that is not what the index points at. Only rewritten entries are looked up."""
+    least, greatest = max(first + 1, rewritten[0]), min(first + records.entries - 1, rewritten[1])
+    asked = [(ledger_id, entry_id) for entry_id in range(least, greatest + 1)]
+    for (_, entry_id), found in zip(asked, locations.get_many(asked), strict=True):
+        place = entry_id - first
+        if found != location + records.offsets[place]:
+            return records.first(place)
+    return records
+
+
+def find_rewrites(
+    locations: LocationIndex, suspects: list[tuple[int, LedgerBuffer]]
+) -> list[tuple[int, int, list[int]]]:
+    """Of each ledger: the greatest id in the index, and the ids in the buffer that are in the index already."""
+    found: list[tuple[int, int, list[int]]] = []
+    for ledger_id, buffer in suspects:
+        last = locations.last(ledger_id)
+        greatest = -1 if last is None else last[0]
+        overlap = [entry_id for entry_id in buffer.ids() if entry_id <= greatest] if buffer.least() <= greatest else []
+        places = locations.get_many([(ledger_id, entry_id) for entry_id in overlap])
+        found.append(
+            (ledger_id, greatest, [entry_id for entry_id, place in zip(overlap, places, strict=True) if place])
+        )
+    return found
