@@ -23,6 +23,7 @@ from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.metadata.memory import MemoryDriver, MemoryStore
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.entry import entry_id_of
+from bookkeeper.protocol.frames import FrameSplitter
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.quorum.window import PendingWindow
 from bookkeeper.runtime.real import RealRuntime
@@ -78,15 +79,19 @@ class InstantChannel:
         self._loop = asyncio.get_running_loop()
         self.cost = 0.0
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frames: bytes, count: int = 1) -> None:
         if not self._out:
             self._loop.call_soon(self._answer)
-        self._out.append(frame)
+        self._out.append(frames)
 
     def _answer(self) -> None:
         out, self._out = self._out, []
         started = time.process_time()
-        ids = [entry_id_of(frame[V2_ENTRY_AT : V2_ENTRY_AT + 16]) for frame in out]
+        ids = [
+            entry_id_of(body[V2_ENTRY_AT - 4 : V2_ENTRY_AT + 12])
+            for frames in out
+            for body in FrameSplitter().feed(frames)
+        ]
         self.cost += time.process_time() - started
         self._sink.on_add_responses(self.bookie, ids, [])
 

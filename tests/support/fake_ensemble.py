@@ -22,6 +22,7 @@ from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.metadata.memory import MemoryDriver, MemoryStore, StoreFaults
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import Crc32cDigest, master_key
+from bookkeeper.protocol.frames import FrameSplitter, frame
 from bookkeeper.protocol.messages import (
     V2,
     V3,
@@ -135,10 +136,12 @@ class FakeChannel:
         self._version = version
         self._out: list[bytes] = []
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frames: bytes, count: int = 1) -> None:
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._out.append(frame)
+        bodies = FrameSplitter().feed(frames)
+        assert len(bodies) == count
+        self._out += [frame(body) for body in bodies]
 
     def _flush(self) -> None:
         frames, self._out = self._out, []

@@ -19,7 +19,7 @@ import bookkeeper
 from ..client.client import BookKeeper
 from ..client.writer import LedgerWriter
 from ..config import ClientConfiguration
-from ..errors import BookKeeperError
+from ..errors import BackpressureError, BookKeeperError
 from ..runtime import Runtime
 from .latency import Histogram
 from .ledger import progress_bar
@@ -166,7 +166,10 @@ async def _feed(
         while pending + batch > window:
             pending -= await _settle(runtime, under_way, result)
         for _ in range(batch - 1):
-            await writer.append_soon(payload)
+            try:
+                writer.append_nowait(payload)
+            except BackpressureError:
+                await writer.append_soon(payload)
         under_way.append((await writer.append_soon(payload), now, batch))
         pending += batch
     while under_way:

@@ -2,8 +2,8 @@
 
 Theory of operation
 
-- A writer has one `AddChannel` per bookie. `send` only gathers: the frame joins the connection's list, and the list
-  is written to the socket once, when the loop turns. Nothing is called back from inside `send`.
+- A writer has one `AddChannel` per bookie, and hands it what it has pushed in one turn of the loop in one piece.
+  Nothing is called back from inside `send`.
 - Answers come back per socket read: one call to the sink with all of them.
 - A channel reaches its connection through an `AddRoute`, which counts frames sent and answers received. A bookie
   gives every add exactly one answer, so the difference is what is still unanswered. Where a count remembered from
@@ -30,17 +30,20 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
+AddAnswers = dict[int, tuple[list[int], list[tuple[int, int]]]]
+"""By ledger: entries stored, entries refused with their result codes."""
+
+
 class AddRoute:
     """One ledger's adds on one connection."""
 
-    __slots__ = ("_marks", "answered", "channel", "connection", "ledger_id", "out", "sent")
+    __slots__ = ("_marks", "answered", "channel", "connection", "ledger_id", "sent")
 
     def __init__(self, connection: Connection, channel: AddChannel, ledger_id: int) -> None:
         self.connection = connection
         self.channel: AddChannel | None = channel
         """None: nobody listens any more; answers still to come are dropped."""
         self.ledger_id = ledger_id
-        self.out = connection.out
         self.sent = 0
         self.answered = 0  # <= sent
         self._marks: deque[tuple[float, int]] = deque()
@@ -99,18 +102,15 @@ class AddChannel:
         self._route: AddRoute | None = None
         self._closed = False
 
-    def send(self, frame: bytes) -> None:
-        """Hand over one complete add frame of this channel's protocol version."""
+    def send(self, frames: bytes, count: int = 1) -> None:
+        """Hand over complete add frames of this channel's protocol version, `count` of them in one piece."""
         route = self._route
         if route is None:
             route = self._route = self._bind(self)
             if route is None:
                 return
-        out = route.out
-        if not out:
-            route.connection.schedule_flush()
-        out.append(frame)
-        route.sent += 1
+        route.connection.send(frames)
+        route.sent += count
 
     @property
     def writable(self) -> bool:
@@ -130,3 +130,19 @@ class AddChannel:
         self._closed = True
         if self._route is not None:
             self._route.detach(None)
+
+
+def by_ledger(acks: list[tuple[int, int]]) -> AddAnswers:
+    """Sort stored entries, as (ledger id, entry id), by ledger."""
+    ledgers, entries = zip(*acks, strict=True)
+    current = ledgers[0]
+    if ledgers.count(current) == len(ledgers):
+        return {current: (list(entries), [])}
+    acked: list[int] = []
+    adds: AddAnswers = {current: (acked, [])}
+    for ledger_id, entry_id in acks:
+        if ledger_id != current:
+            current = ledger_id
+            acked = adds.setdefault(current, ([], []))[0]
+        acked.append(entry_id)
+    return adds

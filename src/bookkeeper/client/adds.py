@@ -69,22 +69,16 @@ def add_encoder(
     write_flags: WriteFlag = WriteFlag.NONE,
 ) -> EncodeAdd:
     """How one writer's entries become frames."""
-    package = digest.package
     flags = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY) if recovery else 0
     if version == V2:
-        encode_v2 = v2.encode_add_request
-
-        def frame_v2(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
-            return encode_v2(master_key, package(ledger_id, entry_id, lac, length, payload), flags)
-
-        return frame_v2
+        return v2.add_request_encoder(ledger_id, master_key, digest, flags)
 
     encode_v3 = v3.AddRequestEncoder(
         ledger_id, master_key, flags, int(write_flags), HIGH_PRIORITY if recovery else 0
     ).encode
 
     def frame_v3(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
-        entry = package(ledger_id, entry_id, lac, length, payload)
+        entry = digest.package(ledger_id, entry_id, lac, length, payload)
         return encode_v3(varint(_V3_ADD_TXN + entry_id), entry_id, entry)
 
     return frame_v3
@@ -153,7 +147,11 @@ class AddPipeline:
         self._futures: dict[int, asyncio.Future[int]] = {}  # of pending entries that somebody waits for
         self._marks: list[tuple[int, asyncio.Future[int]]] = []  # done when everything up to an id is confirmed
         self._channels: list[AddChannel] = []  # by ensemble index
-        self._routes: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: where to send
+        self._boxes: list[list[bytes]] = []  # frames to be sent when the loop turns: one per index, or one for all
+        self._routes: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: the boxes to put it into
+        self._routed_without: frozenset[int] = frozenset()  # indexes that were held when `_boxes` were made
+        self._flushing = False  # `_flush` has been asked for
+        self._call_soon = asyncio.get_running_loop().call_soon
         self._add_timeout = float(
             config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec
         )
@@ -188,11 +186,33 @@ class AddPipeline:
         window.push(entry_id, size, frame)
         if future is not None:
             self._futures[entry_id] = future
-        for send in self._routes[entry_id % len(self._routes)]:
-            send(frame)
+        for put in self._routes[entry_id % len(self._routes)]:
+            put(frame)
+        if not self._flushing:
+            self._flushing = True
+            self._call_soon(self._flush)
         if self._timer is None and self._watching:
             self._start_timer()
         return entry_id
+
+    def _flush(self) -> None:
+        """Send what was pushed in this turn of the loop.
+
+        Where every bookie gets every entry, all are sent the same bytes, joined once.
+        """
+        self._flushing = False
+        unsent = self._routed_without.union(self.keeper.held)
+        if not self._boxes:
+            return
+        shared = len(self._boxes) == 1
+        data, count = _emptied(self._boxes[0]) if shared else (b"", 0)
+        for index, channel in enumerate(self._channels):
+            if index in unsent:
+                continue
+            if not shared:
+                data, count = _emptied(self._boxes[index])
+            if count:
+                channel.send(data, count)
 
     def _prepare_to_push(self) -> None:
         """Replace bookies that failed late, first."""
@@ -332,6 +352,7 @@ class AddPipeline:
 
     def _open_channels(self) -> None:
         """Have a channel for each index to the bookie that is there now."""
+        self._flush()  # what was pushed so far is the old ensemble's
         kept = {channel.bookie: channel for channel in self._channels}
         channels = []
         for bookie in self.keeper.ensemble:
@@ -346,11 +367,22 @@ class AddPipeline:
         return self._context.bookies.open_add_channel(bookie, self._ledger_id, self, version=self._version)
 
     def _route(self) -> None:
-        held = self.keeper.held
-        self._routes = [
-            tuple(self._channels[index].send for index in write_set if index not in held)
-            for write_set in self._distribution.write_sets
-        ]
+        """Put what is pushed from here on into the boxes of those indexes that are sent to now."""
+        schedule = self._distribution
+        held = frozenset(self.keeper.held)
+        if held == self._routed_without and self._boxes:
+            return
+        self._flush()
+        self._routed_without = held
+        if schedule.write_quorum == schedule.ensemble_size:
+            self._boxes = [[]]
+            self._routes = [(self._boxes[0].append,)] * schedule.ensemble_size
+        else:
+            self._boxes = [[] for _ in range(schedule.ensemble_size)]
+            self._routes = [
+                tuple(self._boxes[index].append for index in write_set if index not in held)
+                for write_set in schedule.write_sets
+            ]
 
     def _acks_span_domains(self, acked: int) -> bool:
         bookies = [bookie for index, bookie in enumerate(self.keeper.ensemble) if acked >> index & 1]
@@ -420,3 +452,11 @@ def _fail(future: asyncio.Future[int] | None, error: BKError) -> None:
     if future is not None and not future.done():
         future.set_exception(error)
         future.exception()  # whoever does not ask for it has been told by the log, once for all entries
+
+
+def _emptied(box: list[bytes]) -> tuple[bytes, int]:
+    """The frames of a box in one piece, and how many they were; the box is empty afterwards."""
+    count = len(box)
+    frames = box[0] if count == 1 else b"".join(box)
+    box.clear()
+    return frames, count

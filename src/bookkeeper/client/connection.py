@@ -40,7 +40,7 @@ from ..metadata.service_info import legacy_service_info
 from ..protocol.messages import Request, Response
 from ..runtime import Runtime, SocketOptions, TaskScope
 from ..types import BookieId
-from .add_channel import AddRoute
+from .add_channel import AddAnswers, AddRoute
 from .results import TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -231,9 +231,14 @@ class Connection(asyncio.Protocol):
 
     # --- sending ---
 
-    def schedule_flush(self) -> None:
-        """Write `out` when the loop turns."""
-        self._loop.call_soon(self._flush)
+    def send(self, frames: bytes) -> None:
+        """Write complete frames: at once, unless others wait for the loop to turn."""
+        if self.out:
+            self.out.append(frames)
+        elif self._transport is not None:
+            self._transport.write(frames)
+        else:
+            self._send(frames)
 
     def _flush(self) -> None:
         out = self.out
@@ -257,8 +262,9 @@ class Connection(asyncio.Protocol):
                 route.channel.sink.on_writable(self.bookie)
 
     def _send(self, frame: bytes) -> None:
+        """Write a frame together with all others of this turn of the loop."""
         if not self.out:
-            self.schedule_flush()
+            self._loop.call_soon(self._flush)
         self.out.append(frame)
 
     # --- requests ---
@@ -309,6 +315,12 @@ class Connection(asyncio.Protocol):
                 route.sweep(now, add_timeout)
 
     # --- receiving ---
+
+    def _deliver_adds(self, adds: AddAnswers) -> None:
+        for ledger_id, (acked, failed) in adds.items():
+            route = self.routes.get(ledger_id)
+            if route is not None:
+                route.deliver(acked, failed)
 
     @abstractmethod
     def data_received(self, data: bytes) -> None:

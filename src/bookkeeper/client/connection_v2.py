@@ -26,14 +26,12 @@ from ..protocol.messages import (
     Request,
 )
 from ..types import BookieId
+from .add_channel import AddAnswers, by_ledger
 from .connection import Answer, Connection, Dialer, OnReply, ReadCall
 from .results import LOCAL_FAILURES, OK, READ, TIMEOUT, WRITE, result_code, status_of
 
 Waiting = ReadCall | deque[ReadCall]
 """Who waits for an entry: one call, or several in order of asking."""
-
-AddAnswers = dict[int, tuple[list[int], list[tuple[int, int]]]]
-"""By ledger: entries stored, entries refused with their result codes."""
 
 
 class V2Connection(Connection):
@@ -86,13 +84,10 @@ class V2Connection(Connection):
         responses = self._responses
         try:
             acks, bodies = responses.feed(data)
-            adds = _by_ledger(acks) if acks else {}
+            adds = by_ledger(acks) if acks else {}
             if bodies:
                 self._bodies_received(bodies, adds)
-            for ledger_id, (acked, failed) in adds.items():
-                route = self.routes.get(ledger_id)
-                if route is not None:
-                    route.deliver(acked, failed)
+            self._deliver_adds(adds)
             if responses.error is not None:
                 raise responses.error
         except ProtocolError as error:
@@ -186,19 +181,6 @@ class V2Connection(Connection):
                 if left:
                     reads[entry_id] = left[0] if len(left) == 1 else deque(left)
         self._deliver(list(calls), ledgers)
-
-
-def _by_ledger(acks: list[tuple[int, int]]) -> AddAnswers:
-    """Sort stored entries, as (ledger id, entry id), by ledger."""
-    current = acks[0][0]
-    acked: list[int] = []
-    adds: AddAnswers = {current: (acked, [])}
-    for ledger_id, entry_id in acks:
-        if ledger_id != current:
-            current = ledger_id
-            acked = adds.setdefault(current, ([], []))[0]
-        acked.append(entry_id)
-    return adds
 
 
 def _enqueue(reads: dict[int, Waiting], entry_id: int, waiting: Waiting, call: ReadCall) -> None:

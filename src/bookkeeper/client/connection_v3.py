@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from ..errors import IllegalOpError, ProtocolError, UnauthorizedError
 from ..protocol import v3
-from ..protocol.frames import FrameSplitter
 from ..protocol.messages import (
     V3,
     AddResponse,
@@ -28,7 +27,7 @@ from ..protocol.messages import (
     UnsupportedRequest,
 )
 from ..types import BookieId
-from .add_channel import AddRoute
+from .add_channel import AddAnswers, by_ledger
 from .connection import Connection, Dialer, OnReply, ReadCall
 from .results import OK, WRITE, default_code, operation_of, result_code
 
@@ -40,7 +39,7 @@ class V3Connection(Connection):
 
     def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
         super().__init__(dialer, bookie, on_closed)
-        self._splitter = FrameSplitter(dialer.config.nettyMaxFrameSizeBytes)
+        self._responses = v3.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes)
 
     def request(self, message: Request, deadline: float, done: OnReply) -> None:
         if isinstance(message, BatchReadRequest | UnsupportedRequest | AuthRequest):
@@ -57,25 +56,26 @@ class V3Connection(Connection):
             self.request(ReadRequest(ledger_id, entry_id), call.deadline, _EntryReply(call, entry_id))
 
     def data_received(self, data: bytes) -> None:
-        splitter = self._splitter
+        responses = self._responses
         try:
-            self._bodies_received(splitter.feed(data))
-            if splitter.error is not None:
-                raise splitter.error
+            acks, bodies = responses.feed(data)
+            adds = by_ledger(acks) if acks else {}
+            if bodies:
+                self._bodies_received(bodies, adds)
+            self._deliver_adds(adds)
+            if responses.error is not None:
+                raise responses.error
         except ProtocolError as error:
             self.broken(error)
 
-    def _bodies_received(self, bodies: list[bytes]) -> None:
-        adds: dict[AddRoute, tuple[list[int], list[tuple[int, int]]]] = {}
+    def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
+        """Everything but plain acks. Answers to adds are put into `adds`."""
         for body in bodies:
             response = v3.decode_response(body)
             assert not isinstance(response, BatchReadResponse)  # v3 has none
             request = self._requests.get(response.txn_id)
             if isinstance(response, AddResponse) and (request is None or request.operation != Operation.ADD_ENTRY):
-                route = self.routes.get(response.ledger_id)
-                if route is None:
-                    continue
-                acked, failed = adds.setdefault(route, ([], []))
+                acked, failed = adds.setdefault(response.ledger_id, ([], []))
                 if response.status == Status.EOK:
                     acked.append(response.entry_id)
                 else:
@@ -86,8 +86,6 @@ class V3Connection(Connection):
             elif isinstance(response, HeaderOnlyResponse) and response.operation == Operation.ADD_ENTRY:
                 self._refused(response)
                 return
-        for route, (acked, failed) in adds.items():
-            route.deliver(acked, failed)
 
     def _refused(self, response: HeaderOnlyResponse) -> None:
         """An add was refused without saying which: all of them are lost."""

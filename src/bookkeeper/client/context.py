@@ -47,7 +47,7 @@ class AddChannel(Protocol):
     def writable(self) -> bool:
         """False while more than the high-water mark waits to be written."""
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frames: bytes, count: int = 1) -> None:
         """Queue an encoded add request. Frames are gathered until the loop turns and written together, and queued
         (bounded; beyond it they fail with TooManyRequests) while connecting. Never calls the sink from inside."""
 

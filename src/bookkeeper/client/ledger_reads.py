@@ -84,8 +84,8 @@ class LedgerReads:
         indexes = self.distribution.ensemble_set(entry_id)
         return self.context.placement.reorder_read(ensemble, indexes) if self._reorder else indexes
 
-    def failed_at(self, index: int) -> None:
-        """The replica at an ensemble index did not deliver."""
+    def failed_at(self, index: int, bookie: BookieId, entry_id: int, code: int) -> None:  # noqa: ARG002
+        """The replica at an ensemble index did not deliver an entry (or the entries from it on), because of `code`."""
         if self._sticky is not None:
             self._sticky = (index + 1) % self.distribution.ensemble_size
             self._orders.clear()

@@ -8,6 +8,8 @@ entry is good, the next replica is asked.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
 
 from ..errors import BKError, ClientClosedError, TooManyRequestsError, from_code
 from ..protocol.messages import BatchReadRequest, BatchReadResponse, Response
@@ -21,9 +23,11 @@ from .speculation import Speculation
 
 _new_entry = tuple.__new__
 
+T = TypeVar("T")
 
-class BatchRead:
-    """Reads some entries from `first` on, `max_count` at most: `await BatchRead(...).run()`.
+
+class PackedBatchRead(ABC, Generic[T]):
+    """Reads some entries from `first` on, `max_count` at most, and makes of them what `_take` says.
 
     The caller has made sure that `first`..`first + max_count - 1` lie in one fragment.
     """
@@ -41,10 +45,14 @@ class BatchRead:
         self._speculation = Speculation.for_reads(reads.context.config)
         self._delay = 0.0
         self._timer: TimerHandle | None = None
-        self._entries: asyncio.Future[list[LedgerEntry]] = asyncio.get_running_loop().create_future()
+        self._entries: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> list[LedgerEntry]:
-        """At least one entry. Raises the `BKError` of the first entry."""
+    @abstractmethod
+    def _take(self, bookie: BookieId, body: bytes) -> T | None:
+        """What the good entries at the beginning of an answer are worth; None if not even the first is good."""
+
+    async def run(self) -> T:
+        """What `_take` made of at least one entry. Raises the `BKError` of the first entry."""
         try:
             self._ask_next()
             if self._speculation is not None:
@@ -72,20 +80,13 @@ class BatchRead:
         if self._entries.done():
             return
         if code == OK and isinstance(response, BatchReadResponse):
-            ledger_id = self._reads.ledger_id
-            verified, _ = self._reads.digest.verify_run(ledger_id, self._first, response.body)
-            if verified:
+            taken = self._take(self._ensemble[index], response.body)
+            if taken is not None:
                 self._succeeded(index)
-                new = _new_entry
-                self._entries.set_result(
-                    [
-                        new(LedgerEntry, (ledger_id, entry_id, payload, length))
-                        for entry_id, _, length, payload in verified[: self._max_count]
-                    ]
-                )
+                self._entries.set_result(taken)
                 return
             code = DIGEST_MISMATCH
-        self._reads.failed_at(index)
+        self._reads.failed_at(index, self._ensemble[index], self._first, code)
         self._state.fail(code)
         if self._state.outcome is not None:
             self._fail(self._state.outcome)
@@ -111,3 +112,16 @@ class BatchRead:
         if self._ask_next():
             self._delay = self._speculation.after(self._delay)
             self._timer = self._reads.context.runtime.call_later(self._delay, self._speculate)
+
+
+class BatchRead(PackedBatchRead[list[LedgerEntry]]):
+    """Reads some entries as `LedgerEntry`: `await BatchRead(...).run()`."""
+
+    def _take(self, _bookie: BookieId, body: bytes) -> list[LedgerEntry] | None:
+        ledger_id = self._reads.ledger_id
+        verified, _ = self._reads.digest.verify_run(ledger_id, self._first, body)
+        new = _new_entry
+        return [
+            new(LedgerEntry, (ledger_id, entry_id, payload, length))
+            for entry_id, _, length, payload in verified[: self._max_count]
+        ] or None

@@ -64,9 +64,12 @@ class _Wave:
 
 
 class RangeRead:
-    """Reads `first`..`last` once: `await RangeRead(...).run()`."""
+    """Reads `first`..`last` once: `await RangeRead(...).run()`.
 
-    def __init__(self, reads: LedgerReads, first: int, last: int, *, prefix: bool = False) -> None:
+    With `whole`, the data of what it returns are the entries as bookies store them, header and digest included.
+    """
+
+    def __init__(self, reads: LedgerReads, first: int, last: int, *, prefix: bool = False, whole: bool = False) -> None:
         assert 0 <= first <= last
         context = reads.context
         self._reads = reads
@@ -81,6 +84,7 @@ class RangeRead:
         self._outstanding = 0  # entries sent and still missing
         self._window = context.config.readEntriesWindow
         self._prefix = prefix
+        self._whole = whole
         self._error: BKError | None = None
         self._troubled: dict[int, EntryRead] = {}
         self._responsive: dict[BookieId, None] = {}  # bookies that answered something good
@@ -155,6 +159,7 @@ class RangeRead:
         results = self._results
         first = self._first
         end = self._end
+        whole = self._whole
         got = 0
         best_lac = -1
         retries: dict[int, list[int]] = {}
@@ -167,7 +172,8 @@ class RangeRead:
                 except DigestMismatchError:
                     code = DIGEST_MISMATCH
                 else:
-                    results[entry_id - first] = _new_entry(LedgerEntry, (ledger_id, entry_id, payload, length))
+                    kept = data if whole else payload
+                    results[entry_id - first] = _new_entry(LedgerEntry, (ledger_id, entry_id, kept, length))
                     got += 1
                     if lac is not None and lac > best_lac:
                         best_lac = lac
@@ -197,7 +203,7 @@ class RangeRead:
 
     def _entry_failed(self, call: _Attempt, entry_id: int, code: int, retries: dict[int, list[int]]) -> None:
         """A replica did not deliver an entry: ask the next one, or give up."""
-        self._reads.failed_at(call.index)
+        self._reads.failed_at(call.index, call.bookie, entry_id, code)
         state = self._state_of(entry_id, call)
         state.fail(code)
         if state.outcome is not None:

@@ -35,7 +35,7 @@ _pack_header = HEADER.pack
 _SIZE = 4
 """Of the size in front of each entry of a batch read."""
 
-_JOIN_BELOW = 4096
+JOIN_BELOW = 4096
 """A small payload is cheaper to join to its header and sum in one call; a large one is not copied for that."""
 
 
@@ -73,6 +73,8 @@ class Digest(ABC):
 
     size: ClassVar[int]
     """Bytes of the digest."""
+    format: ClassVar[str]
+    """The digest as a `struct` field."""
 
     _field: ClassVar[Struct]
     """The digest alone."""
@@ -83,6 +85,7 @@ class Digest(ABC):
     _lac_packet: ClassVar[Struct]
 
     def __init_subclass__(cls, field: str) -> None:
+        cls.format = field
         cls._field = Struct(">" + field)
         cls._entry_head = Struct(">qqqq" + field)
         cls._sized_entry_head = Struct(">iqqqq" + field)
@@ -100,7 +103,7 @@ class Digest(ABC):
     def package(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
         """The entry as it is sent and stored. `length` is that of the ledger, `payload` included."""
         header = _pack_header(ledger_id, entry_id, lac, length)
-        if len(payload) < _JOIN_BELOW:
+        if len(payload) < JOIN_BELOW:
             return header + self._field.pack(self.sum(header + payload)) + payload
         return header + self._field.pack(self.sum_pieces(header, payload)) + payload
 
@@ -117,7 +120,7 @@ class Digest(ABC):
         found_ledger, found_entry, lac, length, digest = head.unpack_from(entry)
         payload = entry[head.size :]
         header = entry[:HEADER_SIZE]
-        if digest != (self.sum(header + payload) if len(payload) < _JOIN_BELOW else self.sum_pieces(header, payload)):
+        if digest != (self.sum(header + payload) if len(payload) < JOIN_BELOW else self.sum_pieces(header, payload)):
             raise DigestMismatchError("the entry's digest is wrong", ledger_id=ledger_id, entry_id=entry_id)
         if found_ledger != ledger_id or (entry_id is not None and found_entry != entry_id):
             raise DigestMismatchError(
@@ -151,7 +154,7 @@ class Digest(ABC):
                 return verified, True
             payload = body[at + head_size : stop]
             header = body[start : start + HEADER_SIZE]
-            if digest != (digest_of(header + payload) if size < _JOIN_BELOW else self.sum_pieces(header, payload)):
+            if digest != (digest_of(header + payload) if size < JOIN_BELOW else self.sum_pieces(header, payload)):
                 return verified, True
             add((entry_id, lac, length, payload))
             expected += 1

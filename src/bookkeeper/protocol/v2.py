@@ -42,6 +42,8 @@ from bookkeeper.types import MASTER_KEY_LENGTH
 
 from . import entry as packaged
 from .auth import decode_auth_message, encode_auth_message
+from .digest import JOIN_BELOW, Digest
+from .entry import HEADER, HEADER_SIZE
 from .frames import DEFAULT_MAX_FRAME_SIZE, FrameSplitter, frame
 from .messages import (
     V2,
@@ -269,6 +271,30 @@ _match_acks = re.compile(b"(?:" + re.escape(_ACK_PREFIX) + b".{16})*+", re.DOTAL
 def encode_add_request(master_key: bytes, entry: bytes, flags: int = 0) -> bytes:
     """The frame that stores a packaged entry; the same for every bookie. `master_key` has 20 bytes."""
     return _add_prefix(_ENTRY_AT + len(entry), _ADD_WORD | flags, master_key) + entry
+
+
+def add_request_encoder(
+    ledger_id: int, master_key: bytes, digest: Digest, flags: int = 0
+) -> Callable[[int, int, int, bytes], bytes]:
+    """A function that packages and frames the entries of one writer: (entry id, LAC, length of the ledger, payload).
+
+    The same bytes as `encode_add_request` of `Digest.package`, in one call and with one copy less.
+    """
+    pack = Struct(f">II20s{HEADER_SIZE}s{digest.format}").pack
+    pack_header = HEADER.pack
+    digest_of = digest.sum
+    digest_of_pieces = digest.sum_pieces
+    key = _checked_key(master_key)
+    word = _ADD_WORD | flags
+    overhead = _ENTRY_AT + HEADER_SIZE + digest.size
+
+    def encode(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+        header = pack_header(ledger_id, entry_id, lac, length)
+        size = len(payload)
+        total = digest_of(header + payload) if size < JOIN_BELOW else digest_of_pieces(header, payload)
+        return pack(overhead + size, word, key, header, total) + payload
+
+    return encode
 
 
 def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRun], int]:

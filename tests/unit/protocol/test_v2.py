@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import ProtocolError
 from bookkeeper.protocol import v2
+from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.frames import frame
 from bookkeeper.protocol.messages import (
     AddRequest,
@@ -25,6 +26,7 @@ from bookkeeper.protocol.messages import (
     Response,
     Status,
 )
+from bookkeeper.types import DigestType
 from tests.support.wire import damaged_bodies, entries, recorded, v2_requests, v2_responses
 
 from .vectors import ENTRY, ENTRY_6, KEY, LEDGER, bytes_of
@@ -263,3 +265,20 @@ def test_damaged_frames_raise_protocol_errors_and_nothing_else() -> None:
             except ProtocolError:
                 continue
         v2.decode_add_runs([body])
+
+
+@given(
+    st.sampled_from(list(DigestType)),
+    st.integers(0, 2**62),
+    st.integers(-1, 2**62),
+    st.binary(max_size=100) | st.just(bytes(5000)),
+    st.sampled_from([0, int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY)]),
+)
+def test_the_fused_add_encoder_writes_what_the_two_steps_write(
+    kind: DigestType, entry_id: int, lac: int, payload: bytes, flags: int
+) -> None:
+    digest = digest_for(kind, b"pw")
+    key = master_key(b"pw")
+    encode = v2.add_request_encoder(77, key, digest, flags)
+    packaged = digest.package(77, entry_id, lac, 1000, payload)
+    assert encode(entry_id, lac, 1000, payload) == v2.encode_add_request(key, packaged, flags)
