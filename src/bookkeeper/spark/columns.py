@@ -1,0 +1,180 @@
+"""Packed entries to columns, without a Python object per field.
+
+A packed run is what a batch read answers (spec wire-protocol §2.6): for each entry an int32 size and the entry, which
+is a header of 32 bytes (ledger id, entry id, last confirmed, length), a digest, and the payload. Here it becomes arrays.
+
+What has to be done for each entry by itself is its digest, since a checksum is a call for each. Everything else is done
+for all of them at once: ids are compared, headers are turned from big-endian bytes into arrays, payloads are put
+together. Where all entries of a run have one size, which `struct` and numpy can walk alone, no Python runs for an entry
+but the call of the checksum; otherwise a loop finds where each entry begins.
+
+A digest that is wrong, an id that is not the expected one, and bytes that are no entry are damage: nothing behind it is
+used.
+"""
+
+from __future__ import annotations
+
+from operator import add
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..protocol.digest import Digest
+from ..protocol.entry import HEADER_SIZE
+
+SIZE = Struct(">i")
+JOIN_BELOW = 4096
+"""Payloads up to here are joined with their header and summed in one call; larger ones are not copied for that."""
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Run(NamedTuple):
+    """Columns of consecutive entries of one ledger, their digests checked."""
+
+    ledger_id: int
+    first: int
+    last_confirmed: Int64s
+    length: Int64s
+    """Running length of the ledger."""
+    offsets: npt.NDArray[np.int32]
+    """Entry i's payload is `payload[offsets[i]:offsets[i + 1]]`."""
+    payload: bytes | Bytes
+    digests: Bytes
+    """A row each."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.length)
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.length) - 1
+
+    @property
+    def payload_bytes(self) -> int:
+        return int(self.offsets[-1])
+
+    def cut(self, start: int, stop: int) -> Run:
+        """Rows `start` up to `stop`, without the latter."""
+        begin, end = int(self.offsets[start]), int(self.offsets[stop])
+        return Run(
+            self.ledger_id,
+            self.first + start,
+            self.last_confirmed[start:stop],
+            self.length[start:stop],
+            self.offsets[start : stop + 1] - np.int32(begin),
+            self.payload[begin:end],
+            self.digests[start:stop],
+        )
+
+    def prefix(self, rows: int) -> Run:
+        """The first `rows` entries."""
+        return self if rows >= self.rows else self.cut(0, rows)
+
+
+def take_run(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[Run | None, int | None]:
+    """The good entries at the beginning of a packed run whose ids are `first`, `first + 1`, ...; and the id of the
+    first damaged entry, None if there is none."""
+    head_size = SIZE.size + HEADER_SIZE + digest.size
+    if len(body) < head_size:
+        return None, first
+    pitch = SIZE.size + SIZE.unpack_from(body)[0]
+    if head_size <= pitch < head_size + JOIN_BELOW and _is_even(body, pitch):
+        run, found_all = _take_even(ledger_id, digest, first, body, pitch)
+    else:
+        run, found_all = _take_uneven(ledger_id, digest, first, body)
+    damaged = None if found_all else first + run.rows
+    return (run if run.rows else None), damaged
+
+
+def _is_even(body: bytes, pitch: int) -> bool:
+    """Whether all entries take `pitch` bytes with their size."""
+    if len(body) % pitch:
+        return False
+    sizes = np.frombuffer(body, np.uint8).reshape(-1, pitch)[:, : SIZE.size]
+    return bool((sizes == sizes[0]).all())
+
+
+def _take_even(ledger_id: int, digest: Digest, first: int, body: bytes, pitch: int) -> tuple[Run, bool]:
+    start, end, head = SIZE.size, SIZE.size + HEADER_SIZE, SIZE.size + HEADER_SIZE + digest.size
+    rows = np.frombuffer(body, np.uint8).reshape(-1, pitch)
+    count = len(rows)
+    size = pitch - head
+    protected = np.empty((count, HEADER_SIZE + size), np.uint8)  # what the digests are of
+    protected[:, :HEADER_SIZE] = rows[:, start:end]
+    protected[:, HEADER_SIZE:] = rows[:, head:]
+    sum_of = digest.sum
+    sums = [sum_of(piece) for (piece,) in Struct(f"{HEADER_SIZE + size}s").iter_unpack(protected.data.cast("B"))]
+    run = Run(
+        ledger_id,
+        first,
+        *_headers(rows[:, start:end])[2:],
+        np.arange(0, count * size + 1, size, dtype=np.int32) if size else np.zeros(count + 1, np.int32),
+        np.ascontiguousarray(rows[:, head:]).ravel(),
+        np.ascontiguousarray(rows[:, end:head]),
+    )
+    good = _good(run, _headers(rows[:, start:end]), sums)
+    return run.prefix(good), good == count
+
+
+def _take_uneven(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[Run, bool]:
+    headers, marks, payloads, complete = _split(body, digest.size)
+    count = len(payloads)
+    sums: list[int | bytes]
+    if max(map(len, payloads), default=0) < JOIN_BELOW:
+        sums = list(map(digest.sum, map(add, headers, payloads)))
+    else:
+        sums = list(map(digest.sum_pieces, headers, payloads))
+    fields = _headers(np.frombuffer(b"".join(headers), np.uint8).reshape(count, HEADER_SIZE))
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, payloads), np.int32, count), out=offsets[1:])
+    digests = np.frombuffer(b"".join(marks), np.uint8).reshape(count, digest.size)
+    run = Run(ledger_id, first, *fields[2:], offsets, b"".join(payloads), digests)
+    good = _good(run, fields, sums)
+    return run.prefix(good), good == count and complete
+
+
+def _split(body: bytes, digest_size: int) -> tuple[list[bytes], list[bytes], list[bytes], bool]:
+    """Headers, digests and payloads of the entries in `body`, and whether it consists of entries to its end."""
+    headers: list[bytes] = []
+    marks: list[bytes] = []
+    payloads: list[bytes] = []
+    add_header, add_mark, add_payload = headers.append, marks.append, payloads.append
+    unpack = Struct(f">i{HEADER_SIZE}s{digest_size}s").unpack_from
+    head = SIZE.size + HEADER_SIZE + digest_size
+    smallest = HEADER_SIZE + digest_size
+    end = len(body)
+    at = 0
+    while at <= end - head:
+        size, header, mark = unpack(body, at)
+        stop = at + 4 + size
+        if size < smallest or stop > end:
+            break
+        add_header(header)
+        add_mark(mark)
+        add_payload(body[at + head : stop])
+        at = stop
+    return headers, marks, payloads, at == end
+
+
+def _headers(rows: Bytes) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Ledger id, entry id, last confirmed and length of each."""
+    fields = np.ascontiguousarray(rows).view(">i8")
+    return tuple(np.ascontiguousarray(fields[:, i], np.int64) for i in range(4))  # type: ignore[return-value]
+
+
+def _good(run: Run, headers: tuple[Int64s, Int64s, Int64s, Int64s], sums: list[int | bytes]) -> int:
+    """How many entries at the beginning have the right ids and digests."""
+    count, size = run.digests.shape
+    good = (headers[0] == run.ledger_id) & (headers[1] == np.arange(run.first, run.first + count))
+    if size:
+        if size in (4, 8):
+            computed = np.array(sums, f">u{size}").view(np.uint8).reshape(-1, size)
+        else:
+            computed = np.frombuffer(b"".join(sums), np.uint8).reshape(-1, size)  # type: ignore[arg-type]
+        good &= (computed == run.digests).all(axis=1)
+    return count if good.all() else int(np.argmin(good))

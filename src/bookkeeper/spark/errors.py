@@ -1,0 +1,83 @@
+"""What goes wrong between Spark and the bookies, in words for the person at the driver.
+
+All of them survive pickling, and carry what they are about.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import BookKeeperError, ConfigurationError
+
+
+class OptionError(ConfigurationError):
+    """An option of a read or a job is unknown, malformed, or contradicts another one."""
+
+
+class MissingRequirementError(BookKeeperError):
+    """Spark cannot be used here: a Python package or a Java is missing. The text says what to install."""
+
+
+class ReplicaError(BookKeeperError):
+    """An entry could be read from no replica. The text names ledger, entry, and each bookie with its reason."""
+
+    def __init__(self, ledger_id: int, entry_id: int, reasons: Sequence[tuple[str, str]]) -> None:
+        super().__init__(ledger_id, entry_id, tuple(reasons))
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.reasons = tuple(reasons)
+        """(bookie, what it answered)."""
+
+    def __str__(self) -> str:
+        told = "; ".join(f"bookie {bookie}: {reason}" for bookie, reason in self.reasons)
+        return f"ledger {self.ledger_id}, entry {self.entry_id}: {self.summary}. {told}"
+
+    summary = "no replica could be read"
+
+
+class DataLossError(ReplicaError):
+    """Every replica answered, and none has a good copy."""
+
+    summary = "no replica has a good copy"
+
+
+class ReplicasUnavailableError(ReplicaError):
+    """No good copy was read, but not every replica could be asked: trying again later may succeed."""
+
+    summary = "no good copy within reach"
+
+
+class ExportError(BookKeeperError):
+    """What was written is not what was read, or not all of it."""
+
+
+class JobError(BookKeeperError):
+    """Spark could not run a job to its end."""
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """In a Spark worker: let this package's errors reach the driver as their one line, without the worker's traceback.
+
+    A worker ends with its first error, so that nothing else of it is silenced.
+    """
+    try:
+        yield
+    except BookKeeperError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+_OURS = re.compile(r"\bbookkeeper(?:\.\w+)*\.(\w+): (.*)")
+
+
+def from_spark(error: BaseException) -> BookKeeperError:
+    """The error of this package that made a Spark job fail, as the driver should report it."""
+    text = str(error)
+    found = _OURS.search(text)
+    if found is not None:
+        return JobError(found[2].strip())
+    return JobError(text.strip().splitlines()[0] if text.strip() else type(error).__name__)

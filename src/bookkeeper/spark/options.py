@@ -1,0 +1,302 @@
+"""The options of a read: what they are called, what they mean, and what goes together.
+
+Option names are compared without regard to case, as everywhere in Spark. `bk.<setting>` passes a setting of
+`ClientConfiguration` on. Everything wrong is told at once, before anything is asked from the cluster.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..config import ClientConfiguration
+from ..errors import ConfigurationError
+from ..types import MAX_LEDGER_ID
+from .errors import OptionError
+
+NAMES = {
+    name.lower(): name
+    for name in (
+        "uri",
+        "path",
+        "ledgers",
+        "ledgersFrom",
+        "ledgersTo",
+        "entriesFrom",
+        "entriesTo",
+        "columns",
+        "password",
+        "openLedgers",
+        "verify",
+        "failOnDataLoss",
+        "targetPartitionBytes",
+        "minPartitions",
+        "maxBatchBytes",
+        "maxBatchRows",
+        "readConcurrency",
+        "metadataTimeout",
+        "readTimeout",
+    )
+}
+METADATA = "ledgermetadata."
+CLIENT = "bk."
+STREAMS = ("stream", "streams", "streampattern", "includecontrol", "includeheaders", "rowmode")
+"""Options of stream reads, which this source does not have."""
+
+COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed", "bookies", "bad_copies", "digest_ok")
+DEFAULT_COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed")
+
+OPEN_POLICIES = ("lac", "skip", "recover")
+LARGEST_BATCH = 64 << 20
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TIMES = {None: 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0}
+_CLIENT_SETTINGS = {name.lower(): name for name in ClientConfiguration.model_fields}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which ledgers: those that are named, in one of the ranges, and have the custom metadata."""
+
+    everything: bool = False
+    ids: tuple[int, ...] = ()
+    """Named one by one: each must exist."""
+    ranges: tuple[tuple[int, int], ...] = ()
+    """Inclusive: what exists in them."""
+    custom: tuple[tuple[str, str], ...] = ()
+    """Keys (compared without regard to case) and values that a ledger's custom metadata must have."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.everything or self.ids or self.ranges or self.custom)
+
+    def __str__(self) -> str:
+        named = [str(one) for one in self.ids] + [
+            f"{first}-{last if last < MAX_LEDGER_ID else ''}" for first, last in self.ranges
+        ]
+        text = ",".join(named) if named else "all"
+        wanted = " and ".join(f"{key}={value}" for key, value in self.custom)
+        return f"{text} with {wanted}" if wanted else text
+
+    @classmethod
+    def parse(cls, text: str) -> Selection:
+        """`all`, or a list of ids and ranges: `5,10-20,100-`. Raises `OptionError`."""
+        if text.strip().lower() in ("all", "*"):
+            return cls(everything=True)
+        ids: list[int] = []
+        ranges: list[tuple[int, int]] = []
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d+)\s*(?:(-)\s*(\d*))?\s*", part)
+            if match is None:
+                raise OptionError(f"ledgers={text!r}: {part.strip()!r} is neither an id, nor a range such as 10-20")
+            first = int(match[1])
+            if match[2] is None:
+                ids.append(first)
+                continue
+            last = int(match[3]) if match[3] else MAX_LEDGER_ID
+            if last < first:
+                raise OptionError(f"ledgers={text!r}: the range {part.strip()} is empty")
+            ranges.append((first, last))
+        return cls(ids=tuple(dict.fromkeys(ids)), ranges=tuple(ranges))
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a read is to do. Sizes in bytes, times in seconds. The password and client settings are not shown."""
+
+    uri: str
+    selection: Selection
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    columns_given: bool = False
+    entries_from: int = 0
+    entries_to: int | None = None
+    """Inclusive; in every ledger."""
+    password: bytes = field(default=b"", repr=False)
+    open_ledgers: str = "lac"
+    verify_all: bool = False
+    fail_on_data_loss: bool = True
+    target_partition_bytes: int = 128 << 20
+    min_partitions: int = 1
+    max_batch_bytes: int = 4 << 20
+    max_batch_rows: int = 65536
+    read_concurrency: int = 8
+    metadata_timeout: float = 30.0
+    client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Settings of the client."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Raises `OptionError` that says what is wrong with which option."""
+        given, custom, client = _sort_out(options)
+        values: dict[str, Any] = {"uri": _uri(given), "selection": _selection(given, custom)}
+        if "columns" in given:
+            values["columns"] = _columns(given["columns"])
+            values["columns_given"] = True
+        values["entries_from"] = _number(given, "entriesFrom", 0, least=0)
+        values["entries_to"] = _number(given, "entriesTo", None, least=0)
+        if values["entries_to"] is not None and values["entries_to"] < values["entries_from"]:
+            raise OptionError("entriesTo is less than entriesFrom: nothing would be read")
+        values["password"] = given.get("password", "").encode()
+        values["open_ledgers"] = _choice(given, "openLedgers", OPEN_POLICIES)
+        values["verify_all"] = _choice(given, "verify", ("one", "all")) == "all"
+        values["fail_on_data_loss"] = _flag(given, "failOnDataLoss", True)
+        values["target_partition_bytes"] = _bytes(given, "targetPartitionBytes", 128 << 20)
+        values["min_partitions"] = _number(given, "minPartitions", 1, least=1)
+        values["max_batch_bytes"] = _bytes(given, "maxBatchBytes", 4 << 20)
+        if values["max_batch_bytes"] > LARGEST_BATCH:
+            raise OptionError(f"maxBatchBytes is above {LARGEST_BATCH >> 20} MiB, the most that Arrow batches may have")
+        values["max_batch_rows"] = _number(given, "maxBatchRows", 65536, least=1)
+        values["read_concurrency"] = _number(given, "readConcurrency", 8, least=1)
+        values["metadata_timeout"] = _seconds(given, "metadataTimeout", 30.0)
+        if "readtimeout" in given and "readEntryTimeoutSec" in client:
+            raise OptionError("readTimeout and bk.readEntryTimeoutSec are the same: give one of them")
+        client.setdefault("readEntryTimeoutSec", str(_seconds(given, "readTimeout", 10.0)))
+        values["client"] = tuple(sorted(client.items()))
+        made = cls(**values)
+        if "digest_ok" in made.columns and not made.verify_all:
+            raise OptionError("the column digest_ok says whether every copy is good: it needs verify=all")
+        made.configuration()
+        return made
+
+    def with_columns(self, columns: tuple[str, ...]) -> ReadOptions:
+        """The same for other columns."""
+        return replace(self, columns=columns, columns_given=True)
+
+    def configuration(self) -> ClientConfiguration:
+        """The client's settings: reads of one task stay with one replica, so that bookies read ahead usefully.
+
+        Raises `OptionError`.
+        """
+        try:
+            return ClientConfiguration.from_mapping({"stickyReadSEnabled": "true", **dict(self.client)}, source="bk.*")
+        except ConfigurationError as error:
+            raise OptionError(str(error)) from error
+
+
+def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[str, str]], dict[str, str]]:
+    """Options by lower-case name, wanted custom metadata, settings of the client."""
+    given: dict[str, str] = {}
+    custom: list[tuple[str, str]] = []
+    client: dict[str, str] = {}
+    for key, value in options.items():
+        name = key.lower()
+        if name.startswith(METADATA):
+            custom.append((key[len(METADATA) :], value))
+        elif name.startswith(CLIENT):
+            setting = _CLIENT_SETTINGS.get(name[len(CLIENT) :])
+            if setting is None:
+                raise OptionError(f"{key}: the client has no such setting{_similar(name[3:], _CLIENT_SETTINGS)}")
+            client[setting] = value
+        elif name in STREAMS:
+            raise OptionError(f"{key}: this source reads ledgers; name them with the option ledgers")
+        elif name in NAMES:
+            given[name] = value
+        else:
+            raise OptionError(f"there is no option {key}{_similar(name, NAMES)}")
+    return given, custom, client
+
+
+def _similar(name: str, names: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {names[near[0]]}?" if near else ""
+
+
+def _uri(given: Mapping[str, str]) -> str:
+    uri = given.get("uri", "").strip()
+    if not uri:
+        raise OptionError(
+            "the option uri is missing: the metadata service, as zk+hierarchical://host:2181/ledgers"
+            " or sqlite:///path/meta.db"
+        )
+    return uri
+
+
+def _selection(given: Mapping[str, str], custom: list[tuple[str, str]]) -> Selection:
+    if "path" in given and "ledgers" in given:
+        raise OptionError("ledgers are named twice: by the option ledgers, and by the argument of load()")
+    named = given.get("ledgers", given.get("path"))
+    first = _number(given, "ledgersFrom", None, least=0)
+    last = _number(given, "ledgersTo", None, least=0)
+    if named is not None:
+        if first is not None or last is not None:
+            raise OptionError("ledgers contradicts ledgersFrom and ledgersTo: give either a list or a range")
+        selection = Selection.parse(named)
+    elif first is not None or last is not None:
+        if first is not None and last is not None and last < first:
+            raise OptionError("ledgersTo is less than ledgersFrom: nothing would be read")
+        selection = Selection(ranges=((first or 0, MAX_LEDGER_ID if last is None else last),))
+    else:
+        selection = Selection()
+    selection = replace(selection, custom=tuple(sorted(custom)))
+    if selection.empty:
+        raise OptionError(
+            "no ledgers are named: give ledgers=5,10-20 (or all), ledgersFrom and ledgersTo, or ledgerMetadata.<key>"
+        )
+    return selection
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise OptionError("columns names no column")
+    return check_columns(names)
+
+
+def check_columns(names: list[str]) -> tuple[str, ...]:
+    """Raises `OptionError` for a column that does not exist or is named twice."""
+    for name in names:
+        if name not in COLUMNS:
+            raise OptionError(f"there is no column {name!r}; the columns are {', '.join(COLUMNS)}")
+        if names.count(name) > 1:
+            raise OptionError(f"the column {name} is named twice")
+    return tuple(names)
+
+
+def _number(given: Mapping[str, str], name: str, default: Any, *, least: int) -> Any:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if not re.fullmatch(r"\s*\d+\s*", text) or int(text) < least:
+        raise OptionError(f"{name}={text!r} is not a number from {least} up")
+    return int(text)
+
+
+def _bytes(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise OptionError(f"{name}={text!r} is not a size such as 1048576, 64m or 128MiB")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    match = _SECONDS.fullmatch(text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise OptionError(f"{name}={text!r} is not a time such as 30, 30s or 500ms")
+    return float(match[1]) * _TIMES[match[2].lower() if match[2] else None]
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    value = given.get(name.lower(), choices[0]).strip().lower()
+    if value not in choices:
+        raise OptionError(f"{name}={value!r} is none of {', '.join(choices)}")
+    return value
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name.lower())
+    if value is None:
+        return default
+    if value.strip().lower() not in ("true", "false"):
+        raise OptionError(f"{name}={value!r} is neither true nor false")
+    return value.strip().lower() == "true"

@@ -1,0 +1,272 @@
+"""From a selection of ledgers to pieces of work of about equal size.
+
+1. The selection becomes ledger ids: those named, those found in ranges, those whose custom metadata fits.
+2. Each ledger gets a *snapshot*: how far it is read, and how many bytes that is. A closed ledger says so itself. For
+   one that is still written, `openLedgers` decides: `lac` reads up to the last entry confirmed now, found out from a
+   quorum of bookies without disturbing the writer; `skip` leaves it out; `recover` fences its writer and closes it. So
+   all tasks, and their retries, read the same entries.
+3. Each snapshot is cut where its ensemble changed, then into ranges of about the wanted size, by the ledger's average
+   entry size. A range never begins inside an entry.
+4. Neighbouring small ranges go into one partition, so that many small ledgers do not become many small tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from ..client.client import BookKeeper
+from ..errors import NoSuchLedgerOnMetadataError, UnauthorizedError
+from ..metadata.ledger_metadata import LedgerMetadata
+from ..types import MAX_LEDGER_ID
+from .options import ReadOptions, Selection
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 32
+"""Ledgers looked up at the same time."""
+
+PROBE_BELOW = 256
+"""Ranges of up to so many ids are looked up id by id; for others all ids of the cluster are listed."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class EntryRange(NamedTuple):
+    """Consecutive entries of one fragment of one ledger."""
+
+    ledger_id: int
+    first: int
+    last: int
+    bytes: int
+    """Of payload; an estimate from the ledger's average."""
+
+    @property
+    def entries(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How far a ledger is read."""
+
+    metadata: LedgerMetadata
+    last: int
+    """The last entry; -1 for an empty ledger."""
+    bytes: int
+    """Payload up to there."""
+
+    @property
+    def ledger_id(self) -> int:
+        return self.metadata.ledger_id
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What filters leave of ledger or entry ids: a range and, if not None, members of a list."""
+
+    least: int = 0
+    greatest: int = MAX_LEDGER_ID
+    among: frozenset[int] | None = None
+
+    def __contains__(self, number: int) -> bool:
+        return self.least <= number <= self.greatest and (self.among is None or number in self.among)
+
+    def within(self, least: int, greatest: int) -> Bounds:
+        """Also between these, inclusive."""
+        return Bounds(max(self.least, least), min(self.greatest, greatest), self.among)
+
+    def one_of(self, numbers: Iterable[int]) -> Bounds:
+        """Also one of these."""
+        among = frozenset(numbers)
+        return Bounds(self.least, self.greatest, among if self.among is None else among & self.among)
+
+    def pieces(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The parts of `first`..`last` that are inside, ascending."""
+        first, last = max(first, self.least), min(last, self.greatest)
+        if self.among is None:
+            return [(first, last)] if first <= last else []
+        pieces: list[tuple[int, int]] = []
+        for number in sorted(number for number in self.among if first <= number <= last):
+            if pieces and pieces[-1][1] == number - 1:
+                pieces[-1] = (pieces[-1][0], number)
+            else:
+                pieces.append((number, number))
+        return pieces
+
+
+ALL = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a read consists of."""
+
+    snapshots: tuple[Snapshot, ...]
+    """Ascending by ledger id, without those left out."""
+    partitions: tuple[tuple[EntryRange, ...], ...]
+
+    @property
+    def entries(self) -> int:
+        return sum(piece.entries for partition in self.partitions for piece in partition)
+
+    @property
+    def bytes(self) -> int:
+        return sum(piece.bytes for partition in self.partitions for piece in partition)
+
+
+async def plan_read(bk: BookKeeper, options: ReadOptions, ledgers: Bounds = ALL, entries: Bounds = ALL) -> Plan:
+    """Plan a read. Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and what opening a ledger raises."""
+    greatest = MAX_LEDGER_ID if options.entries_to is None else options.entries_to
+    entries = entries.within(options.entries_from, greatest)
+    snapshots = [snapshot async for snapshot in take_snapshots(bk, options, ledgers)]
+    ranges = [piece for snapshot in snapshots for piece in _cut(snapshot, entries)]
+    target = options.target_partition_bytes
+    if options.min_partitions > 1:
+        target = max(1, min(target, sum(piece.bytes for piece in ranges) // options.min_partitions))
+    return Plan(tuple(snapshots), tuple(pack([part for piece in ranges for part in split(piece, target)], target)))
+
+
+async def take_snapshots(bk: BookKeeper, options: ReadOptions, within: Bounds = ALL) -> AsyncIterator[Snapshot]:
+    """The ledgers that are selected and within the bounds, ascending, each as of now."""
+    named = frozenset(options.selection.ids)
+
+    async def look_up(ledger_id: int) -> Snapshot | None:
+        try:
+            metadata = await bk.get_ledger_metadata(ledger_id)
+            if not fits(metadata, options.selection):
+                return None
+            check_password(metadata, options.password)
+            return await _snapshot(bk, metadata, options)
+        except NoSuchLedgerOnMetadataError:
+            if ledger_id not in named:
+                return None  # deleted after it was listed, or a gap in a range
+            if options.fail_on_data_loss:
+                raise NoSuchLedgerOnMetadataError(
+                    "there is no such ledger in the metadata store", ledger_id=ledger_id
+                ) from None
+            log.warning("ledger %d does not exist, and is left out", ledger_id)
+            return None
+
+    ids = [ledger_id async for ledger_id in _ids(bk, options.selection) if ledger_id in within]
+    for snapshot in await gather_bounded(look_up, ids, AT_ONCE):
+        if snapshot is not None:
+            yield snapshot
+
+
+async def gather_bounded(work: Callable[[T], Awaitable[R]], items: Sequence[T], at_once: int) -> list[R]:
+    """`work(item)` for each item, `at_once` at a time; results in the order of the items."""
+    results: list[R | None] = [None] * len(items)
+    numbers = iter(range(len(items)))
+
+    async def worker() -> None:
+        for number in numbers:
+            results[number] = await work(items[number])
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(at_once, len(items))):
+                group.create_task(worker())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return results  # type: ignore[return-value]  # none is left out
+
+
+async def _ids(bk: BookKeeper, selection: Selection) -> AsyncIterator[int]:
+    """Candidates, ascending."""
+    ids = dict.fromkeys(selection.ids)
+    wide = [(first, last) for first, last in selection.ranges if last - first >= PROBE_BELOW]
+    for first, last in selection.ranges:
+        if last - first < PROBE_BELOW:
+            ids.update(dict.fromkeys(range(first, last + 1)))
+    everything = selection.everything or not (selection.ids or selection.ranges)
+    if everything or wide:
+        async for ledger_id in bk.list_ledgers():
+            if everything or any(first <= ledger_id <= last for first, last in wide):
+                ids[ledger_id] = None
+    for ledger_id in sorted(ids):
+        yield ledger_id
+
+
+def fits(metadata: LedgerMetadata, selection: Selection) -> bool:
+    """Whether a ledger has the custom metadata that is wanted."""
+    if not selection.custom:
+        return True
+    has = {key.lower(): value for key, value in metadata.custom_metadata.items()}
+    return all(has.get(key.lower()) == value.encode() for key, value in selection.custom)
+
+
+def check_password(metadata: LedgerMetadata, password: bytes) -> None:
+    """Raises `UnauthorizedError`. The oldest records have no password: then the digests tell."""
+    if metadata.password is not None and password != metadata.password:
+        raise UnauthorizedError("the password is wrong", ledger_id=metadata.ledger_id)
+
+
+async def _snapshot(bk: BookKeeper, metadata: LedgerMetadata, options: ReadOptions) -> Snapshot | None:
+    if metadata.closed:
+        return Snapshot(metadata, metadata.last_entry_id, metadata.length)
+    if options.open_ledgers == "skip":
+        return None
+    recover = options.open_ledgers == "recover"
+    async with bk.open_ledger(metadata.ledger_id, password=options.password, recovery=recover) as reader:
+        last = reader.last_add_confirmed
+        if reader.closed:
+            return Snapshot(reader.metadata, last, reader.length)
+        size = 0 if last < 0 else (await reader.read_unconfirmed(last, last))[0].ledger_length
+        return Snapshot(reader.metadata, last, size)
+
+
+def _cut(snapshot: Snapshot, entries: Bounds) -> list[EntryRange]:
+    """A snapshot's wanted entries, by fragment."""
+    if snapshot.last < 0:
+        return []
+    average = snapshot.bytes / (snapshot.last + 1)
+    ranges: list[EntryRange] = []
+    for first, last in fragments(snapshot.metadata, snapshot.last):
+        for start, end in entries.pieces(first, last):
+            ranges.append(EntryRange(snapshot.ledger_id, start, end, round((end - start + 1) * average)))
+    return ranges
+
+
+def fragments(metadata: LedgerMetadata, last: int) -> list[tuple[int, int]]:
+    """First and last entry of each non-empty fragment, up to entry `last`."""
+    firsts = [first for first in metadata.ensembles if first <= last]
+    ends = [first - 1 for first in firsts[1:]] + [last]
+    return [(first, end) for first, end in zip(firsts, ends, strict=True) if first <= end]
+
+
+def split(piece: EntryRange, target: int) -> list[EntryRange]:
+    """A range in equal parts of about `target` bytes."""
+    count = piece.entries
+    parts = min(count, max(1, round(piece.bytes / target)))
+    bounds = [piece.first + count * number // parts for number in range(parts + 1)]
+    return [
+        EntryRange(piece.ledger_id, start, end - 1, piece.bytes * (end - start) // count)
+        for start, end in pairwise(bounds)
+    ]
+
+
+def pack(ranges: list[EntryRange], target: int) -> list[tuple[EntryRange, ...]]:
+    """Neighbours together, up to about `target` bytes."""
+    partitions: list[tuple[EntryRange, ...]] = []
+    current: list[EntryRange] = []
+    size = 0
+    for piece in ranges:
+        cost = piece.bytes + PIECE_COST
+        if current and size + cost > target:
+            partitions.append(tuple(current))
+            current, size = [], 0
+        current.append(piece)
+        size += cost
+    if current:
+        partitions.append(tuple(current))
+    return partitions
+
+
+PIECE_COST = 64 << 10
+"""Bytes that could be read in the time it takes to begin with another range."""

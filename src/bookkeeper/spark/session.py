@@ -1,0 +1,148 @@
+"""One client per process and cluster, on a loop of its own: what Spark's workers read with.
+
+A Python worker of Spark runs one task after the other, each of which is synchronous. Connecting for each of them would
+cost more than many of them read. So the process keeps a client, and its loop's thread, for each metadata service and
+settings it was used with, and closes it when it was idle for a minute. Workers are forked: a client belongs to the
+process that made it, and nothing exists before the first use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ..client import client as aio
+from ..config import ClientConfiguration
+from ..errors import ZKError
+from ..runtime.real import LoopThread
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 60.0
+
+
+class Session:
+    """A client and its loop, for callers that have none."""
+
+    def __init__(self, uri: str, config: ClientConfiguration, timeout: float) -> None:
+        self._thread = LoopThread("bookkeeper-spark")
+        try:
+            self.client = self.run(_within(timeout, f"{uri} does not answer", aio.connect(uri, config=config)))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for it."""
+        future = self._thread.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stream(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        """The items of an asynchronous generator, which is closed however the caller ends."""
+        try:
+            while (got := self.run(_next(items))) is not None:
+                yield got
+        finally:
+            self.run(items.aclose())
+
+    def close(self) -> None:
+        """End the client and the thread."""
+        self.run(self.client.close())
+        self._thread.stop()
+
+
+async def _within(timeout: float, what: str, work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(timeout):
+            return await work
+    except TimeoutError:
+        raise ZKError(f"{what} within {timeout:g} s") from None
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T | None:
+    async for item in items:
+        return item
+    return None
+
+
+class _Kept:
+    """A session, who uses it, and the timer that ends it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.users = 1
+        self.timer: threading.Timer | None = None
+
+
+class _Cache:
+    """The sessions of one process. Used from any of its threads."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[object, ...], _Kept] = {}
+
+    @contextmanager
+    def lease(self, key: tuple[object, ...], make: Callable[[], Session]) -> Iterator[Session]:
+        if self._owner != os.getpid():
+            self.__init__()  # type: ignore[misc]  # forked: the parent's loops do not run here
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None:
+                kept = self._kept[key] = _Kept(make())
+            else:
+                kept.users += 1
+                if kept.timer is not None:
+                    kept.timer.cancel()
+                    kept.timer = None
+        try:
+            yield kept.session
+        finally:
+            with self._lock:
+                kept.users -= 1
+                if kept.users == 0:
+                    kept.timer = threading.Timer(IDLE_SECONDS, self._expire, (key, kept))
+                    kept.timer.daemon = True
+                    kept.timer.start()
+
+    def _expire(self, key: tuple[object, ...], kept: _Kept) -> None:
+        with self._lock:
+            if kept.users or self._kept.get(key) is not kept:
+                return
+            del self._kept[key]
+        kept.session.close()
+
+    def close(self) -> None:
+        """End the sessions nobody uses now."""
+        with self._lock:
+            idle = [key for key, kept in self._kept.items() if not kept.users]
+            sessions = [self._kept.pop(key) for key in idle]
+        for kept in sessions:
+            if kept.timer is not None:
+                kept.timer.cancel()
+            kept.session.close()
+
+
+_CACHE = _Cache()
+
+
+@contextmanager
+def session(uri: str, config: ClientConfiguration, timeout: float) -> Iterator[Session]:
+    """A connected client of this process. Raises `MetadataStoreError` when the metadata service does not answer within
+    `timeout` seconds, `ConfigurationError` for an address that is none."""
+    key = (uri, timeout, config.model_dump_json())
+    with _CACHE.lease(key, lambda: Session(uri, config, timeout)) as leased:
+        yield leased
+
+
+def close_idle() -> None:
+    """Close the clients of this process that are not in use."""
+    _CACHE.close()
