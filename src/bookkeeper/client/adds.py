@@ -151,6 +151,8 @@ class AddPipeline:
         self._routes: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: the boxes to put it into
         self._routed_without: frozenset[int] = frozenset()  # indexes that were held when `_boxes` were made
         self._flushing = False  # `_flush` has been asked for
+        self.boxed_bytes = 0
+        """Bytes of frames pushed in this turn of the loop."""
         self._call_soon = asyncio.get_running_loop().call_soon
         self._add_timeout = float(
             config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec
@@ -188,6 +190,7 @@ class AddPipeline:
             self._futures[entry_id] = future
         for put in self._routes[entry_id % len(self._routes)]:
             put(frame)
+        self.boxed_bytes += len(frame)
         if not self._flushing:
             self._flushing = True
             self._call_soon(self._flush)
@@ -201,6 +204,7 @@ class AddPipeline:
         Where every bookie gets every entry, all are sent the same bytes, joined once.
         """
         self._flushing = False
+        self.boxed_bytes = 0
         unsent = self._routed_without.union(self.keeper.held)
         if not self._boxes:
             return

@@ -58,8 +58,9 @@ from .results import OK, default_code, from_metadata_error, result_code
 
 log = logging.getLogger(__name__)
 
-YIELD_BYTES = 256 * 1024
-"""`append_many` lets the loop turn, and so the frames go out, after this much payload."""
+TURN_BYTES = 64 * 1024
+"""Appends let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far ahead would fill
+its whole window before the first byte leaves, and bookies and writer would work in turns instead of at the same time."""
 
 
 class _Writer(ReadableLedger):
@@ -479,16 +480,14 @@ class LedgerWriter(_Writer):
         Raises the error of the first that fails; those before it are acknowledged.
         """
         ids: list[int] = []
-        unsent = 0
+        adds = self._adds
         for data in payloads:
             payload = self._checked(data)
+            if adds.boxed_bytes > TURN_BYTES:
+                await asyncio.sleep(0)
             if not self._gate.try_enter():
                 await self._enter(len(payload))
-            ids.append(self._adds.push(payload))
-            unsent += len(payload)
-            if unsent >= YIELD_BYTES:
-                unsent = 0
-                await asyncio.sleep(0)
+            ids.append(adds.push(payload))
         if ids:
             await self._adds.confirmed(ids[-1])
         return ids
