@@ -135,7 +135,7 @@ class AddPipeline:
         self.failed_entries = 0
         """Entries that failed when it stopped."""
         self.on_progress: Callable[[], None] = lambda: None
-        """Called when something in flight was answered."""
+        """Called when something was sent or answered, or a connection became writable."""
         self._context = context
         self._runtime = context.runtime
         self._ledger_id = ledger_id
@@ -217,6 +217,7 @@ class AddPipeline:
                 data, count = _emptied(self._boxes[index])
             if count:
                 channel.send(data, count)
+        self.on_progress()
 
     def _prepare_to_push(self) -> None:
         """Replace bookies that failed late, first."""

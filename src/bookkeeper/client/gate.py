@@ -49,15 +49,15 @@ class AppendGate:
         "_bucket",
         "_granted",
         "_granted_bytes",
+        "_limit",
         "_max_bytes",
         "_max_entries",
         "_queue",
         "_runtime",
-        "_small",
         "_timer",
+        "_unwritable_limit",
         "_window",
         "_writable",
-        "_writable_below",
     )
 
     def __init__(
@@ -68,8 +68,9 @@ class AppendGate:
         self._writable = writable
         self._max_entries = config.maxPendingAddEntries
         self._max_bytes = config.maxPendingAddBytes
-        self._writable_below = config.clientWriteBufferHighWaterMark  # with less in flight we fill no buffer
-        self._small = min(self._max_bytes, self._writable_below)
+        # With less than a buffer's worth in flight we cannot be the one who fills it.
+        self._unwritable_limit = min(self._max_bytes, config.clientWriteBufferHighWaterMark)
+        self._limit = self._max_bytes  # bytes in flight at which appends wait, as of the last `progress`
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._granted = 0  # let in from the queue, not yet run
         self._granted_bytes = 0
@@ -86,16 +87,14 @@ class AppendGate:
         if self._queue or self._granted:
             return False
         window = self._window
-        if (window.unsettled_bytes >= self._small or len(window.open) >= self._max_entries) and not self._has_room():
+        if window.unsettled_bytes >= self._limit or len(window.open) >= self._max_entries:
             return False
         return self._bucket is None or self._bucket.take(self._runtime.now())
 
     def _has_room(self) -> bool:
         window = self._window
         in_flight = window.unsettled_bytes + self._granted_bytes
-        if in_flight >= self._max_bytes or len(window.open) + self._granted >= self._max_entries:
-            return False
-        return in_flight < self._writable_below or self._writable()
+        return in_flight < self._limit and len(window.open) + self._granted < self._max_entries
 
     async def enter(self, size: int) -> None:
         """Wait for our turn. The caller then appends `size` bytes before it awaits anything.
@@ -119,7 +118,8 @@ class AppendGate:
         self._granted_bytes -= size
 
     def progress(self) -> None:
-        """Something became free: let in whom there is room for."""
+        """Something was sent, answered or became writable: let in whom there is room for."""
+        self._limit = self._max_bytes if self._writable() else self._unwritable_limit
         while self._queue and self._has_room():
             size, place = self._queue[0]
             if place.cancelled():

@@ -59,8 +59,9 @@ from .results import OK, default_code, from_metadata_error, result_code
 log = logging.getLogger(__name__)
 
 TURN_BYTES = 64 * 1024
-"""Appends let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far ahead would fill
-its whole window before the first byte leaves, and bookies and writer would work in turns instead of at the same time."""
+"""Appends let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far ahead would
+fill its whole window before the first byte leaves, and bookies and writer would take turns instead of working at the
+same time."""
 
 
 class _Writer(ReadableLedger):

@@ -180,6 +180,7 @@ async def test_append_waits_while_a_connection_is_not_writable() -> None:
         await writer.append(bytes(200))
         channel = world.client.channels[2]
         channel.writable = False
+        world.pipeline(writer).on_progress()  # it is looked at whenever something is sent or answered
         task = asyncio.ensure_future(writer.append(b"x"))
         await settle()
         assert not task.done()
