@@ -149,7 +149,7 @@ class AddBatch:
             storage.add_entries(ledger_id, run.entry_ids, entries)
         except Exception as error:
             if isinstance(error, NoWritableLedgerDirError):
-                path.state.to_read_only(str(error))
+                path.state.no_space(str(error))
             self.refuse(run, status_of(error, ADD))
             return True
         path.stats.WRITE_BYTES += size

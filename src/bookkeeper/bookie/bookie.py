@@ -228,6 +228,7 @@ class Bookie:
         config, runtime = self._config, self._runtime
         ledger_paths = [current(root) for root in self._directories.ledger]
         roots = self._directories.journal
+        state.on_no_space = disks.no_space
         self._journals = journals = Journals(
             [
                 Journal(
@@ -246,7 +247,7 @@ class Bookie:
             config.flushInterval / 1000,
             list(journals),
             storage,
-            on_disks_full=lambda: state.to_read_only("no ledger directory is writable"),
+            on_disks_full=lambda: state.no_space("no ledger directory is writable"),
             on_fatal=self._failed,
         )
         ledgers = LedgerTable(runtime, storage, config.ledgerHandleCacheSize)

@@ -102,6 +102,10 @@ class DiskWatch:
     def writable(self) -> list[str]:
         return [root for root in self._roots if root not in self._filled]
 
+    def no_space(self) -> None:
+        """Somebody could not write, whatever the measurements say: all count as filled until the next one."""
+        self._filled.update(dict.fromkeys(self.writable))
+
     def update(self, measured: Mapping[str, DiskUsage | OSError]) -> list[DiskEvent]:
         """Take a measurement of every directory; returns what happened, in order."""
         events: list[DiskEvent] = []
@@ -225,6 +229,10 @@ class DiskMonitor:
                     log.info("%s %s", event.kind.value, event.directory or "")
                 for listener in self._listeners:
                     listener(event)
+
+    def no_space(self) -> None:
+        """A write to the ledger directories found no space. The next check tells the listeners when there is some."""
+        self._ledger.no_space()
 
     @property
     def writable_ledger_dirs(self) -> list[str]:

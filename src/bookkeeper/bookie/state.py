@@ -70,6 +70,8 @@ class BookieState:
         self.shutting_down = False
         """No transitions any more."""
         self.registered = False
+        self.on_no_space: Callable[[], None] = _nobody
+        """Called when the storage finds no space, before the disks do: whoever watches them shall look again."""
 
     # --- asked on the request path ---
 
@@ -137,6 +139,11 @@ class BookieState:
         log.warning("read-only: %s", reason)
         self.read_only, self.manual = True, manual
         self._follow()
+
+    def no_space(self, reason: str) -> None:
+        """The storage could not write: read-only until the disks are found to have room."""
+        self.on_no_space()
+        self.to_read_only(reason)
 
     def to_writable(self, reason: str, *, manual: bool = False) -> None:
         """Take writes again, unless that is forbidden."""
@@ -234,3 +241,7 @@ class BookieState:
             except (ServiceUnavailable, SessionLost) as error:
                 log.warning("cannot register yet: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
+
+
+def _nobody() -> None:
+    """Nobody watches the disks."""

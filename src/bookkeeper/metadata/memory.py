@@ -61,6 +61,8 @@ class MemoryStore:
         self._sessions: dict[int, TimerHandle] = {}
         self._last_session = PERMANENT
         self._clients: dict[_Client, contextvars.Context] = {}
+        self.on_change: Callable[[Topic, str, Record | None], None] | None = None
+        """Sees every change of a record at once: topic, key, and the new record or None. For checks."""
 
     # --- records ---
 
@@ -74,6 +76,9 @@ class MemoryStore:
             raise
         if tx.changes:
             self._tell(tx.changes)
+        if self.on_change is not None:
+            for topic, key in tx.changes:
+                self.on_change(Topic(topic), key, self._topics[topic].get(key))
         return result
 
     def records(self, topic: Topic) -> dict[str, Record]:

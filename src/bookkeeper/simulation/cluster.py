@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 STORE = "store"
 PORT = 3181
-SESSION_TIMEOUT_MS = 6000
+SESSION_TIMEOUT_MS = 3000
 
 BOOKIE_SETTINGS: Mapping[str, Any] = {
     "bookiePort": PORT,
@@ -133,7 +133,8 @@ class SimulatedCluster:
         assert runtime is not None
         await self.world.spawn_on(runtime, self._initialise(), "initialise")
         for name in self.names:
-            await self.start_bookie(name)
+            if not await self.start_bookie(name):
+                raise RuntimeError(f"{name} does not start on an empty disk: exit code {self.exit_codes.get(name)}")
 
     async def _initialise(self) -> None:
         incarnation = self.world.machine(STORE).incarnation

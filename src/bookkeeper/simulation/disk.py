@@ -68,7 +68,7 @@ class Inode:
             if dice.random() < keep:
                 start = sector * SECTOR
                 image[start : start + SECTOR] = self.seen[start : start + SECTOR]
-        del image[max(size, len(self.durable)) :]
+        del image[size:]
         return image
 
 
@@ -81,6 +81,8 @@ class DiskFaults:
     full: bool = False
     fail_reads_of: str | None = None
     crash_after_calls: int | None = None
+    slowness: float = 0.0
+    """Seconds that every call to a background thread takes longer."""
 
 
 class SimulatedDisk:
@@ -95,13 +97,17 @@ class SimulatedDisk:
         self.stores: dict[str, KeyValueState] = {}
         self.faults = DiskFaults()
         self.calls = 0
+        self.lives = 0
+        """Grows when the machine goes down: what was opened before can do nothing any more."""
         self.crash: Callable[[], None] | None = None
         """Takes the machine down; set by the machine."""
 
     # --- faults ---
 
-    def call(self, what: str) -> None:
-        """Every disk call passes here."""
+    def call(self, what: str, life: int) -> None:
+        """Every disk call passes here; `life` is that of the caller."""
+        if life != self.lives:
+            raise MachineCrashed
         self.calls += 1
         self._note(what)
         if self.faults.crash_after_calls is not None:
@@ -120,15 +126,22 @@ class SimulatedDisk:
             raise OSError(errno.EIO, "Input/output error (simulated write)")
 
     def sync(self, inode: Inode) -> None:
-        if self.faults.fail_next_sync:
-            self.faults.fail_next_sync = False
+        try:
+            self.check_sync()
+        except OSError:
             inode.forgotten.update(inode.touched)
             inode.touched.clear()
-            raise OSError(errno.EIO, "Input/output error (simulated sync)")
+            raise
         inode.sync()
+
+    def check_sync(self) -> None:
+        if self.faults.fail_next_sync:
+            self.faults.fail_next_sync = False
+            raise OSError(errno.EIO, "Input/output error (simulated sync)")
 
     def power_loss(self) -> None:
         """Replace everything by one of the states a real disk may be in afterwards."""
+        self.lives += 1
         names = dict(self._durable_names)
         for name, inode in self.names.items():
             if names.get(name) is not inode and self._dice.random() < 0.5:
@@ -151,6 +164,7 @@ class SimulatedDisk:
 
     def process_killed(self) -> None:
         """What was written survives; nothing new becomes durable. Open key-value stores are closed."""
+        self.lives += 1
         for state in self.stores.values():
             state.opened = False
 
@@ -158,6 +172,7 @@ class SimulatedDisk:
         """Silent damage at rest."""
         inode = self.names[path]
         bit = 1 << self._dice.randrange(8)
+        self._note(f"flip {path} {offset} {bit}")
         for content in (inode.seen, inode.durable):
             if offset < len(content):
                 content[offset] ^= bit
@@ -189,16 +204,17 @@ class SimulatedFile(File):
     def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
         self.path = path
         self._disk = disk
+        self._life = disk.lives
         self._inode = inode
 
     def pread(self, size: int, offset: int) -> bytes:
-        self._disk.call(f"pread {self.path}")
+        self._disk.call(f"pread {self.path}", self._life)
         if self._disk.faults.fail_reads_of is not None and self._disk.faults.fail_reads_of in self.path:
             raise OSError(errno.EIO, f"Input/output error (simulated read of {self.path})")
         return bytes(self._inode.seen[offset : offset + size])
 
     def pwrite(self, data: Buffer, offset: int) -> None:
-        self._disk.call(f"pwrite {self.path}")
+        self._disk.call(f"pwrite {self.path}", self._life)
         self._disk.check_space()
         self._inode.write(data, offset)
 
@@ -208,7 +224,7 @@ class SimulatedFile(File):
         return len(data)
 
     def fdatasync(self) -> None:
-        self._disk.call(f"sync {self.path}")
+        self._disk.call(f"sync {self.path}", self._life)
         self._disk.sync(self._inode)
         self._disk.created_and_synced(self.path, self._inode)
 
@@ -219,7 +235,7 @@ class SimulatedFile(File):
         return len(self._inode.seen)
 
     def truncate(self, size: int) -> None:
-        self._disk.call(f"truncate {self.path}")
+        self._disk.call(f"truncate {self.path}", self._life)
         seen = self._inode.seen
         if size < len(seen):
             del seen[size:]
@@ -227,7 +243,7 @@ class SimulatedFile(File):
             seen.extend(bytes(size - len(seen)))
 
     def allocate(self, offset: int, size: int) -> None:
-        self._disk.call(f"allocate {self.path}")
+        self._disk.call(f"allocate {self.path}", self._life)
         self._disk.check_space()
         if offset + size > len(self._inode.seen):
             self._inode.seen.extend(bytes(offset + size - len(self._inode.seen)))
@@ -244,10 +260,11 @@ class SimulatedFiles(Files):
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
+        self._life = disk.lives
 
     def open(self, path: str, mode: str = "r") -> File:
         disk = self._disk
-        disk.call(f"open {path} {mode}")
+        disk.call(f"open {path} {mode}", self._life)
         inode = disk.names.get(path)
         if mode == "x+" and inode is not None:
             raise FileExistsError(errno.EEXIST, "File exists", path)
@@ -289,14 +306,14 @@ class SimulatedFiles(Files):
         return len(inode.seen)
 
     def makedirs(self, path: str) -> None:
-        self._disk.call(f"makedirs {path}")
+        self._disk.call(f"makedirs {path}", self._life)
         path = path.rstrip("/")
         while path and path not in self._disk.directories:
             self._disk.directories[path] = None
             path = path.rpartition("/")[0]
 
     def rename(self, old: str, new: str) -> None:
-        self._disk.call(f"rename {old} {new}")
+        self._disk.call(f"rename {old} {new}", self._life)
         if old in self._disk.stores:
             self._disk.stores[new] = self._disk.stores.pop(old)
             return
@@ -305,26 +322,26 @@ class SimulatedFiles(Files):
         self._disk.names[new] = self._disk.names.pop(old)
 
     def link(self, old: str, new: str) -> None:
-        self._disk.call(f"link {old} {new}")
+        self._disk.call(f"link {old} {new}", self._life)
         if new in self._disk.names:
             raise FileExistsError(errno.EEXIST, "File exists", new)
         self._disk.names[new] = self._disk.names[old]
 
     def unlink(self, path: str) -> None:
-        self._disk.call(f"unlink {path}")
+        self._disk.call(f"unlink {path}", self._life)
         if path not in self._disk.names:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         del self._disk.names[path]
 
     def remove_tree(self, path: str) -> None:
-        self._disk.call(f"remove_tree {path}")
+        self._disk.call(f"remove_tree {path}", self._life)
         prefix = path.rstrip("/") + "/"
         for table in (self._disk.names, self._disk.directories, self._disk.stores):
             for name in [name for name in table if name == path or name.startswith(prefix)]:
                 del table[name]
 
     def fsync_dir(self, path: str) -> None:
-        self._disk.call(f"fsync_dir {path}")
+        self._disk.call(f"fsync_dir {path}", self._life)
         self._disk.sync_directory(path)
 
     def disk_usage(self, path: str) -> DiskUsage:

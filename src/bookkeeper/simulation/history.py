@@ -6,6 +6,7 @@ A broken promise raises `Violation` at the step where it is seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -14,9 +15,10 @@ class Violation(AssertionError):
 
 
 def payload(ledger_id: int, entry_id: int) -> bytes:
-    """What entry `entry_id` of a ledger holds: 0 to some 700 bytes."""
+    """What entry `entry_id` of a ledger holds: 0 to some 700 bytes, in every eighth ledger up to 20,000."""
     stem = b"%d/%d:" % (ledger_id, entry_id)
-    return b"" if entry_id % 17 == 16 else stem + bytes([entry_id & 0xFF]) * (entry_id * 37 % 701)
+    size = entry_id * 7919 % 20_000 if ledger_id % 8 == 7 else entry_id * 37 % 701
+    return b"" if entry_id % 17 == 16 else stem + bytes([entry_id & 0xFF]) * size
 
 
 @dataclass
@@ -27,18 +29,27 @@ class LedgerHistory:
     write_quorum: int
     ack_quorum: int
     password: bytes
+    deferred: bool = False
+    """Written with DEFERRED_SYNC: only what was forced must survive."""
+    advanced: bool = False
+    """The writer chose the ids: the lengths in the entries are in the order of sending."""
     sent: int = 0
-    """Entries handed to `append`: ids below this may exist."""
+    """Entries handed to the writer: ids below this may exist."""
     acked: int = -1
     """Highest entry id whose append succeeded; all below succeeded too."""
+    forced: int = -1
+    """With `deferred`: the highest entry that a successful `force` covers."""
     closed: tuple[int, int] | None = None
     """(last entry id, length) as first seen closed."""
     delete_started: bool = False
     deleted: bool = False
-    read: dict[int, None] = field(default_factory=dict)
-    """Ids delivered to some reader."""
-    fenced_for: int | None = None
-    """Lowest last entry that a recovery has returned."""
+    read_up_to: int = -1
+    """The highest confirmed entry that was delivered to some reader."""
+
+    @property
+    def safe(self) -> int:
+        """Entries up to here may never be lost."""
+        return self.forced if self.deferred else self.acked
 
 
 @dataclass
@@ -49,11 +60,23 @@ class History:
     appended: int = 0
     reads: int = 0
     recoveries: int = 0
+    on_acknowledged: Callable[[LedgerHistory, int], None] | None = None
+    """A further check of each acknowledged entry."""
 
-    def created(self, ledger_id: int, write_quorum: int, ack_quorum: int, password: bytes) -> LedgerHistory:
+    def created(
+        self,
+        ledger_id: int,
+        write_quorum: int,
+        ack_quorum: int,
+        password: bytes,
+        *,
+        deferred: bool = False,
+        advanced: bool = False,
+    ) -> LedgerHistory:
         if ledger_id in self.ledgers:
             raise Violation(f"ledger id {ledger_id} was handed out twice")
-        ledger = self.ledgers[ledger_id] = LedgerHistory(ledger_id, write_quorum, ack_quorum, password)
+        ledger = LedgerHistory(ledger_id, write_quorum, ack_quorum, password, deferred, advanced)
+        self.ledgers[ledger_id] = ledger
         return ledger
 
     def acknowledged(self, ledger_id: int, entry_id: int) -> None:
@@ -61,49 +84,92 @@ class History:
         ledger = self.ledgers[ledger_id]
         if entry_id != ledger.acked + 1:
             raise Violation(f"ledger {ledger_id}: entry {entry_id} acknowledged after entry {ledger.acked}")
-        if ledger.closed is not None and entry_id > ledger.closed[0]:
+        if ledger.closed is not None and entry_id > ledger.closed[0] and not ledger.deferred:
             raise Violation(f"ledger {ledger_id}: entry {entry_id} acknowledged, closed at {ledger.closed[0]}")
         ledger.acked = entry_id
         self.appended += 1
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(ledger, entry_id)
 
-    def opened(self, ledger_id: int, acked_before: int, last: int, length: int) -> None:
+    def was_forced(self, ledger_id: int, entry_id: int) -> None:
+        """A `force` succeeded that was called when entries up to `entry_id` had been acknowledged (RI-14)."""
+        ledger = self.ledgers[ledger_id]
+        if ledger.closed is not None and entry_id > ledger.closed[0]:
+            raise Violation(f"ledger {ledger_id}: entry {entry_id} forced, closed at {ledger.closed[0]}")
+        ledger.forced = max(ledger.forced, entry_id)
+
+    def opened(self, ledger_id: int, safe_before: int, last: int, length: int) -> None:
         """An open with recovery returned (RI-1, RI-10, PI-3)."""
         self.recoveries += 1
-        if last < acked_before:
-            raise Violation(f"ledger {ledger_id}: recovered up to {last}, but {acked_before} was acknowledged before")
+        if last < safe_before:
+            raise Violation(f"ledger {ledger_id}: recovered up to {last}, but {safe_before} was acknowledged before")
         self.saw_closed(ledger_id, last, length)
 
     def saw_closed(self, ledger_id: int, last: int, length: int) -> None:
-        """Somebody saw the ledger closed (PI-3, PI-4)."""
+        """Somebody saw the ledger closed (PI-3, PI-4, PI-16)."""
         ledger = self.ledgers[ledger_id]
-        if ledger.closed is None:
-            ledger.closed = (last, length)
-        elif ledger.closed != (last, length):
-            raise Violation(f"ledger {ledger_id}: closed as {ledger.closed}, then as {(last, length)}")
-        if last < ledger.acked:
-            raise Violation(f"ledger {ledger_id}: closed at {last}, but {ledger.acked} was acknowledged")
+        name = f"ledger {ledger_id}"
+        if ledger.closed is not None:
+            if ledger.closed != (last, length):
+                raise Violation(f"{name}: closed as {ledger.closed}, then as {(last, length)}")
+            return
+        ledger.closed = (last, length)
+        if last < ledger.safe:
+            raise Violation(f"{name}: closed at {last}, but {ledger.safe} was acknowledged")
+        if last < ledger.read_up_to:
+            raise Violation(f"{name}: closed at {last}, but {ledger.read_up_to} was read as confirmed")
         if last >= ledger.sent:
-            raise Violation(f"ledger {ledger_id}: closed at {last}, but only {ledger.sent} entries were ever sent")
+            raise Violation(f"{name}: closed at {last}, but only {ledger.sent} entries were ever sent")
         expected = sum(len(payload(ledger_id, entry_id)) for entry_id in range(last + 1))
-        if length != expected:
-            raise Violation(f"ledger {ledger_id}: closed with length {length}, its entries have {expected} bytes")
+        # As in BookKeeper, the length of deferred ledgers counts what was not forced.
+        if length != expected and not ledger.deferred and not ledger.advanced:
+            raise Violation(f"{name}: closed with length {length}, its entries have {expected} bytes")
 
-    def delivered(self, ledger_id: int, entry_id: int, data: bytes, lac: int) -> None:
-        """A reader was given an entry (RI-2, RI-5, RI-12)."""
+    def content(self, ledger_id: int, entry_id: int, data: bytes) -> None:
+        """Somebody was given an entry, confirmed or not (PI-8, RI-2, RI-12)."""
         ledger = self.ledgers[ledger_id]
         self.reads += 1
-        if entry_id > lac:
-            raise Violation(f"ledger {ledger_id}: entry {entry_id} was read with LAC {lac}")
         if data != payload(ledger_id, entry_id):
             raise Violation(f"ledger {ledger_id}: entry {entry_id} was read with other bytes than were written")
         if entry_id >= ledger.sent:
             raise Violation(f"ledger {ledger_id}: entry {entry_id} was read but never sent")
-        ledger.read[entry_id] = None
 
-    def lac_seen(self, ledger_id: int, lac: int) -> None:
-        """A reader learned a LAC (RI-7)."""
-        ledger = self.ledgers[ledger_id]
+
+class Viewer:
+    """What one handle has been told of a ledger; each promise about handles is checked here."""
+
+    def __init__(self, history: History, ledger: LedgerHistory) -> None:
+        self._history = history
+        self._ledger = ledger
+        self._lac = -1
+        self._next: int | None = None
+
+    def lac(self, lac: int) -> None:
+        """The handle says that entries up to `lac` are confirmed (RI-6, RI-7, PI-17)."""
+        ledger = self._ledger
+        name = f"ledger {ledger.ledger_id}"
+        if lac < self._lac:
+            raise Violation(f"{name}: the LAC of one handle fell from {self._lac} to {lac}")
+        self._lac = lac
         if lac >= ledger.sent:
-            raise Violation(f"ledger {ledger_id}: LAC {lac} reported, {ledger.sent} entries sent")
+            raise Violation(f"{name}: LAC {lac} reported, {ledger.sent} entries sent")
         if ledger.closed is not None and lac > ledger.closed[0]:
-            raise Violation(f"ledger {ledger_id}: LAC {lac} reported, closed at {ledger.closed[0]}")
+            raise Violation(f"{name}: LAC {lac} reported, closed at {ledger.closed[0]}")
+
+    def start_sequence(self, first: int) -> None:
+        """The entries to come follow each other, from this one on."""
+        self._next = first
+
+    def delivered(self, entry_id: int, data: bytes, lac: int) -> None:
+        """The handle, whose LAC is `lac`, has given out a confirmed entry (RI-2 to RI-5)."""
+        ledger = self._ledger
+        name = f"ledger {ledger.ledger_id}"
+        self.lac(lac)
+        if entry_id > lac:
+            raise Violation(f"{name}: entry {entry_id} was read with LAC {lac}")
+        if self._next is not None:
+            if entry_id != self._next:
+                raise Violation(f"{name}: entry {entry_id} came where {self._next} was due")
+            self._next += 1
+        self._history.content(ledger.ledger_id, entry_id, data)
+        ledger.read_up_to = max(ledger.read_up_to, entry_id)

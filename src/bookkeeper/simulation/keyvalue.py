@@ -62,9 +62,16 @@ class KeyValueState:
                 del self.keys[low:high]
 
     def sync(self) -> None:
-        if self.unsynced:
-            self.durable = dict(self.values)
-            self.unsynced = []
+        for changes in self.unsynced:
+            for kind, key, value in changes:
+                if kind == "put":
+                    self.durable[key] = value
+                elif kind == "delete":
+                    self.durable.pop(key, None)
+                else:
+                    for dead in [known for known in self.durable if key <= known < value]:
+                        del self.durable[dead]
+        self.unsynced = []
 
     def power_loss(self, dice: random.Random) -> None:
         """Keep what was synced and a drawn number of the batches that followed."""
@@ -86,6 +93,7 @@ class SimulatedKeyValueStore(KeyValueStore):
             raise OSError(f"{path} is open already")
         self._disk = disk
         self._path = path
+        self._life = disk.lives
         self._state = state
         self._read_only = read_only
         if not read_only:
@@ -102,11 +110,12 @@ class SimulatedKeyValueStore(KeyValueStore):
 
     def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
         assert isinstance(batch, SimulatedBatch)
-        self._disk.call(f"kv write {self._path} {len(batch)} {'sync' if sync else ''}")
+        self._disk.call(f"kv write {self._path} {len(batch)} {'sync' if sync else ''}", self._life)
         self._disk.check_space()
         self._state.apply(batch.changes)
         self._state.unsynced.append(batch.changes)
         if sync:
+            self._disk.check_sync()
             self._state.sync()
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -20,9 +20,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import hashlib
 import heapq
+import logging
 import random
+import sys
 import warnings
 from asyncio import base_events, events
 from collections import deque
@@ -31,6 +34,9 @@ from typing import Any, Protocol
 
 QUANTUM = 1e-4
 """Seconds. Coarse enough that callbacks of several machines meet in one step, and their order can be drawn."""
+
+NOTES_AT_ONCE = 512
+"""Lines of the trace that are hashed together."""
 
 
 class Machine(Protocol):
@@ -50,6 +56,10 @@ class Stuck(RuntimeError):
     """Nothing is ready and no timer is left: the simulated program waits for something that cannot come."""
 
 
+class Runaway(RuntimeError):
+    """More callbacks or more virtual time than any run needs: something goes round and round."""
+
+
 class SimulatedLoop(base_events.BaseEventLoop):
     """See the module's text. One loop per run; not for use by several threads."""
 
@@ -57,11 +67,16 @@ class SimulatedLoop(base_events.BaseEventLoop):
         super().__init__()
         self._virtual_now = 0.0
         self._order = order
-        self._trace = hashlib.blake2b(digest_size=16)
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._notes: list[str | bytes] = []  # not hashed yet
+        self._timers: list[tuple[float, int, events.TimerHandle]] = []  # a heap; of one instant, in order of making
+        self._timers_made = 0
         self._dropped: list[events.Handle] = []
-        self._buried = False
         self.steps = 0
         """Callbacks executed so far."""
+        self.step_limit = sys.maxsize
+        self.deadline = float("inf")
+        """`Runaway` is raised beyond these."""
         self.after_step: Callable[[], None] | None = None
         """Called after each batch of callbacks of one instant; checkers go here."""
 
@@ -73,48 +88,68 @@ class SimulatedLoop(base_events.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> events.TimerHandle:
-        step = -(-when // QUANTUM)  # up, so that a timer never fires early
-        return super().call_at(step * QUANTUM, callback, *args, context=context)
+        when = -(-when // QUANTUM) * QUANTUM  # up, so that a timer never fires early
+        timer = events.TimerHandle(when, callback, args, self, context)
+        self._timers_made += 1
+        heapq.heappush(self._timers, (when, self._timers_made, timer))
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> events.TimerHandle:
+        return self.call_at(self._virtual_now + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """It is skipped when its time comes."""
 
     # --- the heart ---
 
     def _run_once(self) -> None:
         ready: deque[events.Handle] = self._ready  # type: ignore[attr-defined]
-        scheduled: list[events.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and scheduled[0].cancelled():
-            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
         if not ready:
-            if not scheduled:
+            if not timers:
                 if self._stopping:  # type: ignore[attr-defined]
                     return
                 raise Stuck(f"at {self._virtual_now:.4f} s nothing is left to happen")
-            self._virtual_now = max(self._virtual_now, scheduled[0].when())
-        while scheduled and scheduled[0].when() <= self._virtual_now:
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False  # type: ignore[attr-defined]
-            ready.append(timer)
-        batch = list(ready)
-        ready.clear()
-        for handle in self._in_drawn_order(batch):
-            self._execute(handle)
+            if timers[0][0] > self._virtual_now:
+                self._virtual_now = timers[0][0]
+                self._notes.append(f"@{self._virtual_now:.4f}\n")
+        now = self._virtual_now
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
+        if self.steps > self.step_limit or now > self.deadline:
+            raise Runaway(f"{self.steps} callbacks in {now:.0f} virtual seconds, and no end")
+        if len(ready) == 1:
+            handle = ready.popleft()
+            self._execute(handle, handle._context.get(MACHINE))  # type: ignore[attr-defined]
+        else:
+            batch = [(handle._context.get(MACHINE), handle) for handle in ready]  # type: ignore[attr-defined]
+            ready.clear()
+            for machine, handle in self._in_drawn_order(batch):
+                self._execute(handle, machine)
+        if len(self._notes) >= NOTES_AT_ONCE:
+            self._hash_notes()
         if self.after_step is not None:
             self.after_step()
 
-    def _in_drawn_order(self, batch: list[events.Handle]) -> list[events.Handle]:
-        by_machine: dict[str, list[events.Handle]] = {}
-        for handle in batch:
-            machine = handle._context.get(MACHINE)  # type: ignore[attr-defined]
-            by_machine.setdefault(machine.name if machine else "", []).append(handle)
+    def _in_drawn_order(
+        self, batch: list[tuple[Machine | None, events.Handle]]
+    ) -> list[tuple[Machine | None, events.Handle]]:
+        by_machine: dict[str, list[tuple[Machine | None, events.Handle]]] = {}
+        for item in batch:
+            by_machine.setdefault(item[0].name if item[0] else "", []).append(item)
         if len(by_machine) == 1:
             return batch
         names = list(by_machine)
         self._order.shuffle(names)
-        return [handle for name in names for handle in by_machine[name]]
+        return [item for name in names for item in by_machine[name]]
 
-    def _execute(self, handle: events.Handle) -> None:
+    def _execute(self, handle: events.Handle, machine: Machine | None) -> None:
         if handle.cancelled():
             return
-        machine: Machine | None = handle._context.get(MACHINE)  # type: ignore[attr-defined]
         if machine is not None:
             if not machine.alive:
                 self._dropped.append(handle)
@@ -123,18 +158,23 @@ class SimulatedLoop(base_events.BaseEventLoop):
                 self._put_off(machine, handle)
                 return
         self.steps += 1
-        self.note(machine.name if machine else "-", _label(handle))
+        self._notes.append(f"{machine.name if machine else '-'} {_label(handle)}\n")
         handle._run()
 
     def _put_off(self, machine: Machine, handle: events.Handle) -> None:
         """Keep a paused machine's callback, in order, until the machine goes on."""
         if not machine.held:
-            super().call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
+            self.call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
         machine.held.append(handle)
+
+    def resume(self, machine: Machine) -> None:
+        """End a pause early."""
+        machine.paused_until = self._virtual_now
+        self.call_soon(self._go_on, machine, context=contextvars.Context())
 
     def _go_on(self, machine: Machine) -> None:
         if machine.paused_until > self._virtual_now:
-            super().call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
+            self.call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
             return
         held, machine.held = machine.held, []
         self._ready.extendleft(reversed(held))  # type: ignore[attr-defined]
@@ -143,33 +183,45 @@ class SimulatedLoop(base_events.BaseEventLoop):
 
     def note(self, who: str, what: str, data: bytes = b"") -> None:
         """Put something that happened into the trace."""
-        self._trace.update(f"{self._virtual_now:.4f}|{who}|{what}|{len(data)}\n".encode())
+        self._notes.append(f"{who}: {what} {len(data)}\n")
         if data:
-            self._trace.update(data)
+            self._notes.append(data)
+
+    def _hash_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        self._hash.update(b"".join([note.encode() if isinstance(note, str) else note for note in notes]))
 
     def trace_hash(self) -> str:
         """A hash of everything that has happened so far."""
-        return self._trace.hexdigest()
+        self._hash_notes()
+        return self._hash.hexdigest()
 
     # --- the end ---
 
     def bury(self) -> None:
         """End the run: whatever still waits is closed without being heard, and the loop with it."""
-        self._buried = True
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for task in asyncio.all_tasks(self):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                coroutine = task.get_coro()
-                # Cleanup code of the dead may do anything, and none of it matters any more.
-                with contextlib.suppress(BaseException):
-                    coroutine.close()
-        self._dropped.clear()
-        self.close()
-
-    def _check_closed(self) -> None:
-        if not self._buried:
-            super()._check_closed()  # type: ignore[misc]
+        self._check_closed = lambda: None  # the dead may still try to use it
+        complain, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        logged = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for task in asyncio.all_tasks(self):
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    coroutine = task.get_coro()
+                    # Cleanup code of the dead may do anything, and none of it matters any more.
+                    with contextlib.suppress(BaseException):
+                        coroutine.close()
+                self._dropped.clear()
+                self._timers.clear()
+                self._ready.clear()  # type: ignore[attr-defined]
+                self.after_step = None
+                self.close()
+                gc.collect()
+        finally:
+            sys.unraisablehook = complain
+            logging.disable(logged)
 
     # --- what BaseEventLoop expects of a loop with a selector ---
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from .cluster import STORE, SimulatedCluster
+from .network import Link
 from .world import World
+
+DAMAGE = ("flip a bit",)
+"""Faults that destroy what a bookie has on disk. All of a run hit the same bookie: one copy may go, not two."""
 
 FAULTS = (
     "kill bookie",
     "power off bookie",
+    "kill all bookies",
     "power off all bookies",
     "crash bookie in a disk call",
     "stop bookie cleanly",
@@ -26,16 +31,21 @@ FAULTS = (
     "cut link both ways",
     "cut link one way",
     "cut off from store",
+    "cut all off from store",
     "isolate bookie",
+    "swizzle links",
     "slow link",
     "reset connections",
     "expire session",
     "fail next sync",
     "fail next write",
+    "read errors",
     "disk full",
+    "slow disk",
     "wall clock jump",
     "store loses answers",
     "store refuses",
+    *DAMAGE,
 )
 
 
@@ -51,20 +61,22 @@ class Fault:
     amount: int = 0
 
     def __str__(self) -> str:
-        where = f"{self.target} {self.other}".strip()
-        return f"{self.at:8.3f} s  {self.kind}: {where} for {self.duration:.2f} s ({self.amount})"
+        return f"{self.kind}: {self.target} ({self.other}, {self.duration:.2f} s, {self.amount})"
 
 
 def draw_plan(
-    dice: random.Random, bookies: list[str], clients: list[str], seconds: float, kinds: list[str], count: int
+    dice: random.Random, bookies: list[str], clients: list[str], seconds: float, kinds: Sequence[str], count: int
 ) -> list[Fault]:
     """`count` faults of these kinds, in order of time."""
     plan = []
+    weak = dice.choice(bookies)
     for _ in range(count):
         kind = dice.choice(kinds)
         target = dice.choice(clients if "client" in kind else bookies)
         if kind in ("cut off from store", "expire session"):
             target = dice.choice([*bookies, *clients])
+        if kind in DAMAGE:
+            target = weak
         others = [name for name in [*bookies, *clients] if name != target]
         plan.append(
             Fault(
@@ -89,6 +101,8 @@ class Nemesis:
     on_boot: Callable[[str], asyncio.Future[None]]
     """Called when a bookie has come up again."""
     injected: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, None] = field(default_factory=dict)
+    """Bookies whose disk is not what they wrote any more."""
     _restarts: list[asyncio.Task[None]] = field(default_factory=list)
     stopped: bool = False
 
@@ -96,14 +110,15 @@ class Nemesis:
     def world(self) -> World:
         return self.cluster.world
 
-    async def carry_out(self, plan: list[Fault]) -> None:
+    async def carry_out(self, plan: list[Fault], skip: Collection[int] = ()) -> None:
+        """Do what the plan says, but for the elements with these numbers."""
         started = self.world.loop.time()
-        for fault in plan:
+        for number, fault in enumerate(plan):
             await asyncio.sleep(max(0.0, started + fault.at - self.world.loop.time()))
             if self.stopped:
                 return
-            self.world.loop.note("nemesis", str(fault))
-            if self._strike(fault):
+            if number not in skip and self._strike(fault):
+                self.world.tell("nemesis", f"{number}: {fault}")
                 self.injected[fault.kind] = self.injected.get(fault.kind, 0) + 1
 
     def _strike(self, fault: Fault) -> bool:
@@ -163,6 +178,12 @@ class Nemesis:
                 self.cluster.machine(name).power_off()
         return True
 
+    def _kill_all_bookies(self, fault: Fault) -> bool:
+        for name in self.cluster.names:
+            if self.cluster.is_up(name):
+                self.cluster.machine(name).kill()
+        return True
+
     def _crash_bookie_in_a_disk_call(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).disk.faults.crash_after_calls = fault.amount
         return True
@@ -205,14 +226,33 @@ class Nemesis:
     def _cut_off_from_store(self, fault: Fault) -> bool:
         return self._cut(fault, [(fault.target, STORE), (STORE, fault.target)])
 
+    def _cut_all_off_from_store(self, fault: Fault) -> bool:
+        everybody = [*self.cluster.names, *self.clients]
+        return self._cut(fault, [pair for name in everybody for pair in ((name, STORE), (STORE, name))])
+
+    def _swizzle_links(self, fault: Fault) -> bool:
+        """Cut some links one after the other, restore them in another order."""
+        dice = random.Random(fault.amount)
+        everybody = [*self.cluster.names, *self.clients, STORE]
+        pairs = [(one, other) for one in everybody for other in everybody if one != other]
+        for source, target in dice.sample(pairs, min(len(pairs), 12)):
+            begin = dice.random() * fault.duration
+            self._later(begin, self._block, source, target)
+            self._later(begin + dice.random() * fault.duration, self.world.set_blocked, source, target, False)
+        return True
+
+    def _block(self, source: str, target: str) -> None:
+        if not self.stopped:
+            self.world.set_blocked(source, target, True)
+
     def _isolate_bookie(self, fault: Fault) -> bool:
         others = [name for name in [*self.cluster.names, *self.clients, STORE] if name != fault.target]
         return self._cut(fault, [pair for name in others for pair in ((fault.target, name), (name, fault.target))])
 
     def _slow_link(self, fault: Fault) -> bool:
         link = self.world.link(fault.target, fault.other)
-        usual, link.latency = link.latency, 0.01 * fault.amount
-        self._later(fault.duration, setattr, link, "latency", min(usual, 0.001))
+        link.latency = 0.01 * fault.amount
+        self._later(fault.duration, setattr, link, "latency", Link.latency)
         return True
 
     def _reset_connections(self, fault: Fault) -> bool:
@@ -237,6 +277,46 @@ class Nemesis:
 
     def _disk_has_room(self, name: str) -> None:
         self.cluster.machine(name).disk.faults.full = False
+
+    def _read_errors(self, fault: Fault) -> bool:
+        faults = self.cluster.machine(fault.target).disk.faults
+        faults.fail_reads_of = ".log"
+        self._later(fault.duration, setattr, faults, "fail_reads_of", None)
+        return True
+
+    def _slow_disk(self, fault: Fault) -> bool:
+        faults = self.cluster.machine(fault.target).disk.faults
+        faults.slowness = 0.01 * fault.amount
+        self._later(fault.duration, setattr, faults, "slowness", 0.0)
+        return True
+
+    def _flip_a_bit(self, fault: Fault) -> bool:
+        """In an entry log, or in a part of the journal that is known to have been synced.
+
+        The last batches of a journal are spared: damaged, they look as if a power loss had torn them, before anybody
+        was told of them.
+        """
+        name = fault.target
+        if not self.cluster.is_serving(name):
+            return False
+        disk = self.cluster.machine(name).disk
+        dice = random.Random(fault.amount)
+        places = [
+            (path, 1024, len(inode.durable))
+            for path, inode in disk.names.items()
+            if path.endswith(".log") and len(inode.durable) > 1024
+        ]
+        for journal in self.cluster.bookies[name].journals:
+            mark = journal.mark()
+            path = next((p for p in disk.names if p.endswith(f"/{mark.journal_id:x}.txn")), None)
+            if path is not None and mark.offset > 32 << 10:
+                places.append((path, 512, mark.offset // 2))
+        if not places:
+            return False
+        path, start, end = dice.choice(places)
+        disk.flip_bit(path, dice.randrange(start, end))
+        self.damaged[name] = None
+        return True
 
     def _wall_clock_jump(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).wall_offset_ms += (fault.amount - 30) * 60_000
@@ -263,6 +343,8 @@ class Nemesis:
         """No more harm: heal everything, wait for restarts under way."""
         self.stopped = True
         self.world.heal()
+        for name in [*self.cluster.names, *self.clients]:
+            self.cluster.machine(name).resume()
         self.cluster.faults.lost_answer_chance = 0.0
         self.cluster.faults.refusal_chance = 0.0
         for name in self.cluster.names:

@@ -1,6 +1,7 @@
 """TCP between simulated machines: latency, fragments, back-pressure, partitions, resets, half-open connections.
 
-Bytes of one connection arrive in order and once, after a latency drawn per write; a write may arrive in several pieces.
+Bytes of one connection arrive in order, once and unchanged (but in worlds that corrupt them on purpose), after a
+latency drawn per write; a write may arrive in several pieces.
 A blocked link delivers nothing until it is unblocked (TCP would retransmit), and nobody is told. A killed process
 closes its connections, a machine without power leaves them half-open: the peer finds out when its own timer runs out,
 or when the machine is back and answers with a reset.
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 WINDOW = 256 * 1024
 """Bytes that may be under way or unread on one connection before the sender's buffer grows."""
+
+CORRUPT_CHANCE = 0.02
+"""Of a piece of data to arrive with a flipped bit, in worlds where that happens."""
 
 
 class Tap(Protocol):
@@ -172,6 +176,11 @@ class SimulatedTransport(asyncio.Transport):
                 self._outgoing_bytes += len(piece) - cut
                 piece = piece[:cut]
             self._under_way += len(piece)
+            if self._world.corrupt and dice.random() < CORRUPT_CHANCE:
+                self._world.sometimes("network: a bit was flipped")
+                damaged = bytearray(piece)
+                damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+                piece = bytes(damaged)
             assert self.peer is not None
             self._deliver(self.peer._arrived, piece)
         if self._paused_writing and self._outgoing_bytes <= self._low:

@@ -1,41 +1,51 @@
 """One simulated run from one seed: draw a configuration, do work and harm, heal, check everything.
 
-python -m bookkeeper.simulation --seeds 1000 --first 0      many, in parallel
-python -m bookkeeper.simulation --seed 42                   one, with a readable trace
+A run has three parts. *Work and harm*: programs use the cluster while the nemesis carries out its plan; the checkers
+look at every change of the metadata, every frame of a bookie, every answer to an application, and at each bookie after
+each start. *Healing*: no more harm; every bookie must come up, register and be writable. *Judgement*: every ledger must
+be recoverable, complete and on enough bookies; then once more after a power failure of all bookies; then everything is
+stopped, and nothing may be left.
+
+`python -m bookkeeper.simulation` does many of them, or shows one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
+from ..client.client import BookKeeper
 from ..errors import BookKeeperError
-from ..types import DigestType
+from ..metadata.ledger_metadata import LedgerMetadata
 from .checkers.bookie_local import check_bookie
 from .checkers.leaks import check_leaks
 from .checkers.metadata_states import MetadataChecker
+from .checkers.quorums import QuorumChecker
 from .checkers.replicas import check_replicas
 from .cluster import SimulatedCluster
 from .disk import MachineCrashed
 from .history import History, LedgerHistory, Violation
-from .nemesis import FAULTS, Fault, Nemesis, draw_plan
+from .nemesis import Fault, Nemesis, draw_plan
+from .programs import read_whole
+from .swarm import Options, draw
+from .trace import LogListener, Reader, Show
 from .wire import WireTap
-from .workload import Shape, Workload, read_whole
-from .world import World
+from .workload import Workload
+from .world import SimulatedRuntime, World
 
-SHAPES = ((3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
-BOOT_SECONDS = 120.0
-HEAL_ATTEMPTS = 20
+__all__ = ["Options", "Report", "Run", "run_seed"]
 
+HEAL_SECONDS = 120.0
+"""Virtual seconds after which a healthy cluster must be in order again (LV-1, LV-6)."""
 
-@dataclass
-class Options:
-    """What may differ from the usual run."""
+LAST_SECONDS = 1.0
+"""Given to what has been closed to be gone."""
 
-    seconds: float = 12.0
-    """Virtual seconds of work and harm."""
-    faults: list[str] | None = None
-    """Kinds of faults; None: a drawn part of all."""
+STEP_LIMIT = 3_000_000
+VIRTUAL_LIMIT = 3600.0
 
 
 @dataclass
@@ -52,7 +62,9 @@ class Report:
     reads: int = 0
     recoveries: int = 0
     under_replicated: int = 0
+    """Entries that had fewer replicas at the end than the write quorum wants (there is no autorecovery here)."""
     compared: int = 0
+    """Entries that were compared with what their bookie had promised, after a start of it."""
     injected: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     plan: list[Fault] = field(default_factory=list)
@@ -62,65 +74,48 @@ class Report:
 class Run:
     """See the module."""
 
-    def __init__(self, seed: int, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        options: Options | None = None,
+        *,
+        show: Show | None = None,
+        machines: tuple[str, ...] = (),
+        until: float | None = None,
+    ) -> None:
+        """`show` prints a readable trace, of these `machines` only if any are named; `until`: stop at this time."""
         self.options = options or Options()
         self.report = Report(seed)
         self.world = World(seed)
-        self.dice = self.world.stream("configuration")
+        self.configuration = draw(self.world.stream("configuration"), self.options)
+        self.report.description = str(self.configuration)
+        self.world.fragment_chance = self.configuration.fragment_chance
+        self.world.buggify_chance = self.configuration.buggify_chance
+        self.world.corrupt = self.configuration.corrupt_network
+        loop = self.world.loop
+        loop.step_limit, loop.deadline = STEP_LIMIT, VIRTUAL_LIMIT
         self.history = History()
-        self._failure: asyncio.Future[None] | None = None
-        self._draw()
-
-    def _draw(self) -> None:
-        dice = self.dice
-        ensemble, write_quorum, ack_quorum = dice.choice(SHAPES)
-        bookies = ensemble + dice.randint(1, 2)
-        self.shape = Shape(
-            ensemble,
-            write_quorum,
-            ack_quorum,
-            dice.choice(list(DigestType)),
-            entries=dice.choice((5, 40, 150)),
-            pause=dice.choice((0.01, 0.05, 0.3)),
-        )
-        settings = {
-            "flushInterval": dice.choice((200, 1000, 5000)),
-            "journalMaxGroupWaitMSec": dice.choice((0, 2, 20)),
-            "journalMaxBackups": dice.choice((0, 1, 5)),
-            "dbStorage_readAheadCacheBatchSize": dice.choice((0, 10, 100)),
-            "journalWriteBufferSizeKB": dice.choice((1, 64)),
-        }
-        self.world.fragment_chance = dice.choice((0.0, 0.05, 0.5))
-        self.world.buggify_chance = dice.choice((0.0, 0.0, 1.0))
-        self.cluster = SimulatedCluster(self.world, bookies, settings=settings)
-        kinds = self.options.faults
-        if kinds is None:
-            kinds = [kind for kind in FAULTS if dice.random() < 0.5] or list(FAULTS)
-        self.kinds = kinds
-        self.programs = {
-            "writers": dice.randint(1, 3),
-            "readers": dice.randint(0, 2),
-            "followers": dice.randint(0, 2),
-            "deleters": int(dice.random() < 0.2),
-        }
-        self.fault_count = dice.choice((0, 3, 10, 25))
-        self.report.description = (
-            f"{bookies} bookies, {ensemble}/{write_quorum}/{ack_quorum}, {self.shape.digest.value}, {self.programs}, "
-            f"{self.fault_count} faults of {len(kinds)} kinds, {settings}"
-        )
+        self.cluster = SimulatedCluster(self.world, self.configuration.bookies, settings=self.configuration.settings)
+        self._until = until
+        self._audience: Callable[[str, str], None] | None = None
+        if show is not None:
+            self._audience = self.world.audience = Reader(self.world, show, machines)
+        self._failure: asyncio.Future[None] = loop.create_future()
 
     # --- the run ---
 
     def execute(self) -> Report:
         """Run to the end, or to the first violation."""
         report = self.report
+        collecting = gc.isenabled()
+        gc.disable()  # finalizers in the middle of a run would be heard; `World.close` collects
         try:
-            self.world.run(self._main())
+            with LogListener(self.world, self._audience):
+                self.world.run(self._main())
         except Violation as error:
             report.violation = f"{error}"
         except Exception as error:
-            report.violation = f"unexpected {type(error).__name__}: {error}"
-            report.violation += _where(error)
+            report.violation = f"unexpected {type(error).__name__}: {error}{_where(error)}"
         finally:
             report.trace_hash = self.world.loop.trace_hash()
             report.virtual_seconds = self.world.loop.time()
@@ -131,19 +126,24 @@ class Run:
             report.recoveries = self.history.recoveries
             report.seen = dict(self.world.seen)
             self.world.close()
+            if collecting:
+                gc.enable()
         return report
 
     async def _main(self) -> None:
         loop = self.world.loop
-        self._failure = loop.create_future()
         loop.set_exception_handler(self._on_loop_error)
-        self.tap = self.world.tap = WireTap(self.cluster.names)
-        self.metadata = MetadataChecker(self.cluster.store, self.history)
+        if not self.configuration.corrupt_network:
+            self.tap = self.world.tap = WireTap(self.cluster.names, self.world.sometimes, self._fail)
+            self.metadata = MetadataChecker(self.cluster.store, self.history, self._fail)
+            self.metadata.on_step = self._metadata_step
+            QuorumChecker(self.history, self.tap, self.metadata)
         work = loop.create_task(self._work(), name="run/work")
-        await asyncio.wait([work, self._failure], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([work, self._failure], return_when=asyncio.FIRST_COMPLETED, timeout=self._until)
         if self._failure.done():
             self._failure.result()
-        work.result()
+        if work.done():
+            work.result()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         error = context.get("exception")
@@ -151,60 +151,70 @@ class Run:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        assert self._failure is not None
         if not self._failure.done():
             self._failure.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
+    def _metadata_step(self, before: LedgerMetadata | None, now: LedgerMetadata) -> None:
+        """For readers of the trace, and for the count of rare events."""
+        where = f"ledger {now.ledger_id}"
+        if before is None:
+            return
+        if now.ensembles != before.ensembles:
+            first, members = now.last_ensemble
+            self.world.tell(where, f"fragment from {first} on {members}")
+            self.world.sometimes("metadata: " + ("closed with" if now.closed else "stored") + " another ensemble")
+        if now.state is not before.state:
+            last = f" at {now.last_entry_id}" if now.closed else ""
+            self.world.tell(where, f"{before.state.name} -> {now.state.name}{last}")
+            self.world.sometimes(f"metadata: {before.state.name} -> {now.state.name}")
+
     async def _work(self) -> None:
+        configuration = self.configuration
         await self.cluster.start()
-        self.world.loop.after_step = self._after_step
-        workload = Workload(self.cluster, self.history, self.shape, self._fail)
-        clients = workload.start(**self.programs)
-        nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
+        begun = self.world.loop.time()
+        workload = Workload(self.cluster, self.history, configuration.shape, configuration.client_settings, self._fail)
+        clients = workload.start(configuration.programs)
+        self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
         for name in self.cluster.names:
-            nemesis.watch(name)
-        plan = draw_plan(
+            self.nemesis.watch(name)
+        plan = self.report.plan = draw_plan(
             self.world.stream("plan"),
             self.cluster.names,
-            clients,
-            self.options.seconds,
-            self.kinds,
-            self.fault_count,
+            clients or ["judge"],
+            configuration.seconds,
+            configuration.kinds,
+            configuration.fault_count,
         )
-        self.report.plan = plan
-        await nemesis.carry_out(plan)
-        await asyncio.sleep(max(0.0, self.options.seconds - self.world.loop.time()))
-        workload.stopped = True
-        self.report.injected = nemesis.injected
-        await nemesis.stop()
+        self.report.injected = self.nemesis.injected
+        await self.nemesis.carry_out(plan, self.options.skip)
+        await asyncio.sleep(max(0.0, begun + configuration.seconds - self.world.loop.time()))
+        workload.stop()
+        await self.nemesis.stop()
         await self._finale(clients)
 
-    def _after_step(self) -> None:
-        if self.world.loop.steps % 16 == 0:
-            try:
-                self.metadata.check()
-            except Violation as error:
-                self._fail(error)
+    # --- after each start of a bookie ---
 
     def _booted(self, name: str) -> asyncio.Task[None]:
         return self.world.loop.create_task(self._check_boot(name), name=f"run/check {name}")
 
     async def _check_boot(self, name: str) -> None:
         incarnation = self.cluster.machine(name).incarnation
-        if incarnation is None or not incarnation.alive:
+        if incarnation is None or not incarnation.alive or self.configuration.corrupt_network:
             return
         bookie = self.cluster.bookies[name]
-        check = self.world.spawn_on(
-            incarnation, check_bookie(name, bookie, self.tap.promises[name], self.history), "check"
-        )
+        if self.cluster.machine(name).disk.faults.fail_reads_of is not None:
+            return
+        check = check_bookie(name, bookie, self.tap.promises[name], self.history, damaged=name in self.nemesis.damaged)
+        task = self.world.spawn_on(incarnation, check, "check")
         died = self.cluster.machine(name).death()
-        await asyncio.wait([check, died], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
-        if not check.done():
+        await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+        if not task.done():
             return
         try:
-            self.report.compared += check.result()
+            self.report.compared += task.result()
         except Violation:
-            raise
+            if self.cluster.machine(name).disk.faults.fail_reads_of is None:
+                raise
         except Exception:
             if not bookie.ending:
                 raise
@@ -213,69 +223,101 @@ class Run:
 
     async def _finale(self, clients: list[str]) -> None:
         """Everything is healthy again: recover and read all, count the copies, stop in order, look for leftovers."""
+        self.world.tell("nemesis", "no more harm")
+        self.world.fragment_chance = 0.0
         for name in clients:
             self.cluster.machine(name).kill()
-        for name in self.cluster.names:
-            await self._bring_up(name)
-        await asyncio.sleep(8)  # sessions of the dead run out
-        for name in self.cluster.names:
-            await self._check_boot(name)
+        await self._all_in_order()
         runtime = self.cluster.client_runtime("judge")
-        await self.world.spawn_on(runtime.incarnation, self._judge(runtime), "judge")
+        if self.configuration.corrupt_network:
+            return
+        await self._run_on(runtime, self._judge(runtime))
         for name in self.cluster.names:
-            await self._power_cycle(name)
-        await self.world.spawn_on(runtime.incarnation, self._judge(runtime), "judge again")
-        for name in self.cluster.names:
+            self.cluster.machine(name).power_off()
+        await self._all_in_order()
+        await self._run_on(runtime, self._judge(runtime))
+        for name in self._alive():
             await self.cluster.stop_bookie_only(name)
-        await asyncio.sleep(10)
-        check_leaks(self.world, [*self.cluster.names, "judge"])
+        await asyncio.sleep(LAST_SECONDS)
+        check_leaks(self.world, [*self._alive(), "judge"])
 
-    async def _bring_up(self, name: str) -> None:
-        machine = self.cluster.machine(name)
-        machine.pause(0)
-        for _ in range(HEAL_ATTEMPTS):
-            if self.cluster.is_serving(name):
-                return
-            if self.cluster.is_up(name):
-                machine.kill()
-            if await self.cluster.start_bookie(name):
-                await self._check_boot(name)
-                return
-            await asyncio.sleep(3)
-        raise Violation(f"{name} does not start on a healthy machine: exit code {self.cluster.exit_codes.get(name)}")
+    def _alive(self) -> list[str]:
+        """The bookies that are expected to run."""
+        return [name for name in self.cluster.names if name not in self._lost]
 
-    async def _power_cycle(self, name: str) -> None:
-        self.cluster.machine(name).power_off()
-        await asyncio.sleep(1)
-        await self._bring_up(name)
+    @property
+    def _lost(self) -> dict[str, None]:
+        """Damaged bookies that refuse to start."""
+        return {name: None for name in self.nemesis.damaged if not self.cluster.is_up(name)}
 
-    async def _judge(self, runtime: object) -> None:
-        async with self.cluster.client(runtime) as bk:  # type: ignore[arg-type]
-            await asyncio.sleep(8)
+    async def _run_on(self, runtime: SimulatedRuntime, work: Coroutine[Any, Any, None]) -> None:
+        await self.world.spawn_on(runtime.incarnation, work, "judge")
+
+    async def _all_in_order(self) -> None:
+        """Every bookie comes up, registers, takes writes."""
+        deadline = self.world.loop.time() + HEAL_SECONDS
+        for name in self.cluster.names:
+            while not self.cluster.is_serving(name):
+                if self.cluster.is_up(name):
+                    self.cluster.machine(name).kill()
+                if await self.cluster.start_bookie(name):
+                    break
+                if name in self.nemesis.damaged:
+                    self.world.sometimes("damaged bookie refuses to start")
+                    break
+                if self.world.loop.time() > deadline:
+                    code = self.cluster.exit_codes.get(name)
+                    raise Violation(f"{name} does not start on a healthy machine: exit code {code}")
+                await asyncio.sleep(1)
+        for name in self._alive():
+            await self._check_boot(name)
+        for name in self._alive():
+            while not self._settled(name):
+                if self.world.loop.time() > deadline:
+                    raise Violation(f"{name} is healthy, and not registered as writable after {HEAL_SECONDS:.0f} s")
+                await asyncio.sleep(0.2)
+
+    def _settled(self, name: str) -> bool:
+        state = self.cluster.bookies[name].state
+        return state.registered and not state.read_only
+
+    async def _judge(self, runtime: SimulatedRuntime) -> None:
+        async with self.cluster.client(runtime) as bk:
+            await self._wait_until_known(bk)
             for ledger in list(self.history.ledgers.values()):
                 if not ledger.delete_started:
                     await self._judge_ledger(bk, ledger)
 
-    async def _judge_ledger(self, bk: object, ledger: LedgerHistory) -> None:
-        for attempt in range(HEAL_ATTEMPTS):
+    async def _wait_until_known(self, bk: BookKeeper) -> None:
+        """Until the client has heard that all bookies take writes."""
+        deadline = self.world.loop.time() + HEAL_SECONDS
+        while len(known := await bk.writable_bookies()) < len(self._alive()):
+            if self.world.loop.time() > deadline:
+                raise Violation(f"a new client knows only {sorted(known)} after {HEAL_SECONDS:.0f} s")
+            await asyncio.sleep(0.2)
+
+    async def _judge_ledger(self, bk: BookKeeper, ledger: LedgerHistory) -> None:
+        deadline = self.world.loop.time() + HEAL_SECONDS
+        while True:
             try:
-                await read_whole(bk, self.history, ledger)  # type: ignore[arg-type]
+                await read_whole(bk, self.history, ledger)
                 break
             except BookKeeperError as error:
-                if attempt == HEAL_ATTEMPTS - 1:
+                if self.world.loop.time() > deadline:
                     raise Violation(
                         f"ledger {ledger.ledger_id} cannot be recovered and read though all is healthy: {error!r}"
                     ) from error
                 await asyncio.sleep(1)
-        metadata = await bk.get_ledger_metadata(ledger.ledger_id)  # type: ignore[attr-defined]
-        members = {bookie for ensemble in metadata.ensembles.values() for bookie in ensemble}
+        metadata = await bk.get_ledger_metadata(ledger.ledger_id)
+        members = {bookie: None for ensemble in metadata.ensembles.values() for bookie in ensemble}
         held: dict[str, set[int]] = {}
-        for bookie in sorted(members):
+        for bookie in members:
             try:
-                held[bookie] = set(await bk.list_entries_of(ledger.ledger_id, bookie))  # type: ignore[attr-defined]
+                held[bookie] = set(await bk.list_entries_of(ledger.ledger_id, bookie))
             except BookKeeperError:
                 held[bookie] = set()
-        self.report.under_replicated += check_replicas(metadata, held)
+        lost = [self.cluster.bookie_id(name) for name in self._lost]
+        self.report.under_replicated += check_replicas(metadata, held, lost)
 
 
 def _where(error: BaseException) -> str:

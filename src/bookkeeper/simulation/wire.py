@@ -1,16 +1,21 @@
 """Listens on every connection to a bookie, and knows what each bookie has promised to whom.
 
 This is independent of the bookie's own code but for the codecs: what a bookie was sent, what it acknowledged, which
-ledgers it said it has fenced. Two promises are checked right here (spec safety §1.4):
+ledgers it said it has fenced. Three promises are checked right here (spec safety §1.4):
 
 - PI-11: after a bookie has answered a fencing request, it acknowledges no normal add of that ledger.
+- PI-12: nor does it, for all it says later, get an entry that it has denied to a fencing read, but by a recovery add;
+  which is the same check, as a denial counts as an answer.
 - An answer to an add names an entry that was sent on that connection.
 
-What it has acknowledged and fenced is compared with its disk after each crash by `checkers.bookie_local`.
+What it has acknowledged and fenced is compared with its disk after each crash by `checkers.bookie_local`, and with the
+metadata by `checkers.quorums`.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..errors import ProtocolError
@@ -20,16 +25,24 @@ from ..protocol.messages import (
     AddRequest,
     AddResponse,
     Flags,
+    ForceLedgerRequest,
+    ForceLedgerResponse,
     ReadRequest,
     ReadResponse,
+    Request,
+    Response,
     Status,
+    WriteLacRequest,
+    WriteLacResponse,
 )
+from ..types import WriteFlag
 from .history import Violation
 from .network import SimulatedTransport
 
 MAX_FRAME = 64 << 20
 
 _FENCED = (Status.EOK, Status.ENOENTRY, Status.ENOLEDGER)
+_LAC = struct.Struct(">16xq")
 
 
 @dataclass
@@ -38,10 +51,27 @@ class BookiePromises:
 
     acked: dict[int, dict[int, None]] = field(default_factory=dict)
     """Ledger -> ids of entries answered with OK."""
+    unforced: dict[int, dict[int, None]] = field(default_factory=dict)
+    """Those of them that were added with DEFERRED_SYNC and not forced yet: a crash may take them."""
     versions: dict[tuple[int, int], dict[bytes, None]] = field(default_factory=dict)
     """(ledger, entry) -> every version of its bytes that the bookie was sent."""
     fenced: dict[int, None] = field(default_factory=dict)
     """Ledgers for which a fencing request was answered."""
+    explicit_lac: dict[int, int] = field(default_factory=dict)
+    """Ledger -> the greatest explicit LAC answered with OK."""
+
+    def must_have(self, ledger_id: int) -> list[int]:
+        """Ids of the entries of a ledger that no crash may take."""
+        unforced = self.unforced.get(ledger_id, {})
+        return [entry_id for entry_id in self.acked.get(ledger_id, {}) if entry_id not in unforced]
+
+
+@dataclass(slots=True)
+class _Add:
+    """One add under way."""
+
+    recovery: bool
+    deferred: bool
 
 
 class _Conversation:
@@ -50,20 +80,33 @@ class _Conversation:
     def __init__(self) -> None:
         self.requests = FrameSplitter(MAX_FRAME)
         self.responses = FrameSplitter(MAX_FRAME)
-        self.adds: dict[tuple[int, int], list[bool]] = {}
-        """(ledger, entry) -> for each add under way whether it is a recovery add."""
+        self.adds: dict[tuple[int, int], list[_Add]] = {}
+        """(ledger, entry) -> the adds of it under way, in order."""
         self.fences: dict[tuple[int, int], int] = {}
         """(ledger, entry) -> fencing reads under way."""
+        self.forces: dict[int, list[int]] = {}
+        """Transaction -> of a force under way, the entries that were acknowledged when it came."""
+        self.lacs: dict[int, int] = {}
+        """Transaction -> the explicit LAC under way."""
 
 
 class WireTap:
     """See the module. `World.tap`."""
 
-    def __init__(self, bookies: list[str]) -> None:
+    def __init__(
+        self, bookies: list[str], sometimes: Callable[[str], None], fail: Callable[[BaseException], None]
+    ) -> None:
+        """`sometimes` counts rare events, `fail` hears of violations (raised, the code under test would catch them)."""
+        self._fail = fail
         self.promises = {name: BookiePromises() for name in bookies}
-        self.fence_answers = 0
-        self.adds_refused = 0
+        self.on_lac: Callable[[int, int], None] | None = None
+        """Told the LAC in each entry that is added: ledger, LAC."""
+        self._sometimes = sometimes
         self._conversations: dict[SimulatedTransport, _Conversation] = {}
+
+    def acked_by(self, ledger_id: int, entry_id: int) -> int:
+        """How many bookies have acknowledged an entry."""
+        return sum(entry_id in promises.acked.get(ledger_id, ()) for promises in self.promises.values())
 
     def _conversation(self, transport: SimulatedTransport) -> _Conversation | None:
         if not transport.accepted or transport.owner.machine.name not in self.promises:
@@ -73,56 +116,113 @@ class WireTap:
             conversation = self._conversations[transport] = _Conversation()
         return conversation
 
+    # --- requests ---
+
     def received(self, transport: SimulatedTransport, data: bytes) -> None:
         conversation = self._conversation(transport)
         if conversation is None:
             return
-        promises = self.promises[transport.owner.machine.name]
-        for body in conversation.requests.feed(data):
-            request = v2.decode_request(body) if body[0] < 8 else v3.decode_request(body)
-            if isinstance(request, AddRequest):
+        name = transport.owner.machine.name
+        try:
+            for body in conversation.requests.feed(data):
+                request = v2.decode_request(body) if body[0] < 8 else v3.decode_request(body)
+                self._requested(name, conversation, request)
+        except Violation as violation:
+            self._fail(violation)
+
+    def _requested(self, name: str, conversation: _Conversation, request: Request) -> None:
+        promises = self.promises[name]
+        match request:
+            case AddRequest():
                 key = request.ledger_id, request.entry_id
-                conversation.adds.setdefault(key, []).append(bool(request.flags & Flags.RECOVERY_ADD))
+                add = _Add(
+                    bool(request.flags & Flags.RECOVERY_ADD), bool(request.write_flags & WriteFlag.DEFERRED_SYNC)
+                )
+                conversation.adds.setdefault(key, []).append(add)
                 promises.versions.setdefault(key, {})[request.entry] = None
-            elif isinstance(request, ReadRequest) and request.flags & Flags.DO_FENCING:
+                if self.on_lac is not None:
+                    self.on_lac(request.ledger_id, _LAC.unpack_from(request.entry)[0])
+            case ReadRequest() if request.flags & Flags.DO_FENCING:
                 key = request.ledger_id, request.entry_id
                 conversation.fences[key] = conversation.fences.get(key, 0) + 1
+            case ForceLedgerRequest():
+                conversation.forces[request.txn_id] = list(promises.acked.get(request.ledger_id, ()))
+            case WriteLacRequest():
+                conversation.lacs[request.txn_id] = request.lac
+            case _:
+                pass
+
+    # --- answers ---
 
     def sent(self, transport: SimulatedTransport, data: bytes) -> None:
         conversation = self._conversation(transport)
         if conversation is None:
             return
         name = transport.owner.machine.name
-        for body in conversation.responses.feed(data):
-            try:
+        try:
+            for body in conversation.responses.feed(data):
                 response = v2.decode_response(body) if body[0] < 8 else v3.decode_response(body)
-            except ProtocolError as error:
-                raise Violation(f"{name} sent a frame that cannot be read: {error}") from error
-            if isinstance(response, AddResponse):
+                self._answered(name, conversation, response)
+        except ProtocolError as error:
+            self._fail(Violation(f"{name} sent a frame that cannot be read: {error}"))
+        except Violation as violation:
+            self._fail(violation)
+
+    def _answered(self, name: str, conversation: _Conversation, response: Response) -> None:
+        match response:
+            case AddResponse():
                 self._add_answered(name, conversation, response)
-            elif isinstance(response, ReadResponse):
+            case ReadResponse():
                 self._read_answered(name, conversation, response)
+            case ForceLedgerResponse():
+                covered = conversation.forces.pop(response.txn_id)
+                if response.status == Status.EOK:
+                    unforced = self.promises[name].unforced.get(response.ledger_id, {})
+                    for entry_id in covered:
+                        unforced.pop(entry_id, None)
+                    self._sometimes("wire: forced")
+            case WriteLacResponse():
+                lac = conversation.lacs.pop(response.txn_id)
+                if response.status == Status.EOK:
+                    known = self.promises[name].explicit_lac
+                    known[response.ledger_id] = max(lac, known.get(response.ledger_id, -1))
+                    self._sometimes("wire: explicit LAC acknowledged")
+            case _:
+                pass
 
     def _add_answered(self, name: str, conversation: _Conversation, response: AddResponse) -> None:
-        key = response.ledger_id, response.entry_id
+        ledger_id, entry_id = key = response.ledger_id, response.entry_id
         under_way = conversation.adds.get(key)
         if not under_way:
             raise Violation(f"{name} answered an add of {key} that it was not sent")
-        recovery = under_way.pop(0)
+        add = under_way.pop(0)
         promises = self.promises[name]
         if response.status != Status.EOK:
-            self.adds_refused += 1
+            self._sometimes(f"wire: {'recovery ' if add.recovery else ''}add refused: {_name(response.status)}")
             return
-        if not recovery and response.ledger_id in promises.fenced:
+        if not add.recovery and ledger_id in promises.fenced:
             raise Violation(f"{name} acknowledged a normal add of {key} after it had fenced the ledger")
-        promises.acked.setdefault(response.ledger_id, {})[response.entry_id] = None
+        if add.recovery:
+            self._sometimes("wire: recovery add acknowledged")
+        acked = promises.acked.setdefault(ledger_id, {})
+        if not add.deferred:
+            promises.unforced.get(ledger_id, {}).pop(entry_id, None)
+        elif entry_id not in acked:
+            promises.unforced.setdefault(ledger_id, {})[entry_id] = None
+        acked[entry_id] = None
 
     def _read_answered(self, name: str, conversation: _Conversation, response: ReadResponse) -> None:
+        if response.status not in _FENCED:
+            self._sometimes(f"wire: read refused: {_name(response.status)}")
         key = response.ledger_id, response.entry_id
         waiting = conversation.fences.get(key, 0)
         if not waiting:
             return
         conversation.fences[key] = waiting - 1
         if response.status in _FENCED:
-            self.fence_answers += 1
+            self._sometimes(f"wire: fencing read answered: {_name(response.status)}")
             self.promises[name].fenced[response.ledger_id] = None
+
+
+def _name(status: int) -> str:
+    return Status(status).name

@@ -60,6 +60,7 @@ class Machine:
         incarnation = Incarnation(self, self._starts, f"{self.name}#{self._starts}")
         incarnation.context.run(MACHINE.set, incarnation)
         self.incarnation = incarnation
+        self.world.tell(self.name, "started")
         if not self.powered:
             self.powered = True
             self.world.machine_back(self)
@@ -79,7 +80,7 @@ class Machine:
         incarnation = self._end()
         if incarnation is None:
             return
-        self.world.loop.note(self.name, "killed")
+        self.world.tell(self.name, "killed")
         self.disk.process_killed()
         self.world.process_died(incarnation, tell_peers=True)
 
@@ -88,7 +89,7 @@ class Machine:
         incarnation = self._end()
         if incarnation is None:
             return
-        self.world.loop.note(self.name, "power off")
+        self.world.tell(self.name, "power off")
         self.powered = False
         self.disk.power_loss()
         self.world.process_died(incarnation, tell_peers=False)
@@ -97,6 +98,11 @@ class Machine:
         """Nothing runs here for a while; others notice only the silence."""
         if self.incarnation is not None:
             self.incarnation.paused_until = self.world.loop.time() + seconds
+
+    def resume(self) -> None:
+        """End a pause early."""
+        if self.incarnation is not None:
+            self.world.loop.resume(self.incarnation)
 
     def _end(self) -> Incarnation | None:
         incarnation = self.incarnation
@@ -118,13 +124,19 @@ class World:
         self.loop = SimulatedLoop(random.Random(f"{seed}/order"))
         self.dice = self.stream("network")
         self.fragment_chance = 0.05
+        """Of each piece of data to arrive in two."""
         self.buggify_chance = 0.0
+        """Factor on the probabilities of buggify points."""
+        self.corrupt = False
+        """Now and then a bit is flipped in what is sent."""
         self.machines: dict[str, Machine] = {}
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.seen: dict[str, int] = {}
         """Rare things that happened, by name, and how often (see `sometimes`)."""
         self.tap: Tap | None = None
         """Listens to all connections."""
+        self.audience: Callable[[str, str], None] | None = None
+        """Is told what happens in words: where, and what. For readers of a trace; has no influence."""
         self._links: dict[tuple[str, str], Link] = {}
         self._connections: dict[SimulatedTransport, None] = {}
         self._link_changed: list[asyncio.Event] = []
@@ -140,6 +152,12 @@ class World:
         if machine is None:
             machine = self.machines[name] = Machine(self, name)
         return machine
+
+    def tell(self, where: str, what: str) -> None:
+        """Put an event into the trace, and before whoever reads it."""
+        self.loop.note(where, what)
+        if self.audience is not None:
+            self.audience(where, what)
 
     def sometimes(self, name: str) -> None:
         """Record that a rare situation was reached."""
@@ -193,8 +211,9 @@ class World:
                 event.set()
 
     def heal(self) -> None:
-        """Restore every link."""
+        """Restore every link, and its usual speed."""
         for (source, target), link in list(self._links.items()):
+            link.latency = Link.latency
             if link.blocked:
                 self.set_blocked(source, target, False)
 
@@ -279,6 +298,7 @@ class SimulatedWorkers(Workers):
         duration = 0.0001 + self._dice.random() * 0.002
         if self._dice.random() < 0.01:
             duration += self._dice.random() * 0.2  # a stalled disk
+        duration += self._owner.machine.disk.faults.slowness
         at = max(loop.time(), self._free_at[worker]) + duration
         self._free_at[worker] = at
         loop.call_at(at, self._run, call, args, done, context=self._owner.context)

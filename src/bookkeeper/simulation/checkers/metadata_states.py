@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...errors import CorruptMetadata
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...metadata.ledger_serde import parse
 from ...metadata.memory import MemoryStore
-from ...metadata.records.store import Topic
+from ...metadata.records.store import Record, Topic
 from ...types import LedgerState
 from ..history import History, Violation
 
 
 class MetadataChecker:
-    """Compares each version of each record with the one before. Call `check` as often as is affordable."""
+    """Sees every version of every record as the store takes it. `fail` is told of a violation."""
 
-    def __init__(self, store: MemoryStore, history: History) -> None:
-        self._store = store
+    def __init__(self, store: MemoryStore, history: History, fail: Callable[[Violation], None]) -> None:
         self._history = history
+        self._fail = fail
         self._last: dict[int, tuple[int, LedgerMetadata]] = {}
+        self.on_closed: Callable[[LedgerMetadata], None] | None = None
+        self.on_step: Callable[[LedgerMetadata | None, LedgerMetadata], None] | None = None
+        """Told of every change: before (None: created) and after."""
+        store.on_change = self._changed
 
-    def check(self) -> None:
-        records = {int(key): record for key, record in self._store.records(Topic.LEDGERS).items()}
-        for ledger_id, record in records.items():
-            before = self._last.get(ledger_id)
-            if before is not None and before[0] == record.version:
-                continue
-            try:
-                now = parse(record.data, ledger_id)
-            except CorruptMetadata as error:
-                raise Violation(f"ledger {ledger_id}: unreadable metadata: {error}") from error
-            if before is not None:
-                if record.version < before[0]:
-                    raise Violation(f"ledger {ledger_id}: version {record.version} after {before[0]}")
-                check_step(before[1], now)
-            check_shape(now)
-            self._last[ledger_id] = (record.version, now)
-            if now.closed and ledger_id in self._history.ledgers:
+    def current(self, ledger_id: int) -> LedgerMetadata | None:
+        """What the store has; None: no such ledger."""
+        found = self._last.get(ledger_id)
+        return None if found is None else found[1]
+
+    def _changed(self, topic: Topic, key: str, record: Record | None) -> None:
+        if topic is not Topic.LEDGERS:
+            return
+        try:
+            if record is None:
+                self._removed(int(key))
+            else:
+                self._stored(int(key), record)
+        except Violation as violation:  # not into the store's face: it belongs to the system under test
+            self._fail(violation)
+
+    def _removed(self, ledger_id: int) -> None:
+        self._last.pop(ledger_id, None)
+        ledger = self._history.ledgers.get(ledger_id)
+        if ledger is not None and not ledger.delete_started:
+            raise Violation(f"ledger {ledger_id}: metadata vanished, and nobody deleted it")
+
+    def _stored(self, ledger_id: int, record: Record) -> None:
+        try:
+            now = parse(record.data, ledger_id)
+        except CorruptMetadata as error:
+            raise Violation(f"ledger {ledger_id}: unreadable metadata: {error}") from error
+        version, before = self._last.get(ledger_id, (-1, None))
+        if record.version <= version:
+            raise Violation(f"ledger {ledger_id}: version {record.version} after {version}")
+        if before is not None:
+            check_step(before, now)
+        check_shape(now)
+        self._last[ledger_id] = (record.version, now)
+        if self.on_step is not None:
+            self.on_step(before, now)
+        if now.closed and (before is None or not before.closed):
+            if ledger_id in self._history.ledgers:
                 self._history.saw_closed(ledger_id, now.last_entry_id, now.length)
-        for ledger_id in [ledger_id for ledger_id in self._last if ledger_id not in records]:
-            del self._last[ledger_id]
-            ledger = self._history.ledgers.get(ledger_id)
-            if ledger is not None and not ledger.delete_started:
-                raise Violation(f"ledger {ledger_id}: metadata vanished, and nobody deleted it")
+            if self.on_closed is not None:
+                self.on_closed(now)
 
 
 def check_shape(now: LedgerMetadata) -> None:
@@ -56,7 +80,7 @@ def check_shape(now: LedgerMetadata) -> None:
 
 
 def check_step(before: LedgerMetadata, now: LedgerMetadata) -> None:
-    """Two versions of a record, one after the other (several steps may lie between them)."""
+    """Two versions of a record, one directly after the other."""
     name = f"ledger {now.ledger_id}"
     sizes = (before.ensemble_size, before.write_quorum, before.ack_quorum)
     if sizes != (now.ensemble_size, now.write_quorum, now.ack_quorum):
@@ -71,3 +95,5 @@ def check_step(before: LedgerMetadata, now: LedgerMetadata) -> None:
             raise Violation(f"{name}: the fragment at {first} changed, and it was not the last one")
     if before.state is LedgerState.IN_RECOVERY and not now.closed and now.ensembles != before.ensembles:
         raise Violation(f"{name}: fragments changed during recovery, before the close")
+    if now.state is LedgerState.OPEN and max(now.ensembles) < last_before:
+        raise Violation(f"{name}: the last fragment starts at {max(now.ensembles)}, before at {last_before}")

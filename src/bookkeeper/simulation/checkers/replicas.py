@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...quorum.distribution import Distribution
 from ..history import Violation
 
 
-def check_replicas(metadata: LedgerMetadata, held: Mapping[str, set[int]]) -> int:
-    """`held`: bookie id -> ids of the ledger's entries on it. Returns the number of entries that lack a replica."""
+def check_replicas(metadata: LedgerMetadata, held: Mapping[str, set[int]], lost: Collection[str]) -> int:
+    """`held`: bookie id -> ids of the ledger's entries on it; `lost`: bookies whose disk was damaged on purpose.
+
+    Returns the number of entries that lack a replica.
+    """
     assert metadata.closed
     distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
     lacking = 0
@@ -18,7 +21,8 @@ def check_replicas(metadata: LedgerMetadata, held: Mapping[str, set[int]]) -> in
         ensemble = metadata.ensemble_at(entry_id)
         where = [ensemble[index] for index in distribution.write_set(entry_id)]
         copies = sum(entry_id in held.get(bookie, ()) for bookie in where)
-        if copies < metadata.ack_quorum:
+        needed = metadata.ack_quorum - sum(bookie in lost for bookie in where)
+        if copies < needed:
             raise Violation(
                 f"ledger {metadata.ledger_id}: entry {entry_id} is on {copies} of {where}, "
                 f"the ack quorum is {metadata.ack_quorum}"

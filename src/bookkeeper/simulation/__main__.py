@@ -1,0 +1,95 @@
+"""The simulation as a command.
+
+python -m bookkeeper.simulation --seeds 1000 --first 0     many seeds, in parallel; exits with 1 if one fails
+python -m bookkeeper.simulation --seed 42                  one seed, with a readable trace
+python -m bookkeeper.simulation --seed 42 --shrink         one that fails, with as few faults as possible
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from .campaign import Summary, run_many, shrink
+from .nemesis import FAULTS
+from .run import Report, Run
+from .swarm import Options
+
+
+def main() -> int:
+    """Returns the exit code."""
+    arguments = _parser().parse_args()
+    options = Options(
+        seconds=arguments.seconds,
+        faults=tuple(arguments.fault) or None,
+        fault_count=arguments.fault_count,
+        skip=frozenset(arguments.skip),
+        corrupt_network=arguments.corrupt_network,
+    )
+    if arguments.seed is None:
+        return _many(arguments, options)
+    if arguments.shrink:
+        options, _ = shrink(arguments.seed, options, print)
+    machines = tuple(arguments.machine)
+    run = Run(arguments.seed, options, show=print, machines=machines, until=arguments.until)
+    print(run.report.description)
+    return _show(run.execute(), options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bookkeeper.simulation", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--json", type=Path, help="write the summary there, too")
+    parser.add_argument("--stop-after", type=int, default=0, help="end after so many failures")
+    parser.add_argument("--seed", type=int, help="run this one seed and show what happens")
+    parser.add_argument("--until", type=float, help="with --seed: stop at this virtual second")
+    parser.add_argument("--machine", action="append", default=[], help="with --seed: show only this machine")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
+    parser.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
+    parser.add_argument("--fault", action="append", default=[], choices=FAULTS, help="only faults of this kind")
+    parser.add_argument("--fault-count", type=int, help="how many faults")
+    parser.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
+    parser.add_argument("--corrupt-network", action="store_true", help="flip bits in what is sent")
+    return parser
+
+
+def _many(arguments: argparse.Namespace, options: Options) -> int:
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+
+    def progress(summary: Summary) -> None:
+        if sys.stderr.isatty() or summary.runs % 100 == 0:
+            end = "\r" if sys.stderr.isatty() else "\n"
+            print(
+                f"{summary.runs}/{len(seeds)} seeds, {summary.rate:,.0f} virtual seconds per second, "
+                f"{len(summary.failures)} violations",
+                end=end,
+                file=sys.stderr,
+                flush=True,
+            )
+
+    summary = run_many(seeds, options, arguments.jobs, progress, stop_after=arguments.stop_after)
+    for line in summary.lines():
+        print(line)
+    if arguments.json is not None:
+        arguments.json.write_text(summary.as_json())
+    return 1 if summary.failures else 0
+
+
+def _show(report: Report, options: Options) -> int:
+    print()
+    print(f"seed {report.seed}: {report.violation or 'no violation'}")
+    print(
+        f"{report.virtual_seconds:.1f} virtual seconds, {report.steps:,} callbacks, {report.ledgers} ledgers, "
+        f"{report.appended} entries acknowledged, {report.reads} read, trace {report.trace_hash}"
+    )
+    if options.skip:
+        print(f"left out: {' '.join(f'--skip {number}' for number in sorted(options.skip))}")
+    return 0 if report.violation is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""What counts as confirmed is on an ack quorum, by what bookies have said on the wire (spec safety PI-6, PI-7, PI-9).
+
+Checked at the moment it matters: when an append succeeds, when the metadata is closed, when somebody puts a LAC into
+an entry. A mistake in counting acknowledgements shows here at once, not only when the missing copy is needed.
+"""
+
+from __future__ import annotations
+
+from ...metadata.ledger_metadata import LedgerMetadata
+from ...quorum.distribution import Distribution
+from ..history import History, LedgerHistory, Violation
+from ..wire import WireTap
+from .metadata_states import MetadataChecker
+
+
+class QuorumChecker:
+    """See the module."""
+
+    def __init__(self, history: History, tap: WireTap, metadata: MetadataChecker) -> None:
+        self._history = history
+        self._tap = tap
+        self._metadata = metadata
+        self._sound_up_to: dict[int, int] = {}
+        history.on_acknowledged = self.acknowledged
+        tap.on_lac = self.lac
+        metadata.on_closed = self.closed
+
+    def acknowledged(self, ledger: LedgerHistory, entry_id: int) -> None:
+        """The application was told that an append succeeded."""
+        metadata = self._metadata.current(ledger.ledger_id)
+        if metadata is not None:
+            self._on_ack_quorum(metadata, entry_id, "was acknowledged to the application")
+
+    def closed(self, metadata: LedgerMetadata) -> None:
+        """The ledger has just been closed."""
+        for entry_id in range(metadata.last_entry_id + 1):
+            self._on_ack_quorum(metadata, entry_id, f"is part of the ledger, closed at {metadata.last_entry_id}")
+
+    def _on_ack_quorum(self, metadata: LedgerMetadata, entry_id: int, why: str) -> None:
+        ledger_id = metadata.ledger_id
+        ensemble = metadata.ensemble_at(entry_id)
+        distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        members = [ensemble[index] for index in distribution.write_set(entry_id)]
+        promises = self._tap.promises
+        have = [bookie for bookie in members if entry_id in promises[_machine(bookie)].acked.get(ledger_id, ())]
+        if len(have) < metadata.ack_quorum:
+            raise Violation(
+                f"ledger {ledger_id}: entry {entry_id} {why}, but of {members} only {have} have acknowledged it; "
+                f"the ack quorum is {metadata.ack_quorum}"
+            )
+
+    def lac(self, ledger_id: int, lac: int) -> None:
+        """Somebody says in an entry that everything up to `lac` is confirmed."""
+        ledger = self._history.ledgers.get(ledger_id)
+        if ledger is None:
+            return
+        for entry_id in range(self._sound_up_to.get(ledger_id, 0), lac + 1):
+            copies = self._tap.acked_by(ledger_id, entry_id)
+            if copies < ledger.ack_quorum:
+                raise Violation(
+                    f"ledger {ledger_id}: an entry says LAC {lac}, but entry {entry_id} was acknowledged by "
+                    f"{copies} bookies"
+                )
+            self._sound_up_to[ledger_id] = entry_id + 1
+
+
+def _machine(bookie: str) -> str:
+    return bookie.partition(":")[0]

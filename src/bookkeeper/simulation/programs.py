@@ -1,0 +1,252 @@
+"""What users of the cluster do: write, recover, follow, browse, delete. They write down what they see.
+
+Writers make three kinds of ledgers:
+
+    plain     appends in bursts; sometimes waits for each
+    advanced  chooses the ids itself, sends each burst shuffled
+    deferred  DEFERRED_SYNC; forces now and then
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from ..client.client import BookKeeper
+from ..client.reader import LedgerReader
+from ..client.writer import LedgerAdvWriter, LedgerWriter
+from ..errors import BKError
+from ..types import WriteFlag
+from .cluster import SimulatedCluster
+from .history import History, LedgerHistory, Viewer, Violation, payload
+from .swarm import Shape
+
+PASSWORD = b"simulated"
+OPERATION_SECONDS = 60.0
+"""No operation may take longer, whatever happens (LV-2)."""
+
+
+class Hangs(Violation):
+    """An operation did not end."""
+
+
+class _limit:  # noqa: N801 - used like a function
+    """Ends what takes longer than `OPERATION_SECONDS`, which is a violation."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._timeout = asyncio.timeout(OPERATION_SECONDS)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)  # type: ignore[arg-type]
+        except TimeoutError:
+            raise Hangs(f"{self._what} takes more than {OPERATION_SECONDS:.0f} seconds") from error
+
+
+class Programs:
+    """The programs of one run, which share the ledgers."""
+
+    def __init__(self, cluster: SimulatedCluster, history: History, shape: Shape) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.shape = shape
+        self.stopped = False
+        self._sent = 0
+
+    def _sometimes(self, what: str) -> None:
+        self.cluster.world.sometimes(what)
+
+    # --- writers ---
+
+    async def write(self, bk: BookKeeper, dice: random.Random) -> None:
+        """Make a ledger, fill it, close it or not."""
+        shape = self.shape
+        if self._sent >= shape.total:
+            await asyncio.sleep(1.0)
+            return
+        flavour = dice.choice(shape.flavours)
+        if flavour == "deferred" and bk.context.bookies.v2_only:
+            flavour = "plain"
+        deferred = flavour == "deferred"
+        create = bk.create_ledger_adv if flavour == "advanced" else bk.create_ledger
+        async with _limit("creating a ledger"):
+            writer: LedgerWriter | LedgerAdvWriter = await create(
+                ensemble_size=shape.ensemble_size,
+                write_quorum=shape.write_quorum,
+                ack_quorum=shape.ack_quorum,
+                password=PASSWORD,
+                digest=shape.digest,
+                write_flags=WriteFlag.DEFERRED_SYNC if deferred else WriteFlag.NONE,
+            )
+        ledger = self.history.created(
+            writer.id,
+            shape.write_quorum,
+            shape.ack_quorum,
+            PASSWORD,
+            deferred=deferred,
+            advanced=flavour == "advanced",
+        )
+        self.cluster.world.tell(f"ledger {writer.id}", f"created, {flavour}, on {writer.metadata.last_ensemble[1]}")
+        count = dice.randint(0, 2 * shape.entries)
+        try:
+            while ledger.sent < count and self._sent < shape.total and not self.stopped:
+                await self._burst(writer, ledger, min(count - ledger.sent, dice.randint(1, 20)), dice)
+                if deferred and dice.random() < 0.3:
+                    await self._force(writer, ledger)
+                await asyncio.sleep(dice.expovariate(1 / shape.pause))
+        finally:
+            await self._finish(writer, ledger, dice)
+
+    async def _burst(
+        self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory, count: int, dice: random.Random
+    ) -> None:
+        """Send some entries, then wait for all of them."""
+        first = ledger.sent
+        ids = list(range(first, first + count))
+        if isinstance(writer, LedgerAdvWriter):
+            dice.shuffle(ids)
+        futures: dict[int, asyncio.Future[int]] = {}
+        for entry_id in ids:
+            data = payload(ledger.ledger_id, entry_id)
+            # Whatever becomes of it: from here on it may exist.
+            ledger.sent = max(ledger.sent, entry_id + 1)
+            self._sent += 1
+            async with _limit("sending an entry"):
+                if isinstance(writer, LedgerAdvWriter):
+                    # Not to be held back at the gate with a gap open, which nobody else would fill.
+                    futures[entry_id] = writer.write_nowait(entry_id, data)
+                else:
+                    futures[entry_id] = await writer.append_soon(data)
+        async with _limit("an append"):
+            for entry_id in range(first, first + count):
+                answer = await futures[entry_id]
+                if answer != entry_id:
+                    raise Violation(f"ledger {ledger.ledger_id}: entry {entry_id} got the id {answer}")
+                self.history.acknowledged(ledger.ledger_id, entry_id)
+
+    async def _force(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory) -> None:
+        acked = ledger.acked
+        async with _limit("a force"):
+            await writer.force()
+        self.history.was_forced(ledger.ledger_id, acked)
+
+    async def _finish(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory, dice: random.Random) -> None:
+        async with _limit("closing a ledger"):
+            try:
+                await writer.close(drain=dice.random() < 0.5)
+            except BKError as error:
+                self._sometimes(f"close: {type(error).__name__}")
+                return
+        record = writer.metadata
+        self.history.saw_closed(ledger.ledger_id, record.last_entry_id, record.length)
+
+    # --- readers ---
+
+    def _some_ledger(self, dice: random.Random) -> LedgerHistory | None:
+        """A ledger that exists, recent ones more often."""
+        candidates = [ledger for ledger in self.history.ledgers.values() if not ledger.delete_started]
+        if not candidates:
+            return None
+        return dice.choice(candidates[-3:] if dice.random() < 0.7 else candidates)
+
+    async def recover_and_read(self, bk: BookKeeper, dice: random.Random) -> None:
+        """Open with recovery, which ends the ledger's writer, and read."""
+        await asyncio.sleep(dice.random() * 3)
+        ledger = self._some_ledger(dice)
+        if ledger is not None:
+            await read_whole(bk, self.history, ledger)
+
+    async def follow(self, bk: BookKeeper, dice: random.Random) -> None:
+        """Open without recovery and follow for a while."""
+        await asyncio.sleep(dice.random() * 2)
+        ledger = self._some_ledger(dice)
+        if ledger is None:
+            return
+        async with _limit("opening without recovery"):
+            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD, recovery=False)
+        viewer = Viewer(self.history, ledger)
+        viewer.start_sequence(0)
+        try:
+            async with asyncio.timeout(1 + dice.random() * 6):
+                async for entry in reader.tail(0, parallel=dice.random() < 0.3):
+                    viewer.delivered(entry.entry_id, entry.data, reader.last_add_confirmed)
+            self._sometimes("follower: came to the end of a closed ledger")
+        except TimeoutError:
+            self._sometimes("follower: stopped following")
+        finally:
+            await reader.close()
+
+    async def browse(self, bk: BookKeeper, dice: random.Random) -> None:
+        """Open without recovery; ask for LACs and entries here and there."""
+        await asyncio.sleep(dice.random() * 2)
+        ledger = self._some_ledger(dice)
+        if ledger is None:
+            return
+        async with _limit("opening without recovery"):
+            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD, recovery=False)
+        viewer = Viewer(self.history, ledger)
+        async with reader:
+            for _ in range(dice.randint(1, 10)):
+                async with _limit("browsing"):
+                    await self._look(reader, ledger, viewer, dice)
+                await asyncio.sleep(dice.random() * 0.5)
+
+    async def _look(self, reader: LedgerReader, ledger: LedgerHistory, viewer: Viewer, dice: random.Random) -> None:
+        match dice.randrange(6):
+            case 0:
+                viewer.lac(await reader.read_last_add_confirmed())
+            case 1:
+                viewer.lac(await reader.try_read_last_add_confirmed())
+            case 2:
+                viewer.lac(await reader.read_explicit_last_add_confirmed())
+            case 3:
+                found = await reader.read_last_add_confirmed_and_entry(reader.last_add_confirmed + 1, timeout=1.0)
+                viewer.lac(found.last_add_confirmed)
+                if found.entry is not None:
+                    viewer.delivered(found.entry.entry_id, found.entry.data, reader.last_add_confirmed)
+            case 4:
+                for entry in await reader.read_unconfirmed(first := dice.randint(0, max(0, ledger.sent)), first + 3):
+                    self.history.content(ledger.ledger_id, entry.entry_id, entry.data)
+            case _:
+                lac = reader.last_add_confirmed
+                if lac >= 0:
+                    first = dice.randint(0, lac)
+                    viewer.start_sequence(first)
+                    for entry in await reader.batch_read(first, max_count=dice.randint(1, 30)):
+                        viewer.delivered(entry.entry_id, entry.data, reader.last_add_confirmed)
+
+    async def delete(self, bk: BookKeeper, dice: random.Random) -> None:
+        """Delete a ledger, whatever state it is in."""
+        await asyncio.sleep(1 + dice.random() * 4)
+        ledger = self._some_ledger(dice)
+        if ledger is None:
+            return
+        ledger.delete_started = True
+        self.cluster.world.tell(f"ledger {ledger.ledger_id}", "is being deleted")
+        async with _limit("deleting a ledger"):
+            await bk.delete_ledger(ledger.ledger_id)
+        ledger.deleted = True
+
+
+async def read_whole(bk: BookKeeper, history: History, ledger: LedgerHistory) -> None:
+    """Open with recovery and read every entry, checking all that is promised."""
+    safe_before = ledger.safe
+    async with _limit("opening with recovery"):
+        reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD)
+    viewer = Viewer(history, ledger)
+    async with reader:
+        last = reader.last_add_confirmed
+        if not ledger.delete_started:
+            history.opened(ledger.ledger_id, safe_before, last, reader.metadata.length)
+        viewer.start_sequence(0)
+        count = 0
+        async with _limit("reading a ledger"):
+            async for entry in reader.entries():
+                viewer.delivered(entry.entry_id, entry.data, last)
+                count += 1
+        if count != last + 1:
+            raise Violation(f"ledger {ledger.ledger_id}: {count} entries read, the last one is {last}")

@@ -1,0 +1,173 @@
+"""Draws what a run is made of from its seed: the cluster, the ledgers, the programs, the settings, the kinds of harm.
+
+Each run leaves out about half of what could be in it. Runs that never do some things find other mistakes than runs that
+always do everything a little.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..types import DigestType
+from .nemesis import DAMAGE, FAULTS
+
+QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is not left to the seed. What is None is drawn."""
+
+    seconds: float | None = None
+    """Virtual seconds of work and harm."""
+    quorums: tuple[int, int, int] | None = None
+    """Ensemble size, write quorum, ack quorum."""
+    faults: tuple[str, ...] | None = None
+    """Kinds of faults."""
+    fault_count: int | None = None
+    skip: frozenset[int] = frozenset()
+    """Faults of the plan to leave out, by number."""
+    programs: Mapping[str, int] | None = None
+    """How many of each program; those not named: none."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the bookies that win over what is drawn."""
+    client_settings: Mapping[str, Any] = field(default_factory=dict)
+    flavours: tuple[str, ...] | None = None
+    """Kinds of ledgers that writers make (see `programs`)."""
+    corrupt_network: bool = False
+    """Bytes change on their way. Then only one promise is left: no reader is given other bytes than were written."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What ledgers of a run look like."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    digest: DigestType
+    entries: int
+    """About how many entries a ledger gets."""
+    pause: float
+    """Average seconds between bursts of appends."""
+    total: int
+    """Appends of the whole run; after that writers rest."""
+    flavours: tuple[str, ...]
+    """Kinds of ledgers that writers make."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One run, but for its plan of faults."""
+
+    seconds: float
+    bookies: int
+    shape: Shape
+    settings: Mapping[str, Any]
+    client_settings: Mapping[str, Any]
+    programs: Mapping[str, int]
+    kinds: tuple[str, ...]
+    fault_count: int
+    fragment_chance: float
+    buggify_chance: float
+    corrupt_network: bool
+
+    def __str__(self) -> str:
+        shape = self.shape
+        return (
+            f"{self.seconds:g} s, {self.bookies} bookies, {shape.ensemble_size}/{shape.write_quorum}/"
+            f"{shape.ack_quorum}, {shape.digest.value}, {dict(self.programs)}, ledgers {', '.join(shape.flavours)}, "
+            f"{self.fault_count} faults of {len(self.kinds)} kinds, {dict(self.settings)}"
+        )
+
+
+def draw(dice: random.Random, options: Options) -> Configuration:
+    """The configuration of a run. All draws are made, whatever the options say: these change only what they name."""
+    quorums = dice.choice(QUORUMS)
+    quorums = options.quorums or quorums
+    spare = dice.randint(1, 2)
+    digests = [DigestType.CRC32C, DigestType.CRC32, DigestType.MAC]
+    flavours = tuple(kind for kind in ("plain", "advanced", "deferred") if dice.random() < 0.4) or ("plain",)
+    shape = Shape(
+        *quorums,
+        digest=dice.choice(digests if options.corrupt_network else list(DigestType)),
+        entries=dice.choice((5, 40, 100)),
+        pause=dice.choice((0.02, 0.1, 0.3)),
+        total=dice.choice((60, 200, 600)),
+        flavours=options.flavours or flavours,
+    )
+    settings = _draw_settings(dice)
+    kinds = tuple(kind for kind in FAULTS if dice.random() < 0.4) or FAULTS
+    if shape.ack_quorum == 1:  # damage is only survived where there is another copy
+        kinds = tuple(kind for kind in kinds if kind not in DAMAGE) or ("kill bookie",)
+    programs = {
+        "writers": dice.randint(1, 3),
+        "readers": dice.randint(0, 2),
+        "followers": dice.randint(0, 2),
+        "browsers": dice.randint(0, 1),
+        "deleters": int(dice.random() < 0.25),
+    }
+    configuration = Configuration(
+        seconds=dice.choice((4.0, 8.0, 12.0)),
+        bookies=quorums[0] + spare,
+        shape=shape,
+        settings=settings | dict(options.settings),
+        client_settings=dict(options.client_settings),
+        programs=programs if options.programs is None else dict.fromkeys(programs, 0) | dict(options.programs),
+        kinds=kinds if options.faults is None else options.faults,
+        fault_count=dice.choice((0, 3, 8, 16)),
+        fragment_chance=dice.choice((0.0, 0.0, 0.05, 0.3)),
+        buggify_chance=dice.choice((0.0, 0.5, 1.0)),
+        corrupt_network=options.corrupt_network,
+    )
+    changes: dict[str, Any] = {}
+    if options.seconds is not None:
+        changes["seconds"] = options.seconds
+    if options.fault_count is not None:
+        changes["fault_count"] = options.fault_count
+    return _replace(configuration, changes)
+
+
+def _replace(configuration: Configuration, changes: Mapping[str, Any]) -> Configuration:
+    return Configuration(**({**vars(configuration), **changes}))
+
+
+def _draw_settings(dice: random.Random) -> dict[str, Any]:
+    """Settings of the bookies that must not change what is promised."""
+    settings: dict[str, Any] = {
+        "flushInterval": dice.choice((300, 1000, 5000)),
+        "journalMaxGroupWaitMSec": dice.choice((0, 2, 20)),
+        "journalMaxBackups": dice.choice((0, 1, 5)),
+        "dbStorage_readAheadCacheBatchSize": dice.choice((0, 10, 100)),
+        "logSizeLimit": dice.choice((8 << 10, 64 << 10, 1 << 20)),
+        "ledgerHandleCacheSize": dice.choice((1, 100_000)),
+        "maxBatchReadSize": dice.choice((500, 5 << 20)),
+    }
+    wait, minor, major = dice.choice(((700, 1, 2), (3000, 3, 4), (600_000, 3600, 86400)))
+    settings |= {"gcWaitTime": wait, "minorCompactionInterval": minor, "majorCompactionInterval": major}
+    if dice.random() < 0.2:
+        settings |= {"journalDirectories": "/journal1,/journal2", "ledgerDirectories": "/ledgers1,/ledgers2"}
+    return settings
+
+
+def client_settings(dice: random.Random) -> dict[str, Any]:
+    """Settings of one client that must not change what is promised."""
+    return {
+        "protocol": dice.choice(("auto", "v2", "v3")),
+        "addEntryTimeoutSec": dice.choice((1, 2, 5)),
+        "readEntryTimeoutSec": dice.choice((1, 2, 5)),
+        "clientConnectTimeoutMillis": dice.choice((500, 3000)),
+        "delayEnsembleChange": dice.random() < 0.2,
+        "recoveryReadBatchSize": dice.choice((1, 3, 16)),
+        "speculativeReadTimeout": dice.choice((50, 500, 2000)),
+        "explicitLacInterval": dice.choice((0, 0, 100)),
+        "numChannelsPerBookie": dice.choice((1, 1, 2)),
+        "batchReadEnabled": dice.random() < 0.7,
+        "stickyReadSEnabled": dice.random() < 0.3,
+        "readEntriesWindow": dice.choice((2, 1024)),
+        "maxPendingAddEntries": dice.choice((3, 50_000)),
+        "maxNumEnsembleChanges": dice.choice((2, 2**31 - 1, 2**31 - 1)),
+    }
