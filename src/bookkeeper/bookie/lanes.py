@@ -41,26 +41,31 @@ class Lanes:
         self._ended = ended  # told how many requests were finished or dropped
         self._width = width
         self._limit = limit
-        self._queues: dict[int, deque[Work]] = {}  # never empty, except that of a ledger whose last request runs
+        self._queues: dict[
+            int, deque[tuple[Work, int]]
+        ] = {}  # never empty, except that of a ledger whose last request runs
         self._ready: deque[int] = deque()  # ledgers with a queue that no runner is at
         self._runners = 0
         self.pending = 0
         """Requests in the queues."""
 
-    def submit(self, ledger_id: int, work: Work) -> bool:
-        """Queue a request; False when `limit` requests wait already. `work` answers it and does not raise."""
-        if self.pending >= self._limit:
+    def submit(self, ledger_id: int, work: Work, count: int = 1) -> bool:
+        """Queue `count` requests as one piece; False when that would make more than `limit` that wait.
+
+        `work` answers them and does not raise.
+        """
+        if self.pending + count > self._limit:
             return False
-        self.pending += 1
+        self.pending += count
         queue = self._queues.get(ledger_id)
         if queue is None:
-            self._queues[ledger_id] = deque((work,))
+            self._queues[ledger_id] = deque(((work, count),))
             self._ready.append(ledger_id)
             if self._runners < self._width:
                 self._runners += 1
                 self._spawn(self._run())
         else:
-            queue.append(work)
+            queue.append((work, count))
         return True
 
     def close(self) -> None:
@@ -79,12 +84,12 @@ class Lanes:
                 await self._gate()
                 queue = self._queues[ledger_id]
                 if queue:
-                    work = queue.popleft()
-                    self.pending -= 1
+                    work, count = queue.popleft()
+                    self.pending -= count
                     try:
                         await work()
                     finally:
-                        self._ended(1)
+                        self._ended(count)
                 if queue:
                     self._ready.append(ledger_id)
                 else:

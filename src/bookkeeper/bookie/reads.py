@@ -15,14 +15,16 @@ that the bookie knows, except in limbo and with a fence.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import BookieError, LimboError, NoEntryError, NoLedgerError
 from bookkeeper.protocol import messages as m
+from bookkeeper.protocol import v2
 from bookkeeper.protocol.availability import encode_availability
 from bookkeeper.protocol.messages import V2, Flags, Status
 from bookkeeper.runtime import Runtime
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 MAX_IN_JOURNAL_PER_CONNECTION = 10_000
 """Fences, WRITE_LAC and FORCE requests of one connection that may wait for the journal."""
+
+ANSWERS_AT_ONCE = 256 * 1024
+"""Bytes of answers from memory, after which it is looked whether the peer takes them."""
 
 TOTAL_CAPACITY = 1
 FREE_SPACE = 2
@@ -103,6 +108,70 @@ class ReadPath:
         if self._read_from_memory(connection, reply, request):
             return True
         return self._start(connection, reply, self._read, self._stats.READ_ENTRY)
+
+    def read_from_memory(self, connection: BookieConnection, reads: Sequence[tuple[int, int]]) -> int:
+        """Answer plain v2 reads, as (ledger id, entry id), from memory; returns how many, from the first on.
+
+        Ends at the first that is not in memory, and when there is much to send.
+        """
+        if connection.output_full:
+            return 0
+        cached = self._storage.cached_entry
+        encode = v2.encode_read_response
+        answers: list[bytes] = []
+        size = 0
+        for ledger_id, entry_id in reads:
+            entry = cached(ledger_id, entry_id)
+            if entry is None:
+                break
+            answers.append(encode(ledger_id, entry_id, entry))
+            size += len(entry)
+            if size > ANSWERS_AT_ONCE:
+                break
+        if answers:
+            self._stats.READ_BYTES += size
+            self._stats.READ_ENTRY.ok(0.0, len(answers))
+            connection.send(b"".join(answers))
+        return len(answers)
+
+    def read_together(self, connection: BookieConnection, reads: Sequence[tuple[int, int]]) -> int:
+        """Queue plain v2 reads of one ledger, from the first on, as one piece of work; returns how many."""
+        ledger_id = reads[0][0]
+        entry_ids = [entry_id for _, entry_id in takewhile(lambda ids: ids[0] == ledger_id, reads)]
+        count = len(entry_ids)
+        work = partial(self._answer_together, connection, ledger_id, entry_ids, self._runtime.now())
+        if (
+            not self.permits.free()
+            or self.permits.used - self.polls.waiting + count > self._max_pending
+            or not connection.lanes.submit(ledger_id, work, count)
+        ):
+            return 0
+        self.permits.take(count)
+        return count
+
+    async def _answer_together(
+        self, connection: BookieConnection, ledger_id: int, entry_ids: Sequence[int], started: float
+    ) -> None:
+        stats = self._stats.READ_ENTRY
+        answers: list[bytes] = []
+        size = 0
+        for entry_id in entry_ids:
+            try:
+                entry = await self._load(ledger_id, entry_id)
+            except Exception as error:
+                answers.append(Reply(m.ReadRequest(ledger_id, entry_id), V2).plain(status_of(error, READ)))
+                stats.fail(self._runtime.now() - started)
+                continue
+            answers.append(v2.encode_read_response(ledger_id, entry_id, entry))
+            size += len(entry)
+            if size > ANSWERS_AT_ONCE:
+                stats.ok(self._runtime.now() - started, len(answers))
+                connection.send(b"".join(answers))
+                answers.clear()
+                size = 0
+                await connection.output_has_room()
+        stats.ok(self._runtime.now() - started, len(answers))
+        connection.send(b"".join(answers))
 
     def batch_read(self, connection: BookieConnection, reply: Reply) -> bool:
         request = reply.request

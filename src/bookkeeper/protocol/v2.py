@@ -262,6 +262,10 @@ _RUN_MEMBER = Struct(">32sqq")
 """Packet header, master key and ledger id, which are equal within a run; entry id; LAC."""
 _RUN_START = Struct(">BBH20sq")
 
+_PLAIN_READ = Struct(">Iqq")
+"""Packet header, which is that of the answer; ledger id; entry id."""
+_read_response_head = Struct(">IIIqq").pack
+
 _ACK_PREFIX = bytes.fromhex("00000018 02010000 00000000")
 _ACK_SIZE = 28
 _ack_ids = Struct(">12xqq").iter_unpack
@@ -326,6 +330,28 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
         add_entry(body[_ENTRY_AT:])
         taken += 1
     return list(runs.values()), taken
+
+
+def decode_plain_reads(bodies: Sequence[bytes], start: int, end: int) -> list[tuple[int, int]]:
+    """Ledger and entry ids of the plain reads of one entry that stand at `bodies[start:end]`, up to the first body
+    that is something else. A plain read has no flags and asks for an entry by its id. Never raises.
+    """
+    reads = []
+    unpack = _PLAIN_READ.unpack
+    size = _PLAIN_READ.size
+    for body in bodies[start:end]:
+        if len(body) != size:
+            break
+        word, ledger_id, entry_id = unpack(body)
+        if word != READ_RESPONSE or entry_id < 0:
+            break
+        reads.append((ledger_id, entry_id))
+    return reads
+
+
+def encode_read_response(ledger_id: int, entry_id: int, entry: bytes) -> bytes:
+    """The frame that answers a plain read with its entry."""
+    return _read_response_head(RESPONSE_HEAD_SIZE + len(entry), READ_RESPONSE, 0, ledger_id, entry_id) + entry
 
 
 def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:

@@ -282,3 +282,22 @@ def test_the_fused_add_encoder_writes_what_the_two_steps_write(
     encode = v2.add_request_encoder(77, key, digest, flags)
     packaged = digest.package(77, entry_id, lac, 1000, payload)
     assert encode(entry_id, lac, 1000, payload) == v2.encode_add_request(key, packaged, flags)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))), st.integers(0, 3))
+def test_plain_reads_are_decoded_up_to_the_first_other_body(reads: list[tuple[int, int]], start: int) -> None:
+    start = min(start, len(reads))
+    plain = [v2.encode_request(ReadRequest(*ids))[4:] for ids in reads]
+    others = [
+        v2.encode_request(ReadRequest(1, -1))[4:],
+        v2.encode_request(ReadRequest(1, 2, Flags.DO_FENCING, KEY))[4:],
+        plain[0] + b"\0" if plain else b"",
+    ]
+    for other in others:
+        assert v2.decode_plain_reads([*plain, other, *plain], start, start + len(plain) + 1) == reads[start:]
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=50))
+def test_a_read_answer_in_bulk_is_the_usual_one(ledger_id: int, entry_id: int, entry: bytes) -> None:
+    usual = v2.encode_response(ReadResponse(Status.EOK, ledger_id, entry_id, entry))
+    assert v2.encode_read_response(ledger_id, entry_id, entry) == usual
