@@ -28,6 +28,7 @@ from ..errors import (
     LedgerRecoveryError,
     MetadataError,
     NoSuchEntryError,
+    NoSuchLedgerError,
     ReadError,
 )
 from ..metadata.api import Versioned
@@ -217,6 +218,8 @@ class ReadableLedger(LedgerHandle):
             pauses.failures = 0
         except ClientClosedError:
             raise
+        except (NoSuchLedgerError, NoSuchEntryError):
+            pauses.failures = 0  # nothing has been written yet
         except (BookieRequestError, LedgerRecoveryError) as error:
             pauses.failures += 1
             if pauses.failures > self._context.config.tailRetryLimit:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
+from bookkeeper.client.entry import LedgerEntry
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.errors import (
     BookieUnavailableError,
@@ -271,6 +273,22 @@ async def test_following_from_behind_the_end_waits(cluster: FakeCluster) -> None
         await writer.append(payload(i))
     await writer.close()
     assert await following == [5, 6, 7]
+
+
+async def test_following_a_ledger_that_no_bookie_has_heard_of_yet(cluster: FakeCluster) -> None:
+    client = await cluster.connect(tailRetryLimit=1)
+    writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3)
+    reader = await client.open_ledger(writer.id, recovery=False)
+    following = asyncio.create_task(_ids(reader.tail(poll_timeout=0.05)))
+    await eventually(lambda: sum(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests) > 9)
+    assert not following.done()
+    await writer.append(payload(0))
+    await writer.close()
+    assert await following == [0]
+
+
+async def _ids(entries: AsyncIterator[LedgerEntry]) -> list[int]:
+    return [entry.id async for entry in entries]
 
 
 async def test_following_gives_up_after_too_many_failures(cluster: FakeCluster) -> None:
