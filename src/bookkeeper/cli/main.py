@@ -7,7 +7,7 @@ import platform
 
 import typer
 
-from . import bench, bookies, demo, ledger, server
+from . import bench, bookies, demo, ledger, server, spark
 from .output import JsonOption, console, print_json
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(bookies.app, name="bookies")
 app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
+app.add_typer(spark.app, name="spark")
 
 
 @app.command()

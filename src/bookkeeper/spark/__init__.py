@@ -1,4 +1,4 @@
-"""Ledgers in Apache Spark: a data source and jobs over whole clusters (docs/spark.md).
+"""Ledgers in Apache Spark: a data source, and jobs over whole clusters (docs/spark.md).
 
     df = spark.read.format("bookkeeper").option("uri", "zk://zk1:2181/ledgers").option("ledgers", "5,10-20").load()
 
@@ -7,7 +7,93 @@
     bookkeeper.spark.export(spark, uri, "all", "s3://archive/ledgers")
     report = bookkeeper.spark.scrub(spark, uri)
 
-Needs `pip install 'bookkeeper[spark]'` and a Java 17 or newer.
+Needs `pip install 'bookkeeper[spark]'` and a Java 17 or newer. Every function raises errors of this package
+(`bookkeeper.BookKeeperError`) with one plain line, whatever Spark made of them on the way.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .launch import require_packages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .jobs.export import ExportReport
+    from .jobs.running import OnProgress
+    from .jobs.scrub import ScrubReport
+    from .jobs.usage import UsageReport
+    from .options import ReadOptions
+
+__all__ = ["enable", "export", "read_ledgers", "scrub", "usage"]
+
+
+def enable(spark: SparkSession, *, pushdown: bool = True) -> None:
+    """Register the data source with this session. Not needed to read; with `pushdown`, filters on `ledger_id` and
+    `entry_id` decide what is read from the bookies, in this session's queries with any Python data source."""
+    require_packages()
+    from .source import BookKeeperDataSource, PushdownDataSource
+
+    spark.dataSource.register(PushdownDataSource if pushdown else BookKeeperDataSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true" if pushdown else "false")
+
+
+def read_ledgers(spark: SparkSession, uri: str, ledgers: str | int, **options: Any) -> DataFrame:
+    """`spark.read.format("bookkeeper")` with these options; values may be numbers and booleans too."""
+    require_packages()
+    return spark.read.format("bookkeeper").options(**_texts(uri, ledgers, options)).load()
+
+
+def export(
+    spark: SparkSession,
+    uri: str,
+    ledgers: str | int,
+    output: str,
+    *,
+    resume: bool = False,
+    compression: str = "zstd",
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> ExportReport:
+    """Write ledgers to Parquet files below `output`, partitioned by ledger, with a manifest; read back and verified.
+
+    `options` are those of a read. Raises `ExportError`, and what reading raises.
+    """
+    parsed = _parse(uri, ledgers, options)
+    from .jobs import export as job
+
+    return job.export(spark, parsed, output, resume=resume, compression=compression, on_progress=on_progress)
+
+
+def scrub(
+    spark: SparkSession, uri: str, ledgers: str | int = "all", *, on_progress: OnProgress | None = None, **options: Any
+) -> ScrubReport:
+    """Check every replica of every entry. `options` are those of a read; passwords are taken from the metadata."""
+    parsed = replace(_parse(uri, ledgers, options), as_admin=True)
+    from .jobs import scrub as job
+
+    return job.scrub(spark, parsed, on_progress=on_progress)
+
+
+def usage(
+    spark: SparkSession, uri: str, ledgers: str | int = "all", *, on_progress: OnProgress | None = None, **options: Any
+) -> UsageReport:
+    """Bytes by ledger and bookie. `options` are those of a read; passwords are taken from the metadata."""
+    parsed = replace(_parse(uri, ledgers, options), as_admin=True)
+    from .jobs import usage as job
+
+    return job.usage(spark, parsed, on_progress=on_progress)
+
+
+def _parse(uri: str, ledgers: str | int, options: dict[str, Any]) -> ReadOptions:
+    require_packages()
+    from .options import ReadOptions
+
+    return ReadOptions.parse(_texts(uri, ledgers, options))
+
+
+def _texts(uri: str, ledgers: str | int, options: dict[str, Any]) -> dict[str, str]:
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+    return {"uri": uri, "ledgers": str(ledgers), **texts}

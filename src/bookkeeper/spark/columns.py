@@ -1,7 +1,8 @@
 """Packed entries to columns, without a Python object per field.
 
 A packed run is what a batch read answers (spec wire-protocol §2.6): for each entry an int32 size and the entry, which
-is a header of 32 bytes (ledger id, entry id, last confirmed, length), a digest, and the payload. Here it becomes arrays.
+is a header of 32 bytes (ledger id, entry id, last confirmed, length), a digest, and the payload. Here it becomes
+arrays.
 
 What has to be done for each entry by itself is its digest, since a checksum is a call for each. Everything else is done
 for all of them at once: ids are compared, headers are turned from big-endian bytes into arrays, payloads are put

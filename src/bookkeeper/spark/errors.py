@@ -71,13 +71,16 @@ def told_plainly() -> Iterator[None]:
         raise
 
 
+_RAISED = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception): ")
 _OURS = re.compile(r"\bbookkeeper(?:\.\w+)*\.(\w+): (.*)")
 
 
 def from_spark(error: BaseException) -> BookKeeperError:
     """The error of this package that made a Spark job fail, as the driver should report it."""
     text = str(error)
-    found = _OURS.search(text)
-    if found is not None:
-        return JobError(found[2].strip())
-    return JobError(text.strip().splitlines()[0] if text.strip() else type(error).__name__)
+    ours = _OURS.search(text)
+    if ours is not None:
+        return JobError(ours[2].strip())
+    lines = text.strip().splitlines() or [type(error).__name__]
+    raised = [line for line in lines if _RAISED.match(line)]  # a worker's traceback ends with such a line
+    return JobError((raised or lines)[-1 if raised else 0].strip())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..config import ClientConfiguration
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, UnauthorizedError
 from ..types import MAX_LEDGER_ID
 from .errors import OptionError
 
@@ -128,6 +128,8 @@ class ReadOptions:
     metadata_timeout: float = 30.0
     client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Settings of the client."""
+    as_admin: bool = False
+    """Use the password that the metadata name, as tools do that look after a cluster."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -166,6 +168,16 @@ class ReadOptions:
     def with_columns(self, columns: tuple[str, ...]) -> ReadOptions:
         """The same for other columns."""
         return replace(self, columns=columns, columns_given=True)
+
+    def password_for(self, stored: bytes | None, ledger_id: int) -> bytes:
+        """A ledger's password; `stored` is what its metadata say. Raises `UnauthorizedError` for a wrong one."""
+        if stored is None:  # the oldest records have none: then the digests tell
+            return self.password
+        if self.as_admin:
+            return stored
+        if stored != self.password:
+            raise UnauthorizedError("the password is wrong", ledger_id=ledger_id)
+        return stored
 
     def configuration(self) -> ClientConfiguration:
         """The client's settings: reads of one task stay with one replica, so that bookies read ahead usefully.

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from ..client.client import BookKeeper
-from ..errors import NoSuchLedgerOnMetadataError, UnauthorizedError
+from ..errors import NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..types import MAX_LEDGER_ID
 from .options import ReadOptions, Selection
@@ -141,8 +141,8 @@ async def take_snapshots(bk: BookKeeper, options: ReadOptions, within: Bounds = 
             metadata = await bk.get_ledger_metadata(ledger_id)
             if not fits(metadata, options.selection):
                 return None
-            check_password(metadata, options.password)
-            return await _snapshot(bk, metadata, options)
+            options.password_for(metadata.password, ledger_id)
+            return await snapshot_of(bk, metadata, options)
         except NoSuchLedgerOnMetadataError:
             if ledger_id not in named:
                 return None  # deleted after it was listed, or a gap in a range
@@ -153,7 +153,7 @@ async def take_snapshots(bk: BookKeeper, options: ReadOptions, within: Bounds = 
             log.warning("ledger %d does not exist, and is left out", ledger_id)
             return None
 
-    ids = [ledger_id async for ledger_id in _ids(bk, options.selection) if ledger_id in within]
+    ids = [ledger_id async for ledger_id in selected_ids(bk, options.selection) if ledger_id in within]
     for snapshot in await gather_bounded(look_up, ids, AT_ONCE):
         if snapshot is not None:
             yield snapshot
@@ -177,8 +177,8 @@ async def gather_bounded(work: Callable[[T], Awaitable[R]], items: Sequence[T], 
     return results  # type: ignore[return-value]  # none is left out
 
 
-async def _ids(bk: BookKeeper, selection: Selection) -> AsyncIterator[int]:
-    """Candidates, ascending."""
+async def selected_ids(bk: BookKeeper, selection: Selection) -> AsyncIterator[int]:
+    """The ids that are named or listed, ascending; whether they exist and fit is not known yet."""
     ids = dict.fromkeys(selection.ids)
     wide = [(first, last) for first, last in selection.ranges if last - first >= PROBE_BELOW]
     for first, last in selection.ranges:
@@ -201,19 +201,15 @@ def fits(metadata: LedgerMetadata, selection: Selection) -> bool:
     return all(has.get(key.lower()) == value.encode() for key, value in selection.custom)
 
 
-def check_password(metadata: LedgerMetadata, password: bytes) -> None:
-    """Raises `UnauthorizedError`. The oldest records have no password: then the digests tell."""
-    if metadata.password is not None and password != metadata.password:
-        raise UnauthorizedError("the password is wrong", ledger_id=metadata.ledger_id)
-
-
-async def _snapshot(bk: BookKeeper, metadata: LedgerMetadata, options: ReadOptions) -> Snapshot | None:
+async def snapshot_of(bk: BookKeeper, metadata: LedgerMetadata, options: ReadOptions) -> Snapshot | None:
+    """How far a ledger is to be read; None if `openLedgers` leaves it out."""
     if metadata.closed:
         return Snapshot(metadata, metadata.last_entry_id, metadata.length)
     if options.open_ledgers == "skip":
         return None
     recover = options.open_ledgers == "recover"
-    async with bk.open_ledger(metadata.ledger_id, password=options.password, recovery=recover) as reader:
+    password = options.password_for(metadata.password, metadata.ledger_id)
+    async with bk.open_ledger(metadata.ledger_id, password=password, recovery=recover) as reader:
         last = reader.last_add_confirmed
         if reader.closed:
             return Snapshot(reader.metadata, last, reader.length)
@@ -236,8 +232,8 @@ def _cut(snapshot: Snapshot, entries: Bounds) -> list[EntryRange]:
 def fragments(metadata: LedgerMetadata, last: int) -> list[tuple[int, int]]:
     """First and last entry of each non-empty fragment, up to entry `last`."""
     firsts = [first for first in metadata.ensembles if first <= last]
-    ends = [first - 1 for first in firsts[1:]] + [last]
-    return [(first, end) for first, end in zip(firsts, ends, strict=True) if first <= end]
+    ends = [*(first - 1 for first in firsts[1:]), last]
+    return list(zip(firsts, ends, strict=True)) if firsts else []
 
 
 def split(piece: EntryRange, target: int) -> list[EntryRange]:

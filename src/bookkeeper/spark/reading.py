@@ -34,7 +34,7 @@ from ..types import BookieId, DigestType
 from .columns import Run, take_run
 from .errors import DataLossError
 from .options import ReadOptions
-from .planning import EntryRange, check_password
+from .planning import EntryRange
 from .replicas import check_copies, diagnose
 
 log = logging.getLogger(__name__)
@@ -92,9 +92,8 @@ class _Ledger:
     """An opened ledger of a task."""
 
     def __init__(self, bk: BookKeeper, metadata: LedgerMetadata, options: ReadOptions, tally: Tally) -> None:
-        check_password(metadata, options.password)
         self.metadata = metadata
-        self.digest: Digest = digest_for(metadata.digest_type or DigestType.CRC32, options.password)
+        self.digest = digest_of(metadata, options)
         self.bad: Copies = {}
         self._tally = tally
         self.scan = LedgerScan(bk.context, metadata, self.digest, self._damaged)
@@ -108,6 +107,12 @@ class _Ledger:
         if not self.bad:
             return {}
         return {entry: self.bad.pop(entry) for entry in list(self.bad) if first <= entry <= last}
+
+
+def digest_of(metadata: LedgerMetadata, options: ReadOptions) -> Digest:
+    """The digest that protects a ledger's entries. The oldest records name none: CRC32 was the default then."""
+    password = options.password_for(metadata.password, metadata.ledger_id)
+    return digest_for(metadata.digest_type or DigestType.CRC32, password)
 
 
 class RangeReader:

@@ -65,7 +65,7 @@ _TRANSIENT = (BookieUnavailableError.code, RequestTimeoutError.code, TooManyRequ
 class Status(StrEnum):
     """What is wrong with a copy."""
 
-    DAMAGED = "damaged"
+    DAMAGED = "digest_mismatch"
     MISSING = "missing"
     DIVERGENT = "divergent"
     UNREACHABLE = "unreachable"

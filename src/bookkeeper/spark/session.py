@@ -73,6 +73,16 @@ async def _next(items: AsyncGenerator[T, None]) -> T | None:
     return None
 
 
+@contextmanager
+def session_once(uri: str, config: ClientConfiguration, timeout: float) -> Iterator[Session]:
+    """A client for one piece of work, closed behind it: for drivers, which have long pauses."""
+    once = Session(uri, config, timeout)
+    try:
+        yield once
+    finally:
+        once.close()
+
+
 class _Kept:
     """A session, who uses it, and the timer that ends it."""
 

@@ -8,6 +8,7 @@ on the executors. What a task needs travels in its partition and in the pickled 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from .options import ReadOptions
 from .planning import ALL, Bounds, EntryRange, plan_read
 from .reading import RangeReader, Tally
 from .rows import BatchMaker, adopt_schema, spark_schema
-from .session import session
+from .session import Session, session
 
 
 class ReadRange(InputPartition):
@@ -119,7 +120,7 @@ def _narrow(bounds: Bounds, one: Filter) -> Bounds | None:
     return None
 
 
-def _session(options: ReadOptions):  # type: ignore[no-untyped-def]
+def _session(options: ReadOptions) -> AbstractContextManager[Session]:
     return session(options.uri, options.configuration(), options.metadata_timeout)
 
 

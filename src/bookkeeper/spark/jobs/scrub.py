@@ -1,0 +1,229 @@
+"""Scrub: read every copy of every entry, and say what is not as the metadata promise.
+
+Nothing is changed. Each row of the result is about consecutive entries:
+
+| status | bookie | meaning |
+|---|---|---|
+| ok | yes | these copies are there and good |
+| digest_mismatch | yes | the copy's digest, ids or last confirmed are wrong |
+| missing | yes | the bookie should have a copy and says it has none |
+| divergent | yes | the copy is good by itself, but differs from what most others say |
+| unreachable | yes | the bookie could not be asked |
+| underreplicated | no | fewer good copies than the write quorum, at least one |
+| gap | no | no good copy at all, and every bookie was asked: the entry is lost |
+| deleted | no | the ledger was deleted while the scrub ran |
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from ...client.client import BookKeeper
+from ...errors import NoSuchLedgerOnMetadataError
+from ...metadata.ledger_metadata import LedgerMetadata
+from ..options import ReadOptions
+from ..planning import EntryRange, Plan, plan_read
+from ..reading import digest_of
+from ..replicas import Problem, RangeCheck, Status, check_copies
+from ..session import Session
+from .running import Counter, OnProgress, connected, materialize, on_units, watched
+
+CHECK_BYTES = 16 << 20
+CHECK_ENTRIES = 50_000
+"""A task holds what it knows of so many entries at a time."""
+
+SHOWN = 1000
+"""Problems that a report lists; all of them are in its rows."""
+
+SCHEMA = StructType(
+    [
+        StructField("run_id", StringType()),
+        StructField("ledger_id", LongType()),
+        StructField("fragment", LongType()),
+        StructField("first_entry", LongType()),
+        StructField("last_entry", LongType()),
+        StructField("bookie", StringType()),
+        StructField("status", StringType()),
+        StructField("entries", LongType()),
+        StructField("bytes", LongType()),
+        StructField("detail", StringType()),
+    ]
+)
+
+Row = tuple[str, int, int, int, int, str | None, str, int, int | None, str | None]
+
+
+class _Found(NamedTuple):
+    """A finding about one entry, before neighbours are put together."""
+
+    entry_id: int
+    bookie: str | None
+    status: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class ScrubReport:
+    """What a scrub found. `rows` are all its rows, kept by Spark until `rows.unpersist()`."""
+
+    run_id: str
+    ledgers: int
+    entries: int
+    copies: int
+    """Good ones."""
+    bytes: int
+    """Payload of the good copies."""
+    statuses: dict[str, int]
+    """Copies, or entries, by status, without `ok`."""
+    bookies: dict[str, dict[str, int]]
+    """The same, `ok` included, for each bookie."""
+    problems: list[dict[str, Any]]
+    """The first ones, at most `SHOWN`."""
+    rows: DataFrame
+
+    @property
+    def clean(self) -> bool:
+        """Whether every copy of every entry is there and good."""
+        return not self.statuses
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "run_id": self.run_id,
+            "clean": self.clean,
+            "ledgers": self.ledgers,
+            "entries": self.entries,
+            "good_copies": self.copies,
+            "bytes": self.bytes,
+            "statuses": self.statuses,
+            "bookies": self.bookies,
+            "problems": self.problems,
+        }
+
+
+def plan_scrub(options: ReadOptions) -> Plan:
+    """What a scrub would look at."""
+    with connected(options) as here:
+        return here.run(plan_read(here.client, options))
+
+
+def scrub(
+    spark: SparkSession, options: ReadOptions, *, plan: Plan | None = None, on_progress: OnProgress | None = None
+) -> ScrubReport:
+    """Scrub the ledgers that the options select."""
+    plan = plan or plan_scrub(options)
+    run_id = str(uuid.uuid4())
+    counter = Counter(spark)
+
+    def work(here: Session, ranges: tuple[EntryRange, ...]) -> Iterator[Row]:
+        for piece in ranges:
+            step = max(1, min(CHECK_ENTRIES, CHECK_BYTES * piece.entries // max(1, piece.bytes)))
+            for first in range(piece.first, piece.last + 1, step):
+                part = EntryRange(piece.ledger_id, first, min(first + step - 1, piece.last), 0)
+                rows, copies, size = here.run(_check(here.client, options, part, run_id))
+                counter.add(copies, size)
+                yield from rows
+
+    total_rows, total_bytes = _copies(plan)
+    with watched(counter, total_rows, total_bytes, on_progress):
+        rows = materialize(on_units(spark, plan.partitions, work, options, SCHEMA))
+        return _report(run_id, plan, rows)
+
+
+def _copies(plan: Plan) -> tuple[int, int]:
+    """How many copies there should be, and their bytes."""
+    quorums = {snapshot.ledger_id: snapshot.metadata.write_quorum for snapshot in plan.snapshots}
+    pieces = [piece for partition in plan.partitions for piece in partition]
+    return (
+        sum(piece.entries * quorums[piece.ledger_id] for piece in pieces),
+        sum(piece.bytes * quorums[piece.ledger_id] for piece in pieces),
+    )
+
+
+async def _check(bk: BookKeeper, options: ReadOptions, part: EntryRange, run_id: str) -> tuple[list[Row], int, int]:
+    """Rows about a range of entries; how many good copies were read, and their bytes."""
+    try:
+        metadata = await bk.get_ledger_metadata(part.ledger_id)
+    except NoSuchLedgerOnMetadataError:
+        return (
+            [(run_id, part.ledger_id, part.first, part.first, part.last, None, "deleted", part.entries, None, None)],
+            0,
+            0,
+        )
+    check = await check_copies(bk, metadata, digest_of(metadata, options), part.first, part.last)
+    fragment = max(first for first in metadata.ensembles if first <= part.first)
+    head = (run_id, part.ledger_id, fragment)
+    rows: list[Row] = [
+        (*head, part.first, part.last, str(bookie), "ok", copies, size, None)
+        for bookie, (copies, size) in check.good.items()
+        if copies
+    ]
+    for first, found in _runs([*_of_copies(check.problems), *_of_entries(check, metadata)]):
+        entries = found.entry_id - first + 1
+        rows.append((*head, first, found.entry_id, found.bookie, found.status, entries, None, found.detail))
+    return rows, sum(copies for copies, _ in check.good.values()), sum(size for _, size in check.good.values())
+
+
+def _of_copies(problems: Iterable[Problem]) -> Iterator[_Found]:
+    for problem in problems:
+        yield _Found(problem.entry_id, str(problem.bookie), problem.status.value, problem.detail)
+
+
+def _of_entries(check: RangeCheck, metadata: LedgerMetadata) -> Iterator[_Found]:
+    wanted = metadata.write_quorum
+    unknown = {problem.entry_id for problem in check.problems if problem.status is Status.UNREACHABLE}
+    for row in np.flatnonzero(check.good_copies < wanted).tolist():
+        entry_id = check.first + row
+        copies = int(check.good_copies[row])
+        gap = copies == 0 and entry_id not in unknown
+        yield _Found(entry_id, None, "gap" if gap else "underreplicated", f"{copies} of {wanted} copies are good")
+
+
+def _runs(found: list[_Found]) -> Iterator[tuple[int, _Found]]:
+    """Consecutive entries with the same finding, as the first entry id and the last finding."""
+
+    def kind(numbered: tuple[int, _Found]) -> tuple[str, str, str, int]:
+        number, one = numbered
+        return one.bookie or "", one.status, one.detail, one.entry_id - number
+
+    found.sort(key=lambda one: (one.bookie or "", one.status, one.detail, one.entry_id))
+    for _, group in groupby(enumerate(found), kind):
+        members = [one for _, one in group]
+        yield members[0].entry_id, members[-1]
+
+
+def _report(run_id: str, plan: Plan, rows: DataFrame) -> ScrubReport:
+    statuses: dict[str, int] = {}
+    bookies: dict[str, dict[str, int]] = {}
+    size = 0
+    totals = rows.groupBy("bookie", "status").agg(F.sum("entries").alias("n"), F.sum("bytes").alias("size")).collect()
+    for row in totals:
+        if row["bookie"] is not None:
+            bookies.setdefault(row["bookie"], {})[row["status"]] = row["n"]
+        if row["status"] == "ok":
+            size += row["size"] or 0
+        else:
+            statuses[row["status"]] = statuses.get(row["status"], 0) + row["n"]
+    bad = rows.where(F.col("status") != "ok").orderBy("ledger_id", "first_entry", "bookie").limit(SHOWN)
+    problems = [row.asDict() for row in bad.drop("run_id", "bytes").collect()]
+    copies = sum(counts.get("ok", 0) for counts in bookies.values())
+    return ScrubReport(
+        run_id,
+        len(plan.snapshots),
+        plan.entries,
+        copies,
+        size,
+        dict(sorted(statuses.items())),
+        dict(sorted(bookies.items())),
+        problems,
+        rows,
+    )
