@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 FILE   ?=
 SEEDS  ?= 1000
 FIRST  ?= 0
+ROUNDS ?= 1000
+SEED   ?= 1
 
 .PHONY: help
 help: ## this list
@@ -53,6 +55,14 @@ test: java setup lint ## everything that must be green (needs a JDK 17+)
 .PHONY: test-fast
 test-fast: setup ## unit tests only, no JDK needed
 	$(BIN)/pytest tests/unit tests/test_architecture.py -m 'not slow and not zookeeper'
+
+.PHONY: test-interop
+test-interop: java setup ## against Apache BookKeeper itself (needs Maven too); writes docs/compatibility.md
+	$(BIN)/pytest tests/interop -m interop --compatibility docs/compatibility.md
+
+.PHONY: test-interop-history
+test-interop-history: java setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)
+	$(BIN)/pytest tests/interop/test_history.py -m interop --rounds $(ROUNDS) --seed $(SEED)
 
 .PHONY: lint
 lint: setup ## ruff and mypy --strict

@@ -11,8 +11,8 @@ from kazoo.client import KazooClient
 
 from tests.interop.support import peer
 from tests.interop.support.clients import Client, JavaClient, OurClient
-from tests.interop.support.cluster import JAVA, OURS, Cluster, make_cluster
-from tests.interop.support.peer import JavaSession
+from tests.interop.support.cluster import JAVA, OURS, Cluster
+from tests.interop.support.peer import JavaSession, Tools
 from tests.interop.support.report import Report
 from tests.support.zookeeper import ServerThread
 
@@ -66,7 +66,7 @@ def peer_version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def zk(zookeeper_server: ServerThread) -> Iterator[KazooClient]:
     """Raw access to ZooKeeper."""
-    client = KazooClient(zookeeper_server.server.address)
+    client = KazooClient(zookeeper_server.server.address, timeout=60)
     client.start()
     yield client
     client.stop()
@@ -81,23 +81,34 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSession]:
     running.close()
 
 
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    """Java's shell."""
+    running = Tools(tmp_path_factory.mktemp("tools") / "log.txt")
+    yield running
+    running.close()
+
+
 MakeCluster = Callable[..., Cluster]
 
 
 @pytest.fixture(scope="session")
 def long_lived(
-    zk: KazooClient, zookeeper_server: ServerThread, tmp_path_factory: pytest.TempPathFactory
+    zk: KazooClient, zookeeper_server: ServerThread, tools: Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[MakeCluster]:
     """Clusters that many tests use, by name; made when first asked for."""
     made: dict[str, Cluster] = {}
 
     def cluster(name: str) -> Cluster:
         if name not in made:
-            root = zookeeper_server.new_root()
-            init = OURS if name == "ours" else JAVA
-            made[name] = make_cluster(
-                zk, zookeeper_server.server.address, root, tmp_path_factory.mktemp(name), KINDS[name], init
-            )
+            address, root = zookeeper_server.server.address, zookeeper_server.new_root()
+            new = made[name] = Cluster(zk, address, root, tmp_path_factory.mktemp(name))
+            if name == "ours":
+                new.init_by_us()
+            else:
+                new.init_by_java(tools)
+            new.add(*KINDS[name])
+            new.start()
         return made[name]
 
     yield cluster

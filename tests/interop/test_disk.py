@@ -62,7 +62,7 @@ def swap(cluster: Cluster) -> None:
 def prepare(new_cluster: MakeCluster, kind: str, **settings: object) -> Cluster:
     """Three bookies of a kind, as small as the quorum, so that each holds everything. Blocks."""
     cluster = new_cluster(kind, kind, kind, **settings)
-    asyncio.run(cluster.init_by_us())
+    cluster.init_by_us()
     cluster.start()
     return cluster
 
@@ -143,7 +143,7 @@ async def test_fence_survives(new_cluster: MakeCluster, connect: Connect, cluste
 
 
 @verifies(AREA, "Java's offline tools accept our files")
-async def test_tools(new_cluster: MakeCluster, connect: Connect) -> None:
+async def test_tools(new_cluster: MakeCluster, connect: Connect, tools: peer.Tools) -> None:
     running = await asyncio.to_thread(prepare, new_cluster, OURS)
     client = await connect(running, "ours-auto")
     made = await write_some(client)
@@ -151,7 +151,6 @@ async def test_tools(new_cluster: MakeCluster, connect: Connect) -> None:
     for handle, _ in made:
         await handle.close()
     conf = running.bookies[0].conf
-    shell = peer.shell
     problems: list[tuple[object, str]] = []
 
     def check_tool(answer: peer.Answer, words: tuple[str, ...], wanted: str) -> None:
@@ -169,7 +168,7 @@ async def test_tools(new_cluster: MakeCluster, connect: Connect) -> None:
             (("whatisinstanceid",), "nstance"),
             (("listledgers",), str(ledger)),
         ):
-            check_tool(shell(conf, *words), words, wanted)
+            check_tool(tools.run(conf, *words), words, wanted)
 
     await asyncio.to_thread(tools_that_need_the_bookie)
     assert problems == []
@@ -193,7 +192,7 @@ async def test_tools(new_cluster: MakeCluster, connect: Connect) -> None:
             (("localconsistencycheck",), "Check passed"),
             (("cookie_generate", *directories, "-o", str(generated), running.bookies[0].id), ""),
         ):
-            check_tool(shell(conf, *words), words, wanted)
+            check_tool(tools.run(conf, *words), words, wanted)
         assert problems == []
         assert generated.read_bytes() == (current / "VERSION").read_bytes()
 
@@ -201,7 +200,7 @@ async def test_tools(new_cluster: MakeCluster, connect: Connect) -> None:
 
 
 @verifies(AREA, "Java's tools rebuild the indexes of our bookie from its entry logs")
-async def test_rebuilds(new_cluster: MakeCluster, connect: Connect) -> None:
+async def test_rebuilds(new_cluster: MakeCluster, connect: Connect, tools: peer.Tools) -> None:
     running = await asyncio.to_thread(prepare, new_cluster, OURS)
     client = await connect(running, "ours-auto")
     made = await write_some(client)
@@ -211,9 +210,9 @@ async def test_rebuilds(new_cluster: MakeCluster, connect: Connect) -> None:
 
     def rebuild() -> None:
         for bookie in running.bookies:
-            answer = peer.shell(bookie.conf, "rebuild-db-ledger-locations-index")
+            answer = tools.run(bookie.conf, "rebuild-db-ledger-locations-index")
             assert answer.code == 0, answer.text
-            answer = peer.shell(bookie.conf, "rebuild-db-ledgers-index")
+            answer = tools.run(bookie.conf, "rebuild-db-ledgers-index")
             assert answer.code == 0, answer.text
         running.start()
 

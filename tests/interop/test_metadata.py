@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
 from bookkeeper.metadata.ledger_serde import parse, serialize
-from tests.interop.support import peer
 from tests.interop.support.clients import expected
 from tests.interop.support.cluster import JAVA, OURS, Cluster
+from tests.interop.support.peer import Tools
 from tests.interop.support.report import verifies
 
 AREA = "Metadata"
@@ -48,10 +47,10 @@ def node_of(zk: KazooClient, root: str, ledger: int) -> str:
 
 
 @verifies(AREA, "a new cluster is initialized alike: nodes, LAYOUT and all other values, but for the instance id")
-async def test_new_cluster(new_cluster: MakeCluster) -> None:
+async def test_new_cluster(new_cluster: MakeCluster, tools: Tools) -> None:
     by_java, by_us = new_cluster(), new_cluster()
-    await asyncio.to_thread(by_java.init_by_java)
-    await by_us.init_by_us()
+    await asyncio.to_thread(by_java.init_by_java, tools)
+    await asyncio.to_thread(by_us.init_by_us)
     ours, javas = (
         {path: UUID.sub(b"<uuid>", value) for path, value in tree(made.zk, made.root).items()}
         for made in (by_us, by_java)
@@ -61,31 +60,31 @@ async def test_new_cluster(new_cluster: MakeCluster) -> None:
 
 
 @verifies(AREA, "Java's shell works on a cluster made by us: nukeexistingcluster, initnewcluster, metaformat")
-async def test_java_formats_our_cluster(new_cluster: MakeCluster) -> None:
+async def test_java_formats_our_cluster(new_cluster: MakeCluster, tools: Tools) -> None:
     cluster = new_cluster()
-    await cluster.init_by_us()
+    await asyncio.to_thread(cluster.init_by_us)
     instance = cluster.zk.get(f"{cluster.root}/INSTANCEID")[0].decode()
     conf = cluster.directory / "tool.conf"
     conf.parent.mkdir(parents=True, exist_ok=True)
     conf.write_text(f"metadataServiceUri={cluster.uri}\n")
 
-    def tools() -> None:
-        answer = peer.shell(conf, "metaformat", "-nonInteractive", "-force")
+    def use_tools() -> None:
+        answer = tools.run(conf, "metaformat", "-nonInteractive", "-force")
         assert answer.code == 0, answer.text
         renewed = cluster.zk.get(f"{cluster.root}/INSTANCEID")[0].decode()
         assert renewed != instance
-        answer = peer.shell(conf, "nukeexistingcluster", "-zkledgersrootpath", cluster.root, "-instanceid", renewed)
+        answer = tools.run(conf, "nukeexistingcluster", "-zkledgersrootpath", cluster.root, "-instanceid", renewed)
         assert answer.code == 0, answer.text
 
-    await asyncio.to_thread(tools)
+    await asyncio.to_thread(use_tools)
     assert cluster.zk.exists(cluster.root) is None
-    await cluster.init_by_us()
+    await asyncio.to_thread(cluster.init_by_us)
 
 
 @verifies(AREA, "registration with service info: our bookie's and a Java bookie's, but for the port")
 async def test_registration(new_cluster: MakeCluster) -> None:
     cluster = new_cluster(JAVA, OURS)
-    await cluster.init_by_us()
+    await asyncio.to_thread(cluster.init_by_us)
     await asyncio.to_thread(cluster.start)
     java, ours = (cluster.zk.get(f"{cluster.root}/available/{bookie.id}") for bookie in cluster.bookies)
     ports = [str(bookie.port).encode() for bookie in cluster.bookies]
@@ -159,19 +158,19 @@ async def test_ids(long_lived: Callable[[str], Cluster], connect: Connect) -> No
 
 
 @verifies(AREA, "Java's tools tell our bookies' state: listbookies, endpointinfo, cookie_get, listledgers")
-async def test_tools(long_lived: Callable[[str], Cluster], tmp_path: Path) -> None:
+async def test_tools(long_lived: Callable[[str], Cluster], tools: Tools) -> None:
     cluster = long_lived("ours")
     bookie = cluster.bookies[0]
 
-    def tools() -> None:
-        answer = peer.shell(bookie.conf, "listbookies", "-rw")
+    def use_tools() -> None:
+        answer = tools.run(bookie.conf, "listbookies", "-rw")
         assert all(each.id in answer.text for each in cluster.bookies), answer.text
-        answer = peer.shell(bookie.conf, "endpointinfo", "-b", bookie.id)
+        answer = tools.run(bookie.conf, "endpointinfo", "-b", bookie.id)
         assert answer.code == 0, answer.text
         assert str(bookie.port) in answer.text
         assert "bookie-rpc" in answer.text
-        answer = peer.shell(bookie.conf, "cookie_get", bookie.id)
+        answer = tools.run(bookie.conf, "cookie_get", bookie.id)
         assert answer.code == 0, answer.text
         assert str(bookie.directory / "journal") in answer.text
 
-    await asyncio.to_thread(tools)
+    await asyncio.to_thread(use_tools)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.support.clients import Client, JavaClient, expected
+from tests.interop.support.clients import Client, Handle, JavaClient, expected
 from tests.interop.support.cluster import Cluster
 from tests.interop.support.peer import JavaSession, Refused
 from tests.interop.support.report import verifies
@@ -90,18 +90,25 @@ async def highest(client: Client) -> int:
 async def test_following(cluster: Cluster, connect: Connect, writes: str, follows: str) -> None:
     writing, following = await connect(cluster, writes), await connect(cluster, follows)
     writer = await writing.create()
+    await writer.append(100)
     reader = await following.open(writer.ledger, recovery=False)
-    await writer.start_load(window=10, limit=300)
+    await writer.start_load(window=10, limit=299)
+    closing = asyncio.ensure_future(close_when_done(writer))
     seen = 0
     async with asyncio.timeout(60):
-        while seen < 299:  # the last is confirmed by the close only
+        while seen < 300:
             lac, _ = await reader.poll_result(await reader.start_poll(seen, 1000))
             if lac >= seen:
                 assert await reader.read(seen, lac) == expected([100] * (lac - seen + 1), first=seen)
                 seen = lac + 1
+    await closing
+    assert await (await following.open(writer.ledger)).read() == expected([100] * 300)
+
+
+async def close_when_done(writer: Handle) -> None:
+    await writer.load_reaches(300)
     assert (await writer.stop_load()).acked == 300
     await writer.close()
-    assert await (await following.open(writer.ledger)).read() == expected([100] * 300)
 
 
 @CLUSTERS

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -187,16 +188,20 @@ class Cluster:
         """In the form that both kinds understand."""
         return f"zk+hierarchical://{self.address}{self.root}"
 
-    def init_by_java(self) -> None:
+    def init_by_java(self, tools: peer.Tools) -> None:
         """`initnewcluster`, run by Java's shell."""
         self.directory.mkdir(parents=True, exist_ok=True)
         conf = self.directory / "init.conf"
         conf.write_text(f"metadataServiceUri={self.uri}\n")
-        answer = peer.shell(conf, "initnewcluster")
+        answer = tools.run(conf, "initnewcluster")
         assert answer.code == 0, answer.text
 
-    async def init_by_us(self) -> None:
-        """The same, by our driver."""
+    def init_by_us(self) -> None:
+        """The same, by our driver. Blocks."""
+        with ThreadPoolExecutor(1) as apart:  # there may be a running loop in this thread
+            apart.submit(lambda: asyncio.run(self._init_by_us())).result()
+
+    async def _init_by_us(self) -> None:
         from bookkeeper.metadata import open_driver
         from bookkeeper.runtime.real import RealRuntime
 
@@ -241,19 +246,3 @@ class Cluster:
                 bookie.stop(how)
             if how == signal.SIGKILL and self.zk.connected:
                 bookie.expire()
-
-
-def make_cluster(zk: KazooClient, address: str, root: str, directory: Path, kinds: Iterable[str], init: str) -> Cluster:
-    """A running cluster, its metadata made by `init`."""
-    cluster = Cluster(zk, address, root, directory)
-    if init == JAVA:
-        cluster.init_by_java()
-    else:
-        asyncio.run(cluster.init_by_us())
-    cluster.add(*kinds)
-    try:
-        cluster.start()
-    except BaseException:
-        cluster.stop(signal.SIGKILL)
-        raise
-    return cluster

@@ -25,8 +25,6 @@ SMALL_JVM = "-Xmx256m -XX:MaxDirectMemorySize=256m -XX:+UseSerialGC -XX:TieredSt
 
 KILL = signal.SIGKILL
 
-SHELL_SECONDS = 90
-
 
 def version() -> str:
     """The Java version under test; PEER_VERSION selects another one."""
@@ -52,28 +50,48 @@ class Answer:
     text: str
 
 
-def shell(conf: Path, *words: str, stdin: str = "") -> Answer:
-    """One of Java's own admin or offline tools, by its name in `bookkeeper shell`."""
-    return _tool("shell", str(conf), *words, stdin=stdin)
+class Tools:
+    """A JVM that runs Java's own shell, one command after the other. Started with the first one."""
 
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
 
-def java(class_name: str, *arguments: str) -> Answer:
-    """Any class of the peer."""
-    return _tool("java", class_name, *arguments)
+    def run(self, conf: Path, *words: str) -> Answer:
+        """One of Java's admin or offline tools, by its name in `bookkeeper shell`. Blocks."""
+        with self._lock:
+            process = self._process = self._process or self._spawn()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\t".join([str(conf), *words]).encode() + b"\n")
+            process.stdin.flush()
+            lines: list[bytes] = []
+            while line := process.stdout.readline():
+                if line.startswith(b"\texit\t"):
+                    return Answer(int(line.split()[1]), b"".join(lines).decode(errors="replace"))
+                lines.append(line)
+        raise RuntimeError(f"Java's shell ended at {words}: {b''.join(lines[-20:])!r}; see {self._log}")
 
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [SCRIPT, "tools"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(SMALL_JVM + " -Dpeer.log=info"),
+                start_new_session=True,
+            )
 
-def _tool(*words: str, stdin: str = "") -> Answer:
-    done = subprocess.run(
-        [SCRIPT, *words],
-        input=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment(SMALL_JVM + " -Dpeer.log=info"),
-        timeout=SHELL_SECONDS,
-    )
-    return Answer(done.returncode, done.stdout)
+    def close(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.kill()
+            self._process.wait()
+            self._process.stdin.close()
+            self._process.stdout.close()
 
 
 class Refused(Exception):
