@@ -1,0 +1,283 @@
+"""The command line as a user types it: the tour of the README, and mistakes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config import parse_properties
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Result:
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
+        self.code = code
+        self.out = out.decode()
+        self.err = err.decode()
+
+    @property
+    def error(self) -> str:
+        """The one line that says what was wrong."""
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        assert self.code != 0
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("error: ")
+        return lines[0]
+
+
+async def run(*arguments: object, uri: str | None = None, stdin: bytes = b"") -> Result:
+    """Run a command to its end; ids, ports and errors come out as a user sees them."""
+    environ = {**os.environ, "COLUMNS": "300"}
+    environ.pop("BOOKKEEPER_URI", None)
+    if uri is not None:
+        environ["BOOKKEEPER_URI"] = uri
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bookkeeper", *map(str, arguments)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environ,
+    )
+    out, err = await process.communicate(stdin)
+    assert process.returncode is not None
+    return Result(process.returncode, out, err)
+
+
+class Local:
+    """A cluster run by `bookkeeper localbookie`, as a user has it."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.directory = directory
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bookkeeper", "localbookie", str(count), "--dir", str(directory)],
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line.startswith("metadataServiceUri="), "the local cluster did not start"
+        self.uri = line.strip().partition("=")[2]
+        texts = [(directory / f"b{n}" / "bk_server.conf").read_text() for n in range(1, count + 1)]
+        self.ports = [int(parse_properties(text)["bookiePort"]) for text in texts]
+        self.ids = [f"127.0.0.1:{port}" for port in self.ports]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    """One cluster for all tests of this file."""
+    local = Local(tmp_path_factory.mktemp("cluster"), 3)
+    yield local
+    assert local.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def uri(shared: Local) -> str:
+    return shared.uri
+
+
+async def test_the_life_of_a_ledger(uri: str, tmp_path: Path) -> None:
+    created = await run("ledger", "create", "--password", "s", uri=uri)
+    ledger_id = created.out.strip()
+    assert ledger_id.isdigit()
+
+    source = tmp_path / "lines"
+    source.write_bytes(b"".join(b"line %d\n" % number for number in range(1000)) + b"last, without newline")
+    appended = await run("ledger", "append", ledger_id, source, "--password", "s", "--json", uri=uri)
+    assert json.loads(appended.out) == {
+        "ledger": int(ledger_id),
+        "entries": 1001,
+        "bytes": len(source.read_bytes()) - 1000,
+    }
+
+    read = await run("ledger", "read", ledger_id, "--password", "s", uri=uri)
+    assert read.out.encode() == source.read_bytes() + b"\n"
+    part = await run("ledger", "read", ledger_id, "--from", 998, "--to", 999, "--password", "s", uri=uri)
+    assert part.out == "line 998\nline 999\n"
+
+    metadata = json.loads((await run("ledger", "metadata", ledger_id, "--json", uri=uri)).out)
+    assert (metadata["state"], metadata["last_entry_id"]) == ("CLOSED", 1000)
+    assert "password" not in metadata
+    assert ledger_id in (await run("ledger", "list", uri=uri)).out.split()
+
+    again = await run("ledger", "append", ledger_id, source, "--password", "s", uri=uri)
+    assert "it has, or had, a writer" in again.error
+
+    assert (await run("ledger", "delete", ledger_id, "--force", uri=uri)).code == 0
+    assert ledger_id not in (await run("ledger", "list", uri=uri)).out.split()
+
+
+async def test_standard_input_and_raw_payloads(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", "-e", 2, "-w", 2, "-a", 1, uri=uri)).out.strip()
+    data = bytes(range(256)) * 10
+    assert (await run("ledger", "append", ledger_id, "--raw", uri=uri, stdin=data)).code == 0
+    read = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bookkeeper", "ledger", "read", ledger_id, "--raw", "--uri", uri),
+        stdout=subprocess.PIPE,
+    )
+    out, _ = await read.communicate()
+    assert out == data
+
+
+async def test_tail_follows_until_the_ledger_is_closed(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
+    tailing = asyncio.ensure_future(run("ledger", "tail", ledger_id, "--from", 0, uri=uri))
+    appended = await run("ledger", "append", ledger_id, uri=uri, stdin=b"".join(b"%d\n" % n for n in range(500)))
+    assert appended.code == 0
+    assert (await tailing).out.split() == [str(number) for number in range(500)]
+
+
+async def test_bench_writes_reads_and_tails(uri: str) -> None:
+    written = json.loads((await run("bench", "write", "--seconds", 0.5, "--warm", 0, "--json", uri=uri)).out)
+    assert written["entries"] > 0
+    assert written["p50_ms"] <= written["p99_ms"] <= written["max_ms"]
+    ids = (await run("ledger", "list", uri=uri)).out.split()
+    for how in ("--batch", "--single"):
+        read = json.loads((await run("bench", "read", max(ids, key=int), "-s", 0.5, how, "--json", uri=uri)).out)
+        assert read["entries"] > 0
+    for protocol in ("v2", "v3", "auto"):
+        tailed = json.loads(
+            (await run("bench", "tail", "-s", 1, "-r", 50, "--protocol", protocol, "--json", uri=uri)).out
+        )
+        assert tailed["entries"] > 10
+
+
+async def test_bookies_list_shows_every_bookie(shared: Local) -> None:
+    listed = json.loads((await run("bookies", "list", "--json", uri=shared.uri)).out)
+    assert {row["bookie"]: row["state"] for row in listed} == dict.fromkeys(shared.ids, "writable")
+    assert all(0 < row["free_bytes"] <= row["total_bytes"] for row in listed)
+
+
+async def test_help_and_version() -> None:
+    assert "localbookie" in (await run("--help")).out
+    assert json.loads((await run("version", "--json")).out)["bookkeeper"]
+
+
+# --- mistakes: one line, no traceback ---
+
+
+async def test_a_wrong_password(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", "--password", "right", uri=uri)).out.strip()
+    assert "wrong password" in (await run("ledger", "append", ledger_id, "--password", "wrong", uri=uri)).error
+    assert "wrong password" in (await run("ledger", "read", ledger_id, "--password", "wrong", uri=uri)).error
+
+
+async def test_an_unknown_ledger(uri: str) -> None:
+    for command in (("read",), ("tail",), ("metadata",), ("append",), ("delete", "--force")):
+        assert "there is no ledger 987654" in (await run("ledger", *command, 987654, uri=uri)).error
+
+
+async def test_more_copies_than_bookies(uri: str) -> None:
+    assert "3 writable" in (await run("ledger", "create", "-e", 7, uri=uri)).error
+    assert (await run("ledger", "create", "-e", 2, "-w", 3, uri=uri)).code != 0
+
+
+async def test_a_bad_address(tmp_path: Path) -> None:
+    assert "nonsense" in (await run("ledger", "list", uri="nonsense")).error
+    assert "ftp" in (await run("ledger", "list", uri="ftp://somewhere/ledgers")).error
+    missing = await run("ledger", "list", uri=f"sqlite://{tmp_path}/nothing/here.db")
+    assert str(tmp_path) in missing.error
+
+
+async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert "is not a file" in (await run("ledger", "append", 0, tmp_path / "gone", uri="sqlite:///x/y.db")).error
+
+
+async def test_no_address_at_all() -> None:
+    result = await run("ledger", "list")
+    assert result.code == 2
+    assert "--uri" in result.err
+
+
+# --- a bookie's own mistakes ---
+
+
+def conf(directory: Path, uri: str, port: int, **changes: object) -> Path:
+    settings: dict[str, object] = {
+        "metadataServiceUri": uri,
+        "bookiePort": port,
+        "advertisedAddress": "127.0.0.1",
+        "allowLoopback": "true",
+        "journalDirectories": directory / "journal",
+        "ledgerDirectories": directory / "ledgers",
+        **changes,
+    }
+    directory.mkdir(exist_ok=True)
+    path = directory / "bk_server.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_a_bookie_whose_port_is_taken(shared: Local, tmp_path: Path) -> None:
+    taken = shared.ports[0]
+    result = await run("bookie", "--conf", conf(tmp_path, shared.uri, taken, bookieId="another"))
+    assert result.code == 2
+    assert str(taken) in result.error
+
+
+async def test_a_bookie_on_the_directories_of_another(shared: Local, tmp_path: Path) -> None:
+    mine = shared.directory / "b1"
+    path = conf(
+        tmp_path, shared.uri, free_port(), journalDirectories=mine / "journal", ledgerDirectories=mine / "ledgers"
+    )
+    result = await run("bookie", "--conf", path)
+    assert result.code == 2
+    assert shared.ids[0] in result.error
+
+
+async def test_a_bookie_with_bad_settings(tmp_path: Path) -> None:
+    for key, value in (("bookiePort", "high"), ("journalAlignmentSize", "100"), ("diskUsageThreshold", "1.5")):
+        result = await run("bookie", "--conf", conf(tmp_path, "sqlite:///x/y.db", 3181, **{key: value}))
+        assert result.code == 1
+        assert key in result.error
+    assert (await run("bookie", "--conf", tmp_path / "none.conf")).code == 1
+
+
+async def test_a_bookie_without_its_metadata_store(tmp_path: Path) -> None:
+    result = await run("bookie", "--conf", conf(tmp_path, f"sqlite://{tmp_path}/gone/meta.db", free_port()))
+    assert result.code == 1
+    assert "gone" in result.error
+
+
+async def test_a_misspelt_setting_is_pointed_out(shared: Local, tmp_path: Path) -> None:
+    path = conf(tmp_path, shared.uri, free_port(), journalMaxSizeMb=100)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bookkeeper", "bookie", "--conf", str(path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert b"serves" in await process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, err = await process.communicate()
+    assert process.returncode == 0
+    assert b"did you mean journalMaxSizeMB?" in err
+
+
+async def test_localbookie_with_a_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = await run("localbookie", 1, "--dir", tmp_path, "--port-base", port)
+    assert f"port {port} is in use" in result.error
