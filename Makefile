@@ -64,6 +64,10 @@ test-interop: java setup ## against Apache BookKeeper itself (needs Maven too); 
 test-interop-history: java setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)
 	$(BIN)/pytest tests/interop/test_history.py -m interop --rounds $(ROUNDS) --seed $(SEED)
 
+.PHONY: model
+model: setup ## model-check the protocol, with the searches of many minutes and gigabytes
+	$(BIN)/python -m tests.model --big
+
 .PHONY: lint
 lint: setup ## ruff and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
