@@ -82,6 +82,10 @@ format: setup ## let ruff rewrite the sources
 bench: setup ## microseconds per stage of the data path
 	$(BIN)/python -m bench
 
+.PHONY: bench-compare
+bench-compare: java setup ## Apache BookKeeper beside this one: ratios, JSON, chart (takes an hour; needs Maven)
+	$(BIN)/python -m bench.compare --json compare.json --svg compare.svg
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -83,9 +83,9 @@ class Result:
             console.print("  " + row, markup=False)
 
 
-def _report(result: Result, as_json: bool) -> None:
+def _report(result: Result, as_json: bool, **more: object) -> None:
     if as_json:
-        print_json(result.as_dict())
+        print_json({**result.as_dict(), **more})
     else:
         result.show()
 
@@ -127,7 +127,8 @@ def write(
                 await writer.close(drain=True)
         if not as_json:
             console.print(f"ledgers: {', '.join(str(writer.id) for writer in writers)}", markup=False)
-        _report(result, as_json)
+        total = sum(writer.last_add_confirmed + 1 for writer in writers)  # the warm-up's among them
+        _report(result, as_json, ledgers=[writer.id for writer in writers], total=total)
 
     execute(main)
 

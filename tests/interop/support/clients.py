@@ -24,10 +24,16 @@ from bookkeeper.types import BookieId, DigestType, WriteFlag
 from tests.interop.support.peer import JavaSession, Refused
 
 
+_CYCLE = bytes(i * 7 % 256 for i in range(256))
+_PATTERN = _CYCLE * 33
+"""The payload of entry 0. Another entry's begins elsewhere in the same cycle: 183 * 7 mod 256 is 1."""
+
+
 def payload(entry_id: int, size: int) -> bytes:
-    start = entry_id * 31
-    cycle = bytes((start + i * 7) % 256 for i in range(256))
-    return (cycle * (size // 256 + 1))[:size]
+    start = entry_id * 31 * 183 % 256
+    if start + size <= len(_PATTERN):
+        return _PATTERN[start : start + size]
+    return (_CYCLE[start:] + _CYCLE[:start]) * (size // 256) + _PATTERN[start : start + size % 256]
 
 
 @dataclass(frozen=True)

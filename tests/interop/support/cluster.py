@@ -126,7 +126,12 @@ class Bookie:
         self._before = self._registration()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=peer.environment(), start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=peer.environment(self.cluster.java_options),
+                start_new_session=True,
             )
 
     def _registration(self) -> int:
@@ -181,6 +186,7 @@ class Cluster:
     root: str
     directory: Path
     settings: Mapping[str, object] = field(default_factory=dict)
+    java_options: str = peer.SMALL_JVM
     bookies: list[Bookie] = field(default_factory=list)
 
     @property

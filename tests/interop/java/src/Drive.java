@@ -41,6 +41,7 @@ public final class Drive {
                 case "write-bench" -> drive.writeBench();
                 case "read-bench" -> drive.readBench();
                 case "tail-bench" -> drive.tailBench();
+                case "recover-bench" -> drive.recoverBench();
                 case "create" -> drive.create();
                 case "read" -> drive.read();
                 case "hold" -> drive.hold();
@@ -271,6 +272,27 @@ public final class Drive {
         tailing.join();
         long[] tail = Arrays.copyOfRange(latency, n / 5, n);
         System.out.printf("{\"op\":\"tail\",\"v2\":%b,\"rate\":%d,\"count\":%d,%s}%n", flag("v2", false), perSecond, n, quantiles(tail));
+    }
+
+    /** A ledger of count entries, left open by its writer; how long another client takes to open it with recovery. */
+    private void recoverBench() throws Exception {
+        BookKeeper client = connect();
+        BookKeeper other = connect();
+        int size = number("size", 100);
+        for (int round = 0; round < number("rounds", 5); round++) {
+            WriteHandle writer = newLedger(client);
+            java.util.concurrent.CompletableFuture<Long> last = null;
+            for (long n = 0; n < number("count", 20000); n++) {
+                last = writer.appendAsync(payload(n, size));
+            }
+            last.get();
+            long begin = System.nanoTime();
+            ReadHandle handle = other.newOpenLedgerOp().withLedgerId(writer.getId()).withDigestType(digest())
+                    .withPassword(password()).withRecovery(true).execute().get();
+            System.out.printf("{\"op\":\"recover\",\"v2\":%b,\"round\":%d,\"entries\":%d,\"ms\":%.3f}%n", flag("v2", false), round,
+                    handle.getLastAddConfirmed() + 1, (System.nanoTime() - begin) / 1e6);
+        }
+        client.close();
     }
 
     /** Writes count entries of size bytes (see payload), closes unless close=false, prints the ledger id. */

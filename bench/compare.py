@@ -1,0 +1,420 @@
+"""Apache BookKeeper and this one on the same machine, in turn: `make bench-compare`.
+
+Both have a ZooKeeper root in one server, three bookies with fsync on, one client process; ledgers are 3/3/2. Each
+measurement is a pair, Java's and ours one after the other, first one first and then the other; a pair is repeated
+`--pairs` times. Nothing is measured while the other cluster's bookies still work off what they were given. What counts
+is the ratio within a pair; the report has its median, least and greatest.
+
+    python -m bench.compare --pairs 5 --seconds 10 --json compare.json --svg compare.svg
+    python -m bench.compare --quick                   does it work?
+
+A ratio above 1 is in our favour, whatever was measured: rates are ours / Java's, times and memory Java's / ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from tests.interop.support import peer
+from tests.interop.support.cluster import JAVA, OURS, Bookie, Cluster
+
+from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
+
+from .compare_chart import draw
+
+HZ = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+IDLE_CPU = 0.10
+"""CPU seconds a second that count as nothing to do, for the bookies of one cluster together."""
+IDLE_LIMIT_SECONDS = 60.0
+
+BOOKIE_JVM = "-Xmx1g -XX:MaxDirectMemorySize=1g"
+CLIENT_JVM = "-Xmx2g -XX:MaxDirectMemorySize=1g"
+
+SETTINGS: dict[str, object] = {
+    "dbStorage_writeCacheMaxSizeMb": 256,
+    "dbStorage_readAheadCacheMaxSizeMb": 128,
+    "dbStorage_rocksDB_blockCacheSize": 32 << 20,
+    "journalPreAllocSizeMB": 16,
+    "flushInterval": 10_000,
+}
+
+HIGHER, LOWER = "higher", "lower"
+
+
+@dataclass
+class System:
+    """One of the two, with its running cluster."""
+
+    name: str
+    cluster: Cluster
+    readable: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Entry size -> a closed ledger to read, and how many entries it has."""
+
+    @property
+    def bookies(self) -> list[Bookie]:
+        return self.cluster.bookies
+
+    def cpu(self) -> float:
+        """CPU seconds that the bookies have used."""
+        return sum(_cpu_of(bookie) for bookie in self.bookies)
+
+    def resident(self) -> float:
+        """Megabytes that a bookie holds, on average."""
+        pages = [int(Path(f"/proc/{_pid(bookie)}/statm").read_text().split()[1]) for bookie in self.bookies]
+        return sum(pages) * PAGE / len(pages) / 1e6
+
+    def wait_idle(self) -> None:
+        """Until the bookies have worked off what they were given."""
+        deadline = time.monotonic() + IDLE_LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            before = self.cpu()
+            time.sleep(1)
+            if self.cpu() - before <= IDLE_CPU:
+                return
+
+
+def _pid(bookie: Bookie) -> int:
+    assert bookie.process is not None
+    return bookie.process.pid
+
+
+def _cpu_of(bookie: Bookie) -> float:
+    fields = Path(f"/proc/{_pid(bookie)}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / HZ
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a client process printed, and the CPU seconds it used."""
+
+    lines: list[dict[str, Any]]
+    cpu: float
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.lines[-1]
+
+
+def client(*argv: str) -> Run:
+    """Run a client to its end."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(argv, capture_output=True, text=True, env=peer.environment(CLIENT_JVM))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    lines = _json_in(done.stdout)
+    if done.returncode or not lines:
+        raise RuntimeError(f"{' '.join(argv)} failed: {done.stdout[-2000:]} {done.stderr[-2000:]}")
+    return Run(lines, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def _json_in(text: str) -> list[dict[str, Any]]:
+    """The JSON objects in a program's output: the whole of it, or one a line."""
+    try:
+        return [json.loads(text)]
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+class Clients:
+    """The same measurements with either client. Results are in the terms of `Measurement`."""
+
+    def __init__(self, seconds: float, warm: float) -> None:
+        self.seconds = seconds
+        self.warm = warm
+
+    def java(self, system: System, command: str, protocol: str, **options: object) -> Run:
+        words = [f"{key}={value}" for key, value in options.items()]
+        v2 = str(protocol == "v2").lower()
+        return client(
+            str(peer.SCRIPT), "drive", command, f"uri={system.cluster.uri}", f"v2={v2}", "password=bench", *words
+        )
+
+    def ours(self, system: System, command: str, protocol: str, *arguments: object) -> Run:
+        return client(
+            *(sys.executable, "-m", "bookkeeper", "bench", command, *map(str, arguments)),
+            *("--uri", system.cluster.uri, "--protocol", protocol, "--json"),
+        )
+
+    def write(self, system: System, who: str, protocol: str, size: int, ledgers: int, window: int) -> dict[str, float]:
+        bookies = system.cpu()
+        if who == JAVA:
+            run = self.java(
+                system,
+                "write-bench",
+                protocol,
+                size=size,
+                ledgers=ledgers,
+                window=window,
+                warm=self.warm,
+                seconds=self.seconds,
+            )
+            rate, ledger = run.last["adds_per_s"], run.last["ledger"]
+        else:
+            settings = ("--size", size, "-n", ledgers, "--window", window, "-s", self.seconds, "--warm", self.warm)
+            run = self.ours(system, "write", protocol, *settings)
+            rate, ledger = run.last["entries_per_second"], run.last["ledgers"][0]
+        total = run.last["total"]
+        if ledgers == 1:
+            system.readable[size] = (ledger, total)
+        cpu = (system.cpu() - bookies + run.cpu) / total * 1e6
+        return {"rate": rate, "p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"], "cpu_s_per_million": cpu}
+
+    def read(self, system: System, who: str, protocol: str, size: int, batch: bool) -> dict[str, float]:
+        ledger, entries = system.readable[size]
+        step = 1000 if batch else 100
+        window = 1 if batch else 20  # Java's driver has one batch read under way
+        if who == JAVA:
+            rounds = 3
+            run = self.java(
+                system,
+                "read-bench",
+                protocol,
+                ledger=ledger,
+                step=step,
+                window=window,
+                rounds=rounds,
+                batchread=str(batch).lower(),
+                limit=min(entries, int(60_000 * self.seconds)),
+            )
+            return {"rate": max(line["reads_per_s"] for line in run.lines)}
+        mode = "--batch" if batch else "--single"
+        run = self.ours(system, "read", protocol, ledger, mode, "--step", step, "--window", window, "-s", self.seconds)
+        return {"rate": run.last["entries_per_second"]}
+
+    def tail(self, system: System, who: str, rate: int) -> dict[str, float]:
+        if who == JAVA:
+            run = self.java(system, "tail-bench", "v3", rate=rate, count=int(rate * self.seconds), size=100)
+        else:
+            run = self.ours(system, "tail", "auto", "--rate", rate, "-s", self.seconds, "--size", 100)
+        return {"p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"]}
+
+    def recover(self, system: System, who: str, count: int) -> dict[str, float]:
+        if who == JAVA:
+            run = self.java(system, "recover-bench", "v3", count=count, rounds=5)
+        else:
+            run = client(sys.executable, "-m", "bench.recovery", system.cluster.uri, "--count", str(count))
+        return {"ms": statistics.median(line["ms"] for line in run.lines)}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One thing measured: who runs it, and which of its figures are wanted, each with its better direction."""
+
+    name: str
+    run: Callable[[System, str], dict[str, float]]
+    figures: dict[str, str]
+
+
+def measurements(clients: Clients) -> list[Measurement]:
+    rate = {"rate": HIGHER}
+    full = {"rate": HIGHER, "p99_ms": LOWER, "cpu_s_per_million": LOWER}
+    found = []
+    for protocol in ("v2", "v3"):
+        for size, ledgers, window in (
+            (100, 1, 2000),
+            (1024, 1, 2000),
+            (65536, 1, 100),
+            (100, 100, 5000),
+            (1024, 100, 5000),
+        ):
+
+            def write(
+                system: System, who: str, p: str = protocol, s: int = size, n: int = ledgers, w: int = window
+            ) -> dict[str, float]:
+                return clients.write(system, who, p, s, n, w)
+
+            found.append(Measurement(f"add {size} B, {ledgers} ledger{'s' * (ledgers > 1)}, {protocol}", write, full))
+
+        def one(system: System, who: str, p: str = protocol) -> dict[str, float]:
+            return clients.write(system, who, p, 128, 1, 1)
+
+        found.append(Measurement(f"add one at a time, {protocol}", one, {"p50_ms": LOWER, "p99_ms": LOWER}))
+        for size in (100, 1024):
+
+            def read(system: System, who: str, p: str = protocol, s: int = size) -> dict[str, float]:
+                return clients.read(system, who, p, s, False)
+
+            found.append(Measurement(f"read {size} B, {protocol}", read, rate))
+    for size in (100, 1024):
+
+        def batch(system: System, who: str, s: int = size) -> dict[str, float]:
+            return clients.read(system, who, "v2", s, True)
+
+        found.append(Measurement(f"batch read {size} B, v2", batch, rate))
+    tail = {"p50_ms": LOWER, "p99_ms": LOWER}
+    found.append(Measurement("tail at 1,000/s", lambda system, who: clients.tail(system, who, 1000), tail))
+    found.append(
+        Measurement(
+            "recovery of 20,000 entries", lambda system, who: clients.recover(system, who, 20_000), {"ms": LOWER}
+        )
+    )
+    found.append(Measurement("bookie resident memory", lambda system, who: {"MB": system.resident()}, {"MB": LOWER}))
+    return found
+
+
+@dataclass
+class Figure:
+    """One figure of one measurement: what each system brought, pair by pair."""
+
+    better: str
+    values: dict[str, list[float]] = field(default_factory=lambda: {JAVA: [], OURS: []})
+
+    def ratios(self) -> list[float]:
+        """How many times better ours is, for each pair."""
+        pairs = zip(self.values[JAVA], self.values[OURS], strict=True)
+        return [ours / java if self.better == HIGHER else java / ours for java, ours in pairs]
+
+
+class Comparison:
+    """Runs pairs and keeps what they brought."""
+
+    def __init__(self, systems: dict[str, System], pairs: int) -> None:
+        self._systems = systems
+        self._pairs = pairs
+        self.results: dict[str, Figure] = {}
+
+    def measure(self, measurement: Measurement) -> None:
+        for number in range(self._pairs):
+            order = (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA)
+            for name in order:
+                for system in self._systems.values():
+                    system.wait_idle()
+                self.note(measurement, name, measurement.run(self._systems[name], name))
+
+    def note(self, measurement: Measurement, who: str, figures: dict[str, float]) -> None:
+        for figure, better in measurement.figures.items():
+            name = f"{measurement.name}: {figure}"
+            self.results.setdefault(name, Figure(better)).values[who].append(figures[figure])
+        shown = ", ".join(f"{figure} {figures[figure]:,.3f}" for figure in measurement.figures)
+        print(f"  {measurement.name}: {who}: {shown}", flush=True)
+
+    def report(self) -> list[dict[str, Any]]:
+        lines = []
+        for name, figure in self.results.items():
+            ratios = figure.ratios()
+            lines.append(
+                {
+                    "what": name,
+                    "better": figure.better,
+                    **figure.values,
+                    "ratio": round(statistics.median(ratios), 3),
+                    "least": round(min(ratios), 3),
+                    "greatest": round(max(ratios), 3),
+                }
+            )
+        return lines
+
+
+def start(zk: KazooClient, address: str, kind: str, directory: Path) -> tuple[System, float]:
+    """A new cluster of three; and the seconds until all were registered."""
+    cluster = Cluster(zk, address, f"/{kind}{time.monotonic_ns()}", directory / kind, SETTINGS, BOOKIE_JVM)
+    cluster.init_by_us()
+    cluster.add(kind, kind, kind)
+    began = time.monotonic()
+    cluster.start()
+    return System(kind, cluster), time.monotonic() - began
+
+
+def start_times(zk: KazooClient, address: str, directory: Path, comparison: Comparison, pairs: int) -> None:
+    measurement = Measurement("cluster start", lambda system, who: {}, {"s": LOWER})
+    for number in range(pairs):
+        for kind in (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA):
+            system, took = start(zk, address, kind, directory / f"start{number}")
+            comparison.note(measurement, kind, {"s": took})
+            system.cluster.stop()
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    peer.set_up()
+    with tempfile.TemporaryDirectory(prefix="compare-", dir=arguments.directory) as temporary:
+        directory = Path(temporary)
+        server = LocalZooKeeper(directory / "zookeeper")
+        await server.start()
+        try:
+            await asyncio.to_thread(compare, arguments, server.address, directory)
+        finally:
+            await server.stop()
+
+
+def compare(arguments: argparse.Namespace, address: str, directory: Path) -> None:
+    zk = KazooClient(address, timeout=60)
+    zk.start()
+    systems: dict[str, System] = {}
+    comparison = Comparison(systems, arguments.pairs)
+    clients = Clients(arguments.seconds, arguments.warm)
+    try:
+        start_times(zk, address, directory, comparison, arguments.pairs)
+        for kind in (JAVA, OURS):
+            systems[kind], _ = start(zk, address, kind, directory)
+        for measurement in measurements(clients):
+            if arguments.only in measurement.name:
+                comparison.measure(measurement)
+        if arguments.only == "":
+            java_on_ours(systems, clients, arguments.pairs, comparison)
+    finally:
+        for system in systems.values():
+            system.cluster.stop()
+        zk.stop()
+        zk.close()
+    lines = comparison.report()
+    for line in lines:
+        print(f"{line['what']:<50} {line['ratio']:>7.2f}  ({line['least']:.2f} to {line['greatest']:.2f})")
+    report = {
+        "peer": peer.version(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "pairs": arguments.pairs,
+        "seconds": arguments.seconds,
+        "results": lines,
+    }
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    if arguments.svg:
+        arguments.svg.write_text(draw(lines, f"against Apache BookKeeper {peer.version()}, {arguments.pairs} pairs"))
+
+
+def java_on_ours(systems: dict[str, System], clients: Clients, pairs: int, comparison: Comparison) -> None:
+    """Java's client on Java's bookies against Java's client on ours: what swapping the bookies alone brings."""
+    for protocol in ("v2", "v3"):
+
+        def write(system: System, who: str, p: str = protocol) -> dict[str, float]:
+            return clients.write(system, JAVA, p, 100, 1, 2000)
+
+        comparison.measure(
+            Measurement(f"Java's client, add 100 B, {protocol}", write, {"rate": HIGHER, "p99_ms": LOWER})
+        )
+
+
+def arguments_of(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10.0, help="measured time of one run")
+    parser.add_argument("--warm", type=float, default=10.0, help="time before measuring; a JVM needs some")
+    parser.add_argument("--only", default="", help="measurements whose name has this text")
+    parser.add_argument("--quick", action="store_true", help="one short pair of everything: does it work?")
+    parser.add_argument("--directory", type=Path, help="where the clusters' directories are made")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--svg", type=Path)
+    arguments = parser.parse_args(argv)
+    if arguments.quick:
+        arguments.pairs, arguments.seconds, arguments.warm = 1, 1.0, 0.5
+    return arguments
+
+
+if __name__ == "__main__":
+    asyncio.run(main(arguments_of(sys.argv[1:])))

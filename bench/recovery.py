@@ -1,0 +1,51 @@
+"""How long a client takes to open, with recovery, a ledger that its writer left open; JSON lines.
+
+python -m bench.recovery URI [--count 20000] [--size 100] [--rounds 5] [--protocol auto]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import bookkeeper
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.config import ClientConfiguration
+from bookkeeper.errors import BKError
+from bookkeeper.runtime import Runtime
+from bookkeeper.runtime.real import run
+
+PASSWORD = b"bench"
+
+
+def connect(runtime: Runtime, uri: str, protocol: str) -> BookKeeper:
+    config = ClientConfiguration.from_mapping({"protocol": protocol})
+    return bookkeeper.connect(uri, config=config, runtime=runtime)
+
+
+async def measure(runtime: Runtime, arguments: argparse.Namespace) -> None:
+    uri, protocol = arguments.uri, arguments.protocol
+    async with connect(runtime, uri, protocol) as writing, connect(runtime, uri, protocol) as recovering:
+        for number in range(arguments.rounds):
+            writer = await writing.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)
+            await writer.append_many(bytes(arguments.size) for _ in range(arguments.count))
+            began = runtime.now()
+            reader = await recovering.open_ledger(writer.id, password=PASSWORD)
+            took = runtime.now() - began
+            print(json.dumps({"round": number, "entries": reader.last_add_confirmed + 1, "ms": round(took * 1000, 3)}))
+            await reader.close()
+            try:
+                await writer.append(b"")
+            except BKError:  # it is fenced, which also ends it
+                continue
+            raise AssertionError("the writer was not fenced")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("uri")
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--protocol", default="auto")
+    run(lambda runtime: measure(runtime, parser.parse_args()))
