@@ -206,15 +206,24 @@ class ReadableLedger(LedgerHandle):
             elif self.metadata.closed:
                 return
             else:
-                await self._await_progress(next_id, poll_timeout, parallel, pauses)
+                polled = await self._await_progress(next_id, poll_timeout, parallel, pauses)
+                if polled is not None and polled.entry_id == next_id:
+                    yield polled
+                    next_id += 1
 
-    async def _await_progress(self, entry_id: int, timeout: float, parallel: bool, pauses: _Pauses) -> None:
-        """Wait until `entry_id` may be confirmed or the ledger closed, or `timeout` has passed."""
+    async def _await_progress(
+        self, entry_id: int, timeout: float, parallel: bool, pauses: _Pauses
+    ) -> LedgerEntry | None:
+        """Wait until `entry_id` may be confirmed or the ledger closed, or `timeout` has passed.
+
+        Returns the entry that the bookie has sent along, if it did.
+        """
+        polled: LedgerEntry | None = None
         now = self._context.runtime.now
         started = now()
         try:
             # Not above the LAC as bookies count it: a poll far ahead would sleep through what comes first.
-            await self._poll(min(entry_id, self.last_add_confirmed + 1), timeout, parallel=parallel)
+            polled = (await self._poll(min(entry_id, self.last_add_confirmed + 1), timeout, parallel=parallel)).entry
             pauses.failures = 0
         except ClientClosedError:
             raise
@@ -225,12 +234,13 @@ class ReadableLedger(LedgerHandle):
             if pauses.failures > self._context.config.tailRetryLimit:
                 raise error
         if entry_id <= self.last_add_confirmed or self.metadata.closed:
-            return
+            return polled
         if now() - started < timeout / 2:
             # Answered at once and with nothing: fenced or closed there, or nobody answers. The metadata may know why.
             await self.refresh_metadata()
             if not self.metadata.closed:
                 await asyncio.sleep(pauses.next())
+        return polled
 
     # --- last add confirmed ---
 
