@@ -23,7 +23,6 @@ from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, DigestType, WriteFlag
 from tests.interop.support.peer import JavaSession, Refused
 
-
 _CYCLE = bytes(i * 7 % 256 for i in range(256))
 _PATTERN = _CYCLE * 33
 """The payload of entry 0. Another entry's begins elsewhere in the same cycle: 183 * 7 mod 256 is 1."""

@@ -135,7 +135,7 @@ class Bookie:
             )
 
     def _registration(self) -> int:
-        stat = self.cluster.zk.exists(f"{self.cluster.root}/available/{self.id}")
+        stat = self.cluster.zk.retry(self.cluster.zk.exists, f"{self.cluster.root}/available/{self.id}")
         return stat.czxid if stat is not None else 0
 
     @property
