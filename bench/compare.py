@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
-from tests.interop.support import peer
-from tests.interop.support.cluster import JAVA, OURS, Bookie, Cluster
 
 from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
+from tests.interop.support import peer
+from tests.interop.support.cluster import JAVA, OURS, Bookie, Cluster
 
 from .compare_chart import draw
 

@@ -94,5 +94,5 @@ async def started(journal: Journal) -> list[JournalRecord]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let virtual time pass until something is so."""
-    while not condition():  # noqa: ASYNC110 - conditions of all kinds, in virtual time
+    while not condition():
         await asyncio.sleep(0.0005)

@@ -7,8 +7,6 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from tests.support import golden
-from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage, directory_options, memory_budget
@@ -22,6 +20,8 @@ from bookkeeper.errors import (
     UnauthorizedAccessError,
 )
 from bookkeeper.runtime.real import RealRuntime
+from tests.support import golden
+from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 
 
 async def check(storage: DbLedgerStorage, ledger_id: int, count: int, size: int = 20) -> None:

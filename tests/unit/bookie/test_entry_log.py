@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.storage import entry, record
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.entry_log import EntryLogWriter, check_log_names, last_log_id, list_logs
 from bookkeeper.bookie.storage.entry_log_reader import LogScan, Record, read_records
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime.real import RealFiles
+from tests.support.storage import entry, record
 
 FILES = RealFiles()
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.compaction import finish_compactions, measure
@@ -22,6 +21,7 @@ from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import RealFiles, RealRuntime
 from bookkeeper.types import BookieId, LedgerState
+from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 
 ME, OTHER = BookieId("me:1"), BookieId("other:1")
 LOGS = 20_000

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support import java_journal
-from tests.support.disk import new_disk
-from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started, until
 
 from bookkeeper.bookie.journal import Journal
 from bookkeeper.bookie.journal_file import JournalFile
@@ -18,6 +15,9 @@ from bookkeeper.bookie.journal_format import FENCE, LEDGER_KEY, SealHeader, fenc
 from bookkeeper.bookie.log_mark import START, LogMark
 from bookkeeper.errors import FatalBookieError
 from bookkeeper.simulation.disk import Inode, SimulatedFiles
+from tests.support import java_journal
+from tests.support.disk import new_disk
+from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started, until
 
 
 class Answers:

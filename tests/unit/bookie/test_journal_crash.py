@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.java_journal import entry
-from tests.support.journals import JournalMachine, append
 
 from bookkeeper.bookie.journal import Journal
 from bookkeeper.bookie.journal_format import JournalRecord
 from bookkeeper.simulation.world import World
+from tests.support.java_journal import entry
+from tests.support.journals import JournalMachine, append
 
 
 class Model:

@@ -7,7 +7,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import java_journal
 
 from bookkeeper.bookie.journal_format import (
     HEADER_SIZE,
@@ -25,6 +24,7 @@ from bookkeeper.bookie.journal_format import (
     sealed_padding,
 )
 from bookkeeper.errors import CorruptStorageError
+from tests.support import java_journal
 
 KEY = bytes.fromhex("9596625852f7fafc2c9cf0f9f7f3e5995206452b")
 E0 = bytes.fromhex("00000000000000070000000000000000ffffffffffffffff00000000000000059e3e717b68656c6c6f")

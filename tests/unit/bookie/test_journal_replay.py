@@ -6,16 +6,16 @@ import asyncio
 import logging
 
 import pytest
-from tests.support import java_journal
-from tests.support.disk import put
-from tests.support.java_journal import entry
-from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started, until
 
 from bookkeeper.bookie.journal import Journal
 from bookkeeper.bookie.journal_format import JournalRecord, SealHeader, encode_header, entry_prefix, sealed_padding
 from bookkeeper.bookie.log_mark import LogMark
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.simulation.disk import Inode
+from tests.support import java_journal
+from tests.support.disk import put
+from tests.support.java_journal import entry
+from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started, until
 
 
 def ours(journal_id: int, previous: tuple[int, int], batches: list[list[int]], *, synced: bool = False) -> bytes:

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support import golden, java_journal
-from tests.support.disk import file_of
-from tests.support.java_journal import entry
 
 from bookkeeper.bookie.journal_format import (
     EXPLICIT_LAC,
@@ -28,6 +25,9 @@ from bookkeeper.bookie.journal_format import (
 )
 from bookkeeper.bookie.journal_scan import JournalScan
 from bookkeeper.errors import CorruptStorageError
+from tests.support import golden, java_journal
+from tests.support.disk import file_of
+from tests.support.java_journal import entry
 
 from .test_journal_format import E0, KEY, LAC, vector_file
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.support.bookie import DIGEST, KEY, entry
 
 from bookkeeper.bookie.ledgers import FENCED_AND_DELETED_SECONDS, MAX_FENCED_AND_DELETED, LedgerTable
 from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.bookie import DIGEST, KEY, entry
 
 OTHER = b"y" * 20
 

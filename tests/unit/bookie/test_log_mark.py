@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.disk import new_disk
 
 from bookkeeper.bookie.log_mark import START, LogMark, MarkFiles, file_name
 from bookkeeper.simulation.disk import MachineCrashed, SimulatedDisk, SimulatedFiles
+from tests.support.disk import new_disk
 
 
 @pytest.fixture

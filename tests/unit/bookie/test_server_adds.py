@@ -7,6 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bookkeeper.bookie.adds import greatest_lac, records
+from bookkeeper.protocol import messages as m
+from bookkeeper.protocol import v2, v3
+from bookkeeper.protocol.messages import Flags, Status
+from bookkeeper.types import WriteFlag
 from tests.support.bookie import (
     KEY,
     CrashImage,
@@ -18,12 +24,6 @@ from tests.support.bookie import (
     read,
     running_bookie,
 )
-
-from bookkeeper.bookie.adds import greatest_lac, records
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol import v2, v3
-from bookkeeper.protocol.messages import Flags, Status
-from bookkeeper.types import WriteFlag
 
 OTHER_KEY = b"x" * 20
 

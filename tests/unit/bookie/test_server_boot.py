@@ -8,6 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bookkeeper.bookie.bookie import Bookie, ExitCode
+from bookkeeper.errors import ConfigurationError, InvalidCookieError, NotInitialized
+from bookkeeper.metadata import open_driver
+from bookkeeper.metadata.api import Mode
+from bookkeeper.protocol.messages import Status
+from bookkeeper.runtime import DiskUsage
+from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.types import BookieId
 from tests.support.bookie import (
     METADATA_URI,
     GatedRuntime,
@@ -18,15 +27,6 @@ from tests.support.bookie import (
     read,
     running_bookie,
 )
-
-from bookkeeper.bookie.bookie import Bookie, ExitCode
-from bookkeeper.errors import ConfigurationError, InvalidCookieError, NotInitialized
-from bookkeeper.metadata import open_driver
-from bookkeeper.metadata.api import Mode
-from bookkeeper.protocol.messages import Status
-from bookkeeper.runtime import DiskUsage
-from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.types import BookieId
 
 NAME = BookieId("bookie-under-test")
 
@@ -118,7 +118,7 @@ async def test_losing_the_session_is_survived(tmp_path: Path) -> None:
         async with RawClient.to(bookie) as client:
             assert (await client.v2(add(1, 0))).status == Status.EOK
         async with asyncio.timeout(20):
-            while await registered(runtime) != (True, False):  # noqa: ASYNC110
+            while await registered(runtime) != (True, False):
                 await asyncio.sleep(0.01)
     finally:
         await bookie.stop()
@@ -225,13 +225,13 @@ async def test_full_disks_make_the_bookie_read_only_and_back(tmp_path: Path) -> 
         assert (await client.v2(add(1, 0))).status == Status.EOK
         runtime.usage = DiskUsage(total=100 * gib, usable=1000, device=1)
         async with asyncio.timeout(20):
-            while (await client.v2(add(1, 1))).status != Status.EREADONLY:  # noqa: ASYNC110
+            while (await client.v2(add(1, 1))).status != Status.EREADONLY:
                 await asyncio.sleep(0.01)
         assert (await client.v2(add(1, 1, flags=4))).status == Status.EREADONLY, "no room for recovery either"
         assert (await client.v2(read(1, 0))).status == Status.EOK
         runtime.usage = DiskUsage(total=100 * gib, usable=50 * gib, device=1)
         async with asyncio.timeout(20):
-            while (await client.v2(add(1, 1))).status != Status.EOK:  # noqa: ASYNC110
+            while (await client.v2(add(1, 1))).status != Status.EOK:
                 await asyncio.sleep(0.01)
     assert await bookie.wait_stopped() is ExitCode.OK
 

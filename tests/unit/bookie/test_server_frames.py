@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.bookie import KEY, RawClient, add, entry, read, running_bookie
 
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import Status
+from tests.support.bookie import KEY, RawClient, add, entry, read, running_bookie
 
 LIMIT = 65536
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import golden
-from tests.support.bookie import METADATA_URI, CrashImage, RawClient, fence, read
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.config import ServerConfiguration
@@ -22,6 +20,8 @@ from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.runtime import KeyValueStore
 from bookkeeper.runtime.real import RealFiles, RealRuntime
 from bookkeeper.types import BookieId, DigestType
+from tests.support import golden
+from tests.support.bookie import METADATA_URI, CrashImage, RawClient, fence, read
 
 CONFIGURED = "/data/"
 """Where the directories were when Java's bookies ran; part of their cookies."""

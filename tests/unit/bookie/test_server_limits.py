@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.bookie import KEY, GatedRuntime, RawClient, add, entry, fence, read, running_bookie
 
 from bookkeeper.bookie.bookie import Bookie, ExitCode
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import Status
+from tests.support.bookie import KEY, GatedRuntime, RawClient, add, entry, fence, read, running_bookie
 
 
 class FullStorage:
@@ -39,7 +39,7 @@ class FullStorage:
 
 async def blocked(bookie: Bookie) -> None:
     async with asyncio.timeout(20):
-        while not (bookie.stats.ADD_ENTRY_BLOCKED or bookie.stats.READ_ENTRY_BLOCKED):  # noqa: ASYNC110
+        while not (bookie.stats.ADD_ENTRY_BLOCKED or bookie.stats.READ_ENTRY_BLOCKED):
             await asyncio.sleep(0.001)
 
 
@@ -178,7 +178,7 @@ async def test_a_peer_that_does_not_read_stops_only_itself(tmp_path: Path) -> No
     ):
         await flood(bookie, greedy, reads)
         async with asyncio.timeout(20):
-            while not any(c.output_full for c in bookie.connections()):  # noqa: ASYNC110
+            while not any(c.output_full for c in bookie.connections()):
                 await asyncio.sleep(0.001)
         (full,) = [c for c in bookie.connections() if c.output_full]
         assert reads * 100_000 / 2 > bookie.stats.READ_BYTES
@@ -195,7 +195,7 @@ async def test_a_peer_that_does_not_read_can_be_cut_off(tmp_path: Path) -> None:
     async with running_bookie(tmp_path, **settings) as bookie, RawClient.to(bookie) as greedy:
         await flood(bookie, greedy, 1000)
         async with asyncio.timeout(20):
-            while bookie.connections():  # noqa: ASYNC110
+            while bookie.connections():
                 await asyncio.sleep(0.001)
 
 

@@ -6,13 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.support.bookie import DIGEST, KEY, RawClient, add, entry, fence, read, running_bookie
-
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v3
 from bookkeeper.protocol.messages import Flags, Status
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.bookie import DIGEST, KEY, RawClient, add, entry, fence, read, running_bookie
 
 LONG = 30_000
 
@@ -25,7 +24,7 @@ def poll(previous_lac: int, timeout_ms: int | None = LONG, **changes: Any) -> m.
 async def waiting(bookie: Bookie, count: int) -> None:
     """Until so many polls wait."""
     async with asyncio.timeout(20):
-        while bookie.waiting_polls != count:  # noqa: ASYNC110
+        while bookie.waiting_polls != count:
             await asyncio.sleep(0.001)
 
 

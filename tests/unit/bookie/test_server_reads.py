@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.bookie import DIGEST, KEY, GatedRuntime, RawClient, add, entry, fence, read, running_bookie
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.reads import limit_run
@@ -15,6 +14,7 @@ from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.availability import decode_availability
 from bookkeeper.protocol.messages import Flags, Status
+from tests.support.bookie import DIGEST, KEY, GatedRuntime, RawClient, add, entry, fence, read, running_bookie
 
 OTHER_KEY = b"x" * 20
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from bookkeeper.bookie.bookie import ExitCode
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.protocol import messages as m
+from bookkeeper.protocol import v2
+from bookkeeper.protocol.messages import Status
+from bookkeeper.runtime.real import RealRuntime
 from tests.support.bookie import (
     DIGEST,
     KEY,
@@ -17,13 +24,6 @@ from tests.support.bookie import (
     read,
     running_bookie,
 )
-
-from bookkeeper.bookie.bookie import ExitCode
-from bookkeeper.errors import BookKeeperError
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol import v2
-from bookkeeper.protocol.messages import Status
-from bookkeeper.runtime.real import RealRuntime
 
 OTHER_KEY = b"x" * 20
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.storage import entry, record
 
 from bookkeeper.bookie.storage.entry_log_reader import Records
 from bookkeeper.bookie.storage.read_cache import ReadCache
 from bookkeeper.bookie.storage.write_cache import WriteCache
+from tests.support.storage import entry, record
 
 # --- write cache ---
 

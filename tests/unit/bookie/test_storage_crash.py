@@ -7,10 +7,10 @@ import errno
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.storage import KEY, StorageMachine, entry
 
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
 from bookkeeper.errors import FatalBookieError, NoEntryError, NoLedgerError
+from tests.support.storage import KEY, StorageMachine, entry
 
 SMALL_LOGS = 4096
 """Some entries a log, so that logs roll in the middle of flushes."""

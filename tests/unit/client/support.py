@@ -87,5 +87,5 @@ async def make_ledger(
 async def eventually(condition: Callable[[], object], timeout: float = 20.0) -> None:
     """Wait until `condition` is true."""
     async with asyncio.timeout(timeout):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.005)

@@ -79,7 +79,7 @@ async def test_what_a_killed_process_held_is_free_at_once(drivers: Drivers) -> N
     q = await drivers.open()
     async with aclosing(q.discovery.watch(Mode.WRITABLE)) as watch:
         assert (await anext(watch)).value == frozenset()
-        holder = subprocess.Popen(  # noqa: ASYNC220
+        holder = subprocess.Popen(
             [sys.executable, "-c", HOLDER, f"sqlite://{drivers.path}"], stdout=subprocess.PIPE, text=True
         )
         try:

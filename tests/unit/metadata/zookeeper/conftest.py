@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.zookeeper import ServerThread, zookeeper_driver
 
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.types import BookieId
+from tests.support.zookeeper import ServerThread, zookeeper_driver
 
 
 class Cluster:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.zookeeper import LossyKazoo, _Loss, expire_session, until, zookeeper_driver
 
 from bookkeeper.errors import (
     ConfigurationError,
@@ -26,6 +25,7 @@ from bookkeeper.metadata.ledger_serde import serialize
 from bookkeeper.metadata.service_info import encode_service_info
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.types import BookieId
+from tests.support.zookeeper import LossyKazoo, _Loss, expire_session, until, zookeeper_driver
 
 from .conftest import Cluster, ledger
 

@@ -6,7 +6,6 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from tests.support.zookeeper import LossyKazoo, until
 
 from bookkeeper.errors import (
     CorruptMetadata,
@@ -18,6 +17,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.ledger_serde import serialize
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver, ids
+from tests.support.zookeeper import LossyKazoo, until
 
 from .conftest import Cluster, ledger
 

@@ -9,13 +9,13 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from tests.support.zookeeper import LossyKazoo, Proxy, abandon, expire_session, until, zookeeper_driver
 
 from bookkeeper.errors import AlreadyRegistered, LockHeld, MetadataError, ServiceUnavailable
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, Mode, SessionEvent
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper, free_port
 from bookkeeper.types import BookieId
+from tests.support.zookeeper import LossyKazoo, Proxy, abandon, expire_session, until, zookeeper_driver
 
 from .conftest import Cluster, ledger
 
