@@ -256,6 +256,13 @@ def measurements(clients: Clients) -> list[Measurement]:
             return clients.read(system, who, "v2", s, True)
 
         found.append(Measurement(f"batch read {size} B, v2", batch, rate))
+    for protocol in ("v2", "v3"):
+
+        def swapped(system: System, who: str, p: str = protocol) -> dict[str, float]:
+            return clients.write(system, JAVA, p, 100, 1, 2000)
+
+        name = f"bookies alone, with Java's client: add 100 B, {protocol}"
+        found.append(Measurement(name, swapped, {"rate": HIGHER, "p99_ms": LOWER}))
     tail = {"p50_ms": LOWER, "p99_ms": LOWER}
     found.append(Measurement("tail at 1,000/s", lambda system, who: clients.tail(system, who, 1000), tail))
     found.append(
@@ -364,8 +371,6 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
         for measurement in measurements(clients):
             if arguments.only in measurement.name:
                 comparison.measure(measurement)
-        if arguments.only == "":
-            java_on_ours(systems, clients, arguments.pairs, comparison)
     finally:
         for system in systems.values():
             system.cluster.stop()
@@ -386,18 +391,6 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     if arguments.svg:
         arguments.svg.write_text(draw(lines, f"against Apache BookKeeper {peer.version()}, {arguments.pairs} pairs"))
-
-
-def java_on_ours(systems: dict[str, System], clients: Clients, pairs: int, comparison: Comparison) -> None:
-    """Java's client on Java's bookies against Java's client on ours: what swapping the bookies alone brings."""
-    for protocol in ("v2", "v3"):
-
-        def write(system: System, who: str, p: str = protocol) -> dict[str, float]:
-            return clients.write(system, JAVA, p, 100, 1, 2000)
-
-        comparison.measure(
-            Measurement(f"Java's client, add 100 B, {protocol}", write, {"rate": HIGHER, "p99_ms": LOWER})
-        )
 
 
 def arguments_of(argv: list[str]) -> argparse.Namespace:

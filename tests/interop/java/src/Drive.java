@@ -229,6 +229,9 @@ public final class Drive {
         int n = number("count", 10000);
         int size = Math.max(8, number("size", 100));
         WriteHandle writer = newLedger(client);
+        ByteBuffer first = ByteBuffer.allocate(size);
+        first.putLong(0, System.nanoTime());
+        writer.append(first); // bookies refuse a long poll on a ledger they have not heard of
         ReadHandle reader = other.newOpenLedgerOp().withLedgerId(writer.getId()).withDigestType(digest())
                 .withPassword(password()).withRecovery(false).execute().get();
         long[] latency = new long[n + 2];
@@ -257,7 +260,7 @@ public final class Drive {
         });
         tailing.start();
         long begin = System.nanoTime();
-        for (int i = 0; i < n; i++) {
+        for (int i = 1; i < n; i++) {
             long due = begin + (long) (i * 1e9 / perSecond);
             long wait = due - System.nanoTime();
             if (wait > 0) {
