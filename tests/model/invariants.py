@@ -1,100 +1,72 @@
-"""What must hold in every state (spec safety §1.4). The others are checked where they could be broken:
+"""What must hold in every state (spec safety §1.4).
+
+PI-3, PI-5, PI-6, PI-7, PI-8, PI-17 are functions of a state and are here. The others are about steps, and are checked
+where the step is made:
 
 PI-1, PI-2, PI-4, PI-13  `tests.support.actors.store` and recoverer, at each write; PI-13 also in the explorer
-PI-8                     here, over the payloads
 PI-11, PI-12             `tests.support.actors.bookie`: one that has answered a fencing request, and so perhaps denied
                          an entry, takes entries only as recovery adds
 PI-14, PI-15, PI-16      `tests.support.actors.writer` and `adds`
+
+PI-18 follows from PI-4: all recoverers report what the store has, and that does not change any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-
-from .players import WriterPlayer
-
-if TYPE_CHECKING:
-    from .explorer import Explorer
+from bookkeeper.quorum.distribution import Distribution
+from tests.support.actors.bookie import Bookie
 
 ALL = (
     "PI-1", "PI-2", "PI-3", "PI-4", "PI-5", "PI-6", "PI-7", "PI-8",
     "PI-11", "PI-12", "PI-13", "PI-14", "PI-15", "PI-16",
 )  # fmt: skip
-"""Every invariant that the protocol as shipped keeps (PI-17 is checked where LACs matter)."""
+"""Every invariant that the protocol as shipped keeps. PI-17 too, but it needs more states: see `lacs_matter`."""
 
 Broken = tuple[str, str]
+"""Which invariant, and how."""
 
 
-class Invariants:
-    """Evaluated over record, writer and bookies; remembered, since most steps leave these alone."""
+class View(NamedTuple):
+    """What an observer who sees everything sees."""
 
-    def __init__(self, explorer: Explorer, *, lacs: bool) -> None:
-        self._explorer = explorer
-        self._lacs = lacs
-        self._known: dict[tuple[int, ...], Broken | None] = {}
+    metadata: LedgerMetadata
+    acked: int
+    """The last entry whose success was reported to the writer's application."""
+    bookies: Mapping[str, Bookie]
+    content: Callable[[int], tuple[str, int] | None]
+    """Payload of an entry as it was appended, and length of the ledger with it; None if nobody knows."""
+    lost: int = 0
+    """How many bookies have lost everything."""
 
-    def broken(self, state: tuple[int, ...]) -> Broken | None:
-        """The first invariant that does not hold."""
-        explorer = self._explorer
-        key = (*state[:3], *state[explorer.first_bookie : explorer.first_message])
-        if key not in self._known:
-            self._known[key] = self._evaluate(state)
-        return self._known[key]
 
-    def _evaluate(self, state: tuple[int, ...]) -> Broken | None:
-        explorer = self._explorer
-        metadata = explorer.records[state[0]].value
-        writer = explorer.players[2][state[2]]
-        acked = writer.actor.acked if isinstance(writer, WriterPlayer) else -1
-        lost = explorer.start[1] - state[1] if explorer.accident == "loses everything" else 0
-        held = {name: bookie.entries for name, bookie in explorer.bookies(state)}
-        for found in (
-            self._truncated(metadata, acked),
-            self._on_quorum("PI-5", metadata, acked, held, 0 if lost else 1),
-            self._on_quorum("PI-6", metadata, acked, held, metadata.ack_quorum - lost),
-            self._on_quorum("PI-7", metadata, metadata.last_entry_id, held, metadata.ack_quorum - lost),
-            self._payloads(held),
-            self._lac_beyond_the_end(metadata, state) if self._lacs else None,
-        ):
-            if found is not None and found[0] in explorer.check:
-                return found
-        return None
+def broken(view: View) -> Iterator[Broken]:
+    """The invariants that do not hold."""
+    metadata = view.metadata
+    if metadata.closed and view.acked > metadata.last_entry_id:
+        yield "PI-3", f"e{view.acked} was acknowledged and the ledger ends at {metadata.last_entry_id}"
+    yield from _on_quorum("PI-5", view, view.acked, 0 if view.lost else 1)
+    yield from _on_quorum("PI-6", view, view.acked, metadata.ack_quorum - view.lost)
+    yield from _on_quorum("PI-7", view, metadata.last_entry_id, metadata.ack_quorum - view.lost)
+    for name, bookie in view.bookies.items():
+        for entry, (payload, length, _) in bookie.entries.items():
+            if view.content(entry) not in ((payload, length), None):
+                yield "PI-8", f"{name} has {payload.strip()!r}, length {length}, as e{entry}"
+        if metadata.closed and bookie.lac > metadata.last_entry_id:
+            end = metadata.last_entry_id
+            yield "PI-17", f"{name} tells readers a LAC of {bookie.lac}, and the ledger ends at {end}"
 
-    def _truncated(self, metadata: LedgerMetadata, acked: int) -> Broken | None:
-        if metadata.closed and acked > metadata.last_entry_id:
-            return "PI-3", f"e{acked} was acknowledged and the ledger ends at {metadata.last_entry_id}"
-        return None
 
-    def _on_quorum(
-        self,
-        name: str,
-        metadata: LedgerMetadata,
-        last: int,
-        held: dict[str, dict[int, tuple[str, int, int]]],
-        needed: int,
-    ) -> Broken | None:
-        for entry in range(last + 1):
-            ensemble = metadata.ensemble_at(entry)
-            where = [ensemble[index] for index in self._explorer.distribution.write_set(entry)]
-            copies = sum(entry in held[bookie] for bookie in where)
-            if copies < needed:
-                return name, f"e{entry} is on {copies} of {' '.join(where)}"
-        return None
-
-    def _payloads(self, held: dict[str, dict[int, tuple[str, int, int]]]) -> Broken | None:
-        for bookie, entries in held.items():
-            for entry, (payload, length, _) in entries.items():
-                if payload.strip() != str(entry) or length != (2 << entry) - 1:
-                    return "PI-8", f"{bookie} has {payload.strip()!r} of length {length} as e{entry}"
-        return None
-
-    def _lac_beyond_the_end(self, metadata: LedgerMetadata, state: Sequence[int]) -> Broken | None:
-        if metadata.closed:
-            for name, bookie in self._explorer.bookies(state):
-                if bookie.lac > metadata.last_entry_id:
-                    end = metadata.last_entry_id
-                    return "PI-17", f"{name} tells readers a LAC of {bookie.lac}, and the ledger ends at {end}"
-        return None
+def _on_quorum(name: str, view: View, last: int, needed: int) -> Iterator[Broken]:
+    metadata = view.metadata
+    distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    for entry in range(last + 1):
+        ensemble = metadata.ensemble_at(entry)
+        where = [ensemble[index] for index in distribution.write_set(entry)]
+        copies = sum(entry in view.bookies[bookie].entries for bookie in where)
+        if copies < needed:
+            yield name, f"e{entry} is on {copies} of {' '.join(where)}"
+            return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from bookkeeper.errors import NotEnoughBookiesError
+from bookkeeper.errors import AddEntryQuorumTimeoutError, NotEnoughBookiesError
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.quorum.ensemble import (
     AskForChange,
@@ -99,6 +99,20 @@ class Adds:
         if self.stopped is None:
             self.carry_out(self.keeper.on_channel_lost(bookie, code))
 
+    def sweep(self, now: float, add_timeout: float, quorum_timeout: float) -> None:
+        """Time passes; a timeout of zero is none."""
+        self.window.now = now
+        if add_timeout > 0 and self.stopped is None:
+            for decision in self.keeper.on_time(now - add_timeout):
+                self.carry_out(decision)
+        if quorum_timeout > 0 and self.stopped is None and self.window.overdue(now - quorum_timeout) is not None:
+            self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
+
+    def retry(self) -> None:
+        """The pause is over."""
+        self.paused = False
+        self.carry_out(self.keeper.retry())
+
     def unanswered(self, bookie: BookieId) -> list[int]:
         """What a bookie of the ensemble owes an answer for."""
         index = self.keeper.index_of(bookie)
@@ -132,7 +146,6 @@ class Adds:
         if self.stopped is not None or decision is None:
             return
         if isinstance(decision, Resend):
-            self.paused = False
             for index in decision.indexes:
                 for entry in self.window.resend(index):
                     self._send(index, entry)

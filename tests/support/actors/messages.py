@@ -9,7 +9,9 @@ from bookkeeper.errors import (
     DataUnknownError,
     LedgerFencedError,
     NoSuchEntryError,
+    ReadError,
     RequestTimeoutError,
+    UnauthorizedError,
     WriteError,
     WriteOnReadOnlyError,
 )
@@ -24,6 +26,8 @@ CODES = {
     "unavailable": BookieUnavailableError.code,
     "read-only": WriteOnReadOnlyError.code,
     "write error": WriteError.code,
+    "read error": ReadError.code,
+    "unauthorized": UnauthorizedError.code,
 }
 """What a bookie, or the connection to it, can say, by name."""
 

@@ -16,7 +16,7 @@ from bookkeeper.quorum.rules import SAFE, ProtocolRules
 from bookkeeper.types import BookieId, LedgerState
 
 from .adds import Adds, Spares
-from .messages import Message
+from .messages import OK, Message
 from .store import Record, Store, Update
 
 
@@ -45,8 +45,10 @@ class Writer:
         """What the application is told."""
         self.acked = -1
         """The last append whose success was reported."""
-        self.payloads: list[str] = []
-        """What was appended, by entry id."""
+        self.payloads: dict[int, str] = {}
+        """What was appended."""
+        self.lengths: dict[int, int] = {}
+        """Length of the ledger with each entry."""
         self.update: Update | None = None
         self.answered: tuple[bool, Record] | None = None  # the store's answer, not yet heard
         self.ended: str | None = None
@@ -54,18 +56,24 @@ class Writer:
         self._failed: Mapping[int, BookieId] = {}  # what the running change replaces
         self._end = (-1, 0)  # last entry and length to close with
         distribution = Distribution(value.ensemble_size, value.write_quorum, value.ack_quorum)
-        self.adds = Adds(self, distribution, value.last_ensemble[1], policy or EnsemblePolicy(), rules)
+        policy = policy or EnsemblePolicy()
+        self.deferred_sync = policy.deferred_sync
+        self.adds = Adds(self, distribution, value.last_ensemble[1], policy, rules)
 
     # --- the application ---
 
-    def append(self, payload: str) -> int | None:
-        """Append; the entry's id, or None (and a note) if nothing can be appended any more."""
-        entry = self.adds.push(payload)
+    def append(self, payload: str, entry: int | None = None) -> int | None:
+        """Append (an advanced writer says as which entry); its id, or None and a note if it was refused."""
+        window = self.adds.window
+        if entry is not None and self.ended is None and window.check_id(entry) != OK:
+            self.notes.append(f"append of e{entry} refused: {name_of(window.check_id(entry))}")
+            return None
+        entry = self.adds.push(payload, entry=entry)
         if entry is None:
-            self.notes.append(f"append refused: {LedgerClosedError.__name__}")
-        else:
-            assert entry == len(self.payloads)
-            self.payloads.append(payload)
+            self.notes.append(f"append refused: {name_of(LedgerClosedError.code)}")
+            return None
+        self.payloads[entry] = payload
+        self.lengths[entry] = window.length
         return entry
 
     def close(self) -> None:
@@ -77,7 +85,7 @@ class Writer:
         self.acked = entries[-1]
         self.notes += [f"e{entry} acknowledged" for entry in entries]
         if self.known.value.last_ensemble[1] != self.adds.keeper.ensemble:
-            self.breaches.append(("PI-14", f"{entries} acknowledged by an ensemble that is not in the store"))
+            self.breaches.append(("PI-14", f"e{entries[-1]} was acknowledged by an ensemble that is not in the store"))
 
     def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
         self._failed = dict(failed)
@@ -128,7 +136,9 @@ class Writer:
 
     def _closed(self, value: LedgerMetadata) -> LedgerMetadata:
         last, length = self._end
-        if last > self.adds.window.lac or length != sum(len(payload) for payload in self.payloads[: last + 1]):
+        if self.deferred_sync:  # the length then counts what was acknowledged and not forced
+            return value.close(last, length)
+        if last > self.adds.window.lac or length != sum(len(self.payloads[entry]) for entry in range(last + 1)):
             self.breaches.append(("PI-16", f"the writer closed at e{last} with length {length}"))
         return value.close(last, length)
 
