@@ -305,6 +305,8 @@ class Comparison:
 
     def note(self, measurement: Measurement, who: str, figures: dict[str, float]) -> None:
         for figure, better in measurement.figures.items():
+            if figures[figure] <= 0:
+                raise RuntimeError(f"{measurement.name}: {who} did nothing in time: take more --seconds or --warm")
             name = f"{measurement.name}: {figure}"
             self.results.setdefault(name, Figure(better)).values[who].append(figures[figure])
         shown = ", ".join(f"{figure} {figures[figure]:,.3f}" for figure in measurement.figures)
@@ -405,7 +407,7 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--svg", type=Path)
     arguments = parser.parse_args(argv)
     if arguments.quick:
-        arguments.pairs, arguments.seconds, arguments.warm = 1, 1.0, 0.5
+        arguments.pairs, arguments.seconds, arguments.warm = 1, 2.0, 2.0
     return arguments
 
 
