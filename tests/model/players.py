@@ -76,7 +76,7 @@ _NEVER_MATTERS = frozenset(
     }
 )
 """Attributes that no later decision depends on, or that are the same in all states."""
-_NOT_WITHOUT_RESENDING = _NEVER_MATTERS | {"_held"}
+_NOT_WITHOUT_CHANGES = _NEVER_MATTERS | {"_held", "_failed_before"}
 _NOT_AFTER_FENCING = _NEVER_MATTERS | {"_coverage", "_best_lac"}
 
 
@@ -87,10 +87,10 @@ def _known(record: Record | None) -> Hashable:
     return record.version, value.state, freeze(value.ensembles), value.last_entry_id, value.length
 
 
-def _adds_key(adds: Adds | None, resends: bool) -> Hashable:
+def _adds_key(adds: Adds | None, changes: bool) -> Hashable:
     if adds is None:
         return None
-    skip = _NEVER_MATTERS if resends else _NOT_WITHOUT_RESENDING
+    skip = _NEVER_MATTERS if changes else _NOT_WITHOUT_CHANGES
     return freeze(adds.window, skip), freeze(adds.keeper, skip), adds.stopped is None
 
 
@@ -111,16 +111,16 @@ class WriterPlayer:
         if actor.ended is not None:
             known = _known(actor.known) if update else None
             return actor.acked, actor.ended, update, actor._end if update else None, known, answered
-        resends = self.losses > 0 or update is not None
+        changes = self.losses > 0 or update is not None
         return (
             actor.acked,
             self.appends,
             self.losses,
             update,
-            tuple(actor._failed.items()) if update else None,
+            freeze(actor._change) if update else None,
             answered,
             _known(actor.known),
-            _adds_key(actor.adds, resends),
+            _adds_key(actor.adds, changes),
         )
 
     @property

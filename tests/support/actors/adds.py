@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from bookkeeper.errors import AddEntryQuorumTimeoutError, NotEnoughBookiesError
@@ -30,7 +30,7 @@ class Owner(Protocol):
     out: list[Message]
     breaches: list[tuple[str, str]]
 
-    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None: ...
+    def change_ensemble(self, change: AskForChange) -> None: ...
     def give_up(self, code: int, withdraw: bool) -> None: ...
     def confirmed(self, entries: range) -> None: ...
 
@@ -151,7 +151,7 @@ class Adds:
                     self._send(index, entry)
             self._confirm()
         elif isinstance(decision, AskForChange):
-            self.owner.change_ensemble(decision.failed)
+            self.owner.change_ensemble(decision)
         elif isinstance(decision, GiveUp):
             self.owner.give_up(decision.code, decision.withdraw)
         else:

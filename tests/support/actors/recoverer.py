@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bookkeeper.errors import BKError, LedgerClosedError, NotEnoughBookiesError
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.quorum.distribution import Distribution
-from bookkeeper.quorum.ensemble import EnsemblePolicy, GiveUp, replace_failed
+from bookkeeper.quorum.ensemble import AskForChange, EnsemblePolicy, GiveUp, replace_failed
 from bookkeeper.quorum.recovery import (
     Action,
     Close,
@@ -21,7 +21,7 @@ from bookkeeper.quorum.recovery import (
 )
 from bookkeeper.quorum.recovery import Fence as FenceAction
 from bookkeeper.quorum.rules import SAFE, ProtocolRules
-from bookkeeper.types import BookieId, LedgerState
+from bookkeeper.types import LedgerState
 
 from .adds import Adds, Spares
 from .messages import Added, Fence, Fenced, Got, Message, Read
@@ -193,13 +193,13 @@ class Recoverer:
         assert self.core is not None
         self._do(self.core.on_written_back(len(entries)))
 
-    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
+    def change_ensemble(self, change: AskForChange) -> None:
         assert self.adds is not None
         assert self.core is not None
         assert self.known is not None
         keeper = self.adds.keeper
         try:
-            new = replace_failed(keeper.ensemble, failed, self.spares)
+            new = replace_failed(keeper.ensemble, change.failed, self.spares, change.avoid)
         except NotEnoughBookiesError as error:
             self.adds.carry_out(GiveUp(error.code))
             return

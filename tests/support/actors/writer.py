@@ -6,14 +6,12 @@ write and the news of it are two turns: between them the store knows and the wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from bookkeeper.errors import BKError, LedgerClosedError, MetadataVersionError, from_code
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.quorum.distribution import Distribution
-from bookkeeper.quorum.ensemble import EnsemblePolicy, GiveUp, replace_failed
+from bookkeeper.quorum.ensemble import AskForChange, EnsemblePolicy, GiveUp, replace_failed
 from bookkeeper.quorum.rules import SAFE, ProtocolRules
-from bookkeeper.types import BookieId, LedgerState
+from bookkeeper.types import LedgerState
 
 from .adds import Adds, Spares
 from .messages import OK, Message
@@ -53,7 +51,7 @@ class Writer:
         self.answered: tuple[bool, Record] | None = None  # the store's answer, not yet heard
         self.ended: str | None = None
         """'sealed', 'withdrawn', or None while it takes appends."""
-        self._failed: Mapping[int, BookieId] = {}  # what the running change replaces
+        self._change = AskForChange({})  # what the running change is about
         self._end = (-1, 0)  # last entry and length to close with
         distribution = Distribution(value.ensemble_size, value.write_quorum, value.ack_quorum)
         policy = policy or EnsemblePolicy()
@@ -87,8 +85,8 @@ class Writer:
         if self.known.value.last_ensemble[1] != self.adds.keeper.ensemble:
             self.breaches.append(("PI-14", f"e{entries[-1]} was acknowledged by an ensemble that is not in the store"))
 
-    def change_ensemble(self, failed: Mapping[int, BookieId]) -> None:
-        self._failed = dict(failed)
+    def change_ensemble(self, change: AskForChange) -> None:
+        self._change = change
         self.update = Update("ensemble change", self._needs_change, self._changed)
         self.answered = None
 
@@ -96,12 +94,12 @@ class Writer:
         if value.state is not LedgerState.OPEN:
             return False
         _, ensemble = value.last_ensemble
-        return any(ensemble[index] == bookie for index, bookie in self._failed.items())
+        return any(ensemble[index] == bookie for index, bookie in self._change.failed.items())
 
     def _changed(self, value: LedgerMetadata) -> LedgerMetadata:
         window = self.adds.window
         _, ensemble = value.last_ensemble
-        new = replace_failed(ensemble, self._failed, self.spares)
+        new = replace_failed(ensemble, self._change.failed, self.spares, self._change.avoid)
         self.adds.carry_out(self.adds.keeper.on_proposed(new))
         last_first, _ = value.last_ensemble
         if window.lac + 1 < last_first:
