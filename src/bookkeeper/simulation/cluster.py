@@ -185,18 +185,23 @@ class SimulatedCluster:
             self.machine(name).kill()
 
     async def stop_bookie(self, name: str) -> None:
-        """A clean stop."""
+        """A clean stop. Returns also when the machine goes down meanwhile."""
         incarnation = self.machine(name).incarnation
         assert incarnation is not None
-        await self.world.spawn_on(incarnation, self.bookies[name].stop(), "stop")
+        await self._stop(name, incarnation)
         self._kill_if_current(name, incarnation)
+
+    async def _stop(self, name: str, incarnation: Incarnation) -> None:
+        died = self.machine(name).death()
+        stopped = self.world.spawn_on(incarnation, self.bookies[name].stop(), "stop")
+        await asyncio.wait([stopped, died], return_when=asyncio.FIRST_COMPLETED)
 
     async def stop_bookie_only(self, name: str) -> None:
         """A clean stop that leaves the machine running, so that leftovers can be seen."""
         incarnation = self.machine(name).incarnation
         assert incarnation is not None
         self._watched_end[name] = False
-        await self.world.spawn_on(incarnation, self.bookies[name].stop(), "stop")
+        await self._stop(name, incarnation)
 
     def expire_session(self, name: str) -> bool:
         """End the session of the bookie or client on a machine, from the store's side."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from .cluster import STORE, SimulatedCluster
-from .network import Link
 from .world import World
 
 DAMAGE = ("flip a bit",)
@@ -252,7 +251,7 @@ class Nemesis:
     def _slow_link(self, fault: Fault) -> bool:
         link = self.world.link(fault.target, fault.other)
         link.latency = 0.01 * fault.amount
-        self._later(fault.duration, setattr, link, "latency", Link.latency)
+        self._later(fault.duration, setattr, link, "latency", self.world.latency)
         return True
 
     def _reset_connections(self, fault: Fault) -> bool:

@@ -10,6 +10,7 @@ Writers make three kinds of ledgers:
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 
 from ..client.client import BookKeeper
@@ -56,17 +57,23 @@ class Programs:
         self.shape = shape
         self.stopped = False
         self._sent = 0
+        self._begun = cluster.world.loop.time()
 
     def _sometimes(self, what: str) -> None:
         self.cluster.world.sometimes(what)
 
     # --- writers ---
 
+    def _may_send(self) -> bool:
+        """Whether there is work for writers now: it is spread evenly over the run."""
+        elapsed = self.cluster.world.loop.time() - self._begun
+        return self._sent <= self.shape.total * elapsed / self.shape.seconds
+
     async def write(self, bk: BookKeeper, dice: random.Random) -> None:
         """Make a ledger, fill it, close it or not."""
         shape = self.shape
-        if self._sent >= shape.total:
-            await asyncio.sleep(1.0)
+        if not self._may_send():
+            await asyncio.sleep(0.2)
             return
         flavour = dice.choice(shape.flavours)
         if flavour == "deferred" and bk.context.bookies.v2_only:
@@ -92,24 +99,33 @@ class Programs:
         )
         self.cluster.world.tell(f"ledger {writer.id}", f"created, {flavour}, on {writer.metadata.last_ensemble[1]}")
         count = dice.randint(0, 2 * shape.entries)
+        futures: dict[int, asyncio.Future[int]] = {}
         try:
-            while ledger.sent < count and self._sent < shape.total and not self.stopped:
-                await self._burst(writer, ledger, min(count - ledger.sent, dice.randint(1, 20)), dice)
+            while ledger.sent < count and not self.stopped and not writer.closed:
+                if self._may_send():
+                    await self._send(writer, ledger, futures, min(count - ledger.sent, dice.randint(1, 20)), dice)
+                if dice.random() < 0.2:
+                    await self._wait(futures)
                 if deferred and dice.random() < 0.3:
                     await self._force(writer, ledger)
                 await asyncio.sleep(dice.expovariate(1 / shape.pause))
         finally:
             await self._finish(writer, ledger, dice)
+            await self._wait(futures)
 
-    async def _burst(
-        self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory, count: int, dice: random.Random
+    async def _send(
+        self,
+        writer: LedgerWriter | LedgerAdvWriter,
+        ledger: LedgerHistory,
+        futures: dict[int, asyncio.Future[int]],
+        count: int,
+        dice: random.Random,
     ) -> None:
-        """Send some entries, then wait for all of them."""
+        """Send some entries, without waiting for them. They are acknowledged one after the other, in this order."""
         first = ledger.sent
         ids = list(range(first, first + count))
         if isinstance(writer, LedgerAdvWriter):
             dice.shuffle(ids)
-        futures: dict[int, asyncio.Future[int]] = {}
         for entry_id in ids:
             data = payload(ledger.ledger_id, entry_id)
             # Whatever becomes of it: from here on it may exist.
@@ -118,15 +134,25 @@ class Programs:
             async with _limit("sending an entry"):
                 if isinstance(writer, LedgerAdvWriter):
                     # Not to be held back at the gate with a gap open, which nobody else would fill.
-                    futures[entry_id] = writer.write_nowait(entry_id, data)
+                    future = writer.write_nowait(entry_id, data)
                 else:
-                    futures[entry_id] = await writer.append_soon(data)
-        async with _limit("an append"):
-            for entry_id in range(first, first + count):
-                answer = await futures[entry_id]
-                if answer != entry_id:
-                    raise Violation(f"ledger {ledger.ledger_id}: entry {entry_id} got the id {answer}")
-                self.history.acknowledged(ledger.ledger_id, entry_id)
+                    future = await writer.append_soon(data)
+            futures[entry_id] = future
+            future.add_done_callback(functools.partial(self._answered, ledger, entry_id))
+
+    def _answered(self, ledger: LedgerHistory, entry_id: int, future: asyncio.Future[int]) -> None:
+        """An append has ended. A violation raised here reaches the run through the loop."""
+        if not future.cancelled() and future.exception() is None:
+            if future.result() != entry_id:
+                raise Violation(f"ledger {ledger.ledger_id}: entry {entry_id} got the id {future.result()}")
+            self.history.acknowledged(ledger.ledger_id, entry_id)
+
+    async def _wait(self, futures: dict[int, asyncio.Future[int]]) -> None:
+        """Until everything sent has been answered, this way or that."""
+        if futures:
+            async with _limit("an append"):
+                await asyncio.wait(futures.values())
+            futures.clear()
 
     async def _force(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory) -> None:
         acked = ledger.acked
@@ -207,6 +233,7 @@ class Programs:
                 found = await reader.read_last_add_confirmed_and_entry(reader.last_add_confirmed + 1, timeout=1.0)
                 viewer.lac(found.last_add_confirmed)
                 if found.entry is not None:
+                    viewer.start_sequence(found.entry.entry_id)
                     viewer.delivered(found.entry.entry_id, found.entry.data, reader.last_add_confirmed)
             case 4:
                 for entry in await reader.read_unconfirmed(first := dice.randint(0, max(0, ledger.sent)), first + 3):

@@ -29,6 +29,7 @@ from .cluster import SimulatedCluster
 from .disk import MachineCrashed
 from .history import History, LedgerHistory, Violation
 from .nemesis import Fault, Nemesis, draw_plan
+from .network import Link
 from .programs import read_whole
 from .swarm import Options, draw
 from .trace import LogListener, Reader, Show
@@ -89,6 +90,7 @@ class Run:
         self.world = World(seed)
         self.configuration = draw(self.world.stream("configuration"), self.options)
         self.report.description = str(self.configuration)
+        self.world.latency, self.world.spread = self.configuration.latency, self.configuration.spread
         self.world.fragment_chance = self.configuration.fragment_chance
         self.world.buggify_chance = self.configuration.buggify_chance
         self.world.corrupt = self.configuration.corrupt_network
@@ -225,6 +227,8 @@ class Run:
         """Everything is healthy again: recover and read all, count the copies, stop in order, look for leftovers."""
         self.world.tell("nemesis", "no more harm")
         self.world.fragment_chance = 0.0
+        self.world.latency, self.world.spread = Link.latency, Link.spread
+        self.world.heal()
         for name in clients:
             self.cluster.machine(name).kill()
         await self._all_in_order()

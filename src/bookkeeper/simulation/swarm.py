@@ -54,7 +54,9 @@ class Shape:
     pause: float
     """Average seconds between bursts of appends."""
     total: int
-    """Appends of the whole run; after that writers rest."""
+    """Appends of the whole run."""
+    seconds: float
+    """How long the run's work and harm take."""
     flavours: tuple[str, ...]
     """Kinds of ledgers that writers make."""
 
@@ -71,6 +73,10 @@ class Configuration:
     programs: Mapping[str, int]
     kinds: tuple[str, ...]
     fault_count: int
+    latency: float
+    """Seconds that bytes are under way, at least."""
+    spread: float
+    """Up to so much more, each time anew: what goes over two connections overtakes each other."""
     fragment_chance: float
     buggify_chance: float
     corrupt_network: bool
@@ -90,18 +96,21 @@ def draw(dice: random.Random, options: Options) -> Configuration:
     quorums = options.quorums or quorums
     spare = dice.randint(1, 2)
     digests = [DigestType.CRC32C, DigestType.CRC32, DigestType.MAC]
+    seconds = dice.choice((4.0, 8.0, 12.0))
+    seconds = seconds if options.seconds is None else options.seconds
     flavours = tuple(kind for kind in ("plain", "advanced", "deferred") if dice.random() < 0.4) or ("plain",)
     shape = Shape(
         *quorums,
         digest=dice.choice(digests if options.corrupt_network else list(DigestType)),
         entries=dice.choice((5, 40, 100)),
         pause=dice.choice((0.02, 0.1, 0.3)),
-        total=dice.choice((60, 200, 600)),
+        total=dice.choice((60, 200, 500)),
+        seconds=seconds,
         flavours=options.flavours or flavours,
     )
     settings = _draw_settings(dice)
     kinds = tuple(kind for kind in FAULTS if dice.random() < 0.4) or FAULTS
-    if shape.ack_quorum == 1:  # damage is only survived where there is another copy
+    if shape.ack_quorum == 1 or shape.digest is DigestType.DUMMY:  # damage must be found, and another copy be there
         kinds = tuple(kind for kind in kinds if kind not in DAMAGE) or ("kill bookie",)
     programs = {
         "writers": dice.randint(1, 3),
@@ -110,29 +119,22 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         "browsers": dice.randint(0, 1),
         "deleters": int(dice.random() < 0.25),
     }
-    configuration = Configuration(
-        seconds=dice.choice((4.0, 8.0, 12.0)),
+    fault_count = dice.choice((0, 3, 8, 16))
+    return Configuration(
+        seconds=seconds,
         bookies=quorums[0] + spare,
         shape=shape,
         settings=settings | dict(options.settings),
         client_settings=dict(options.client_settings),
         programs=programs if options.programs is None else dict.fromkeys(programs, 0) | dict(options.programs),
         kinds=kinds if options.faults is None else options.faults,
-        fault_count=dice.choice((0, 3, 8, 16)),
+        fault_count=fault_count if options.fault_count is None else options.fault_count,
+        latency=dice.choice((0.0005, 0.0005, 0.01)),
+        spread=dice.choice((0.001, 0.01, 0.2)),
         fragment_chance=dice.choice((0.0, 0.0, 0.05, 0.3)),
         buggify_chance=dice.choice((0.0, 0.5, 1.0)),
         corrupt_network=options.corrupt_network,
     )
-    changes: dict[str, Any] = {}
-    if options.seconds is not None:
-        changes["seconds"] = options.seconds
-    if options.fault_count is not None:
-        changes["fault_count"] = options.fault_count
-    return _replace(configuration, changes)
-
-
-def _replace(configuration: Configuration, changes: Mapping[str, Any]) -> Configuration:
-    return Configuration(**({**vars(configuration), **changes}))
 
 
 def _draw_settings(dice: random.Random) -> dict[str, Any]:

@@ -123,6 +123,9 @@ class World:
         self.seed = seed
         self.loop = SimulatedLoop(random.Random(f"{seed}/order"))
         self.dice = self.stream("network")
+        self.latency = Link.latency
+        self.spread = Link.spread
+        """Of all links, unless one is changed."""
         self.fragment_chance = 0.05
         """Of each piece of data to arrive in two."""
         self.buggify_chance = 0.0
@@ -192,7 +195,7 @@ class World:
         key = (source, target)
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = Link()
+            link = self._links[key] = Link(latency=self.latency, spread=self.spread)
         return link
 
     def set_blocked(self, source: str, target: str, blocked: bool) -> None:
@@ -213,7 +216,7 @@ class World:
     def heal(self) -> None:
         """Restore every link, and its usual speed."""
         for (source, target), link in list(self._links.items()):
-            link.latency = Link.latency
+            link.latency, link.spread = self.latency, self.spread
             if link.blocked:
                 self.set_blocked(source, target, False)
 

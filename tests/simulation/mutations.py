@@ -1,0 +1,640 @@
+"""Deliberate mistakes, to see whether the simulation finds them.
+
+Each mutation breaks one rule of the protocol or of the storage, by replacing code while a run lasts. If the checks and
+the faults are any good, some seed fails. `python -m tests.simulation.mutations` looks for it and prints the first; the
+seeds found are kept in `test_mutations`, which runs them again.
+
+A mutation may give hints (`Options`): a shape of ledgers or kinds of faults without which it cannot matter. The seed
+decides all the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import gc
+import logging
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bookkeeper.bookie import adds as bookie_adds
+from bookkeeper.bookie import journal as bookie_journal
+from bookkeeper.bookie import journal_scan, reads, status
+from bookkeeper.bookie.checkpoint import Checkpointer
+from bookkeeper.bookie.disks import DiskMonitor
+from bookkeeper.bookie.fencing import Fences
+from bookkeeper.bookie.journal_file import JournalFile
+from bookkeeper.bookie.journal_format import LEDGER_KEY
+from bookkeeper.bookie.journals import Journals
+from bookkeeper.bookie.ledgers import LedgerHandle, LedgerTable
+from bookkeeper.bookie.log_mark import LogMark
+from bookkeeper.bookie.replay import Replayer
+from bookkeeper.bookie.state import BookieState
+from bookkeeper.bookie.storage import db_directory
+from bookkeeper.bookie.storage.compaction import LogMover
+from bookkeeper.bookie.storage.entry_log import EntryLogWriter
+from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
+from bookkeeper.bookie.storage.location_index import LocationIndex
+from bookkeeper.client import adds as client_adds
+from bookkeeper.client import client as client_module
+from bookkeeper.client import recovery as client_recovery
+from bookkeeper.client import writer as client_writer
+from bookkeeper.client.bookie_client import BookieClient
+from bookkeeper.client.reader import LedgerReader
+from bookkeeper.errors import NoEntryError
+from bookkeeper.metadata.api import ANY
+from bookkeeper.metadata.ledger_metadata import LedgerMetadata
+from bookkeeper.protocol.digest import Digest
+from bookkeeper.protocol.messages import Flags, Status
+from bookkeeper.quorum.coverage import CoverageSet
+from bookkeeper.quorum.rules import SAFE
+from bookkeeper.quorum.window import PendingWindow
+from bookkeeper.simulation.run import run_seed
+from bookkeeper.simulation.swarm import Options
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+CRASHES = (
+    "kill bookie",
+    "power off bookie",
+    "kill all bookies",
+    "power off all bookies",
+    "crash bookie in a disk call",
+)
+TROUBLE = ("kill bookie", "cut link both ways", "cut link one way", "isolate bookie", "swizzle links", "pause bookie")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One mistake."""
+
+    name: str
+    rule: str
+    """The rule that is broken."""
+    patch: Patch = field(repr=False)
+    options: Options = field(default_factory=Options)
+    """What makes it more likely to matter."""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The mistake is in the code for as long as this lasts."""
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            self.patch(monkeypatch)
+            yield
+
+
+MUTATIONS: dict[str, Mutation] = {}
+
+
+def mutation(rule: str, **hints: Any) -> Callable[[Patch], Patch]:
+    """Enter a function that makes a mistake into the table; its name is the mistake's."""
+
+    def enter(patch: Patch) -> Patch:
+        name = patch.__name__.replace("_", " ")
+        MUTATIONS[name] = Mutation(name, rule, patch, Options(**hints))
+        return patch
+
+    return enter
+
+
+def broken_rule(name: str, rule: str, *fields: str, **hints: Any) -> None:
+    """A mistake that `quorum.rules` knows."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        rules = dataclasses.replace(SAFE, **dict.fromkeys(fields, False))
+        recover = functools.partial(client_recovery.recover_ledger, rules=rules)
+        monkeypatch.setattr(client_module, "recover_ledger", recover)
+        for kind in ("LedgerWriter", "LedgerAdvWriter"):
+            writer = functools.partial(getattr(client_writer, kind), rules=rules)
+            monkeypatch.setattr(client_module, kind, writer)
+
+    MUTATIONS[name] = Mutation(name, rule, patch, Options(**hints))
+
+
+# --- the writer ---
+
+RECOVERY = {"programs": {"writers": 2, "readers": 2}, "flavours": ("plain",)}
+
+broken_rule("writer closes at the last push", "PI-16: a writer closes its ledger at its LAC", "close_at_lac")
+broken_rule("acks of replaced bookies count", "PI-14: they do not", "revoke_replaced_acks", faults=TROUBLE)
+broken_rule("ensemble is used before it is stored", "PI-14: metadata first", "store_before_use", faults=TROUBLE)
+broken_rule("appends are acknowledged in any order", "PI-15: strictly by id", "confirm_in_order")
+
+
+@mutation("A5: an append needs Aq acknowledgements")
+def append_is_done_with_one_ack_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = PendingWindow.__init__
+
+    def init(self: PendingWindow, distribution: Any, **keywords: Any) -> None:
+        original(self, distribution, **keywords)
+        self._slack += 1
+
+    monkeypatch.setattr(PendingWindow, "__init__", init)
+
+
+@mutation("PI-9: an entry carries the writer's LAC")
+def entries_carry_the_lac_plus_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = client_adds.add_encoder
+
+    def encoder(*arguments: Any, **keywords: Any) -> Any:
+        encode = original(*arguments, **keywords)
+        return lambda entry_id, lac, length, data: encode(entry_id, min(lac + 1, entry_id - 1), length, data)
+
+    monkeypatch.setattr(client_writer, "add_encoder", encoder)
+
+
+@mutation("A7: a new fragment begins behind the LAC", faults=TROUBLE)
+def new_fragment_begins_behind_the_last_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = client_writer.LedgerWriter._change_ensemble
+
+    async def change(self: Any, ask: Any) -> None:
+        with pytest.MonkeyPatch.context() as inside:
+            with_ensemble = LedgerMetadata.with_ensemble
+            inside.setattr(
+                LedgerMetadata,
+                "with_ensemble",
+                lambda metadata, first, members: with_ensemble(metadata, self._adds.window.lap + 1, members),
+            )
+            await original(self, ask)
+
+    monkeypatch.setattr(client_writer.LedgerWriter, "_change_ensemble", change)
+
+
+@mutation("A7: pending entries are sent to the new bookies", faults=TROUBLE)
+def nothing_is_sent_to_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PendingWindow, "resend", lambda self, index: [])
+
+
+@mutation("A8: closing is a compare-and-set", **RECOVERY)
+def writer_closes_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def close(store: Any, ledger_id: int, current: Any, needs: Any, transform: Any) -> Any:
+        return await store.write(ledger_id, transform(current.value), ANY)
+
+    original = client_writer.update_ledger
+
+    async def update(store: Any, ledger_id: int, current: Any, needs: Any, transform: Any) -> Any:
+        closing = transform.__name__ == "<lambda>"
+        return await (close if closing else original)(store, ledger_id, current, needs, transform)
+
+    monkeypatch.setattr(client_writer, "update_ledger", update)
+
+
+@mutation("RI-14: force waits for every bookie", flavours=("deferred",), faults=CRASHES)
+def force_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def force(self: Any) -> None:
+        self._adds.window.synced(self._adds.window.head)
+
+    monkeypatch.setattr(client_writer._Writer, "force", force)
+
+
+@mutation("RI-14: the LAC of a DEFERRED_SYNC writer moves with force only", flavours=("deferred",))
+def deferred_entries_move_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = PendingWindow.__init__
+
+    def init(self: PendingWindow, distribution: Any, **keywords: Any) -> None:
+        original(self, distribution, **{**keywords, "deferred_sync": False})
+
+    monkeypatch.setattr(PendingWindow, "__init__", init)
+
+
+# --- recovery ---
+
+broken_rule("recovery reads do not fence", "A13: every recovery read fences", "fencing_reads", **RECOVERY)
+broken_rule("the first denial ends recovery", "A14: quorum coverage", "negatives_need_coverage", **RECOVERY)
+broken_rule("silence counts as denial", "A14: unknown is unknown", "unknown_is_not_negative", **RECOVERY)
+broken_rule("recovery starts below the last fragment", "A12: the floor", "lac_floor", faults=TROUBLE, **RECOVERY)
+broken_rule(
+    "recovery reads from its own ensembles",
+    "A13: as they were",
+    "reads_from_frozen_ensembles",
+    faults=TROUBLE,
+    **RECOVERY,
+)
+broken_rule("recovery closes before its writes are back", "A17: all of them", "close_after_write_backs", **RECOVERY)
+broken_rule(
+    "recovery closes when a write fails", "A18: it does not", "failed_write_back_fails", faults=TROUBLE, **RECOVERY
+)
+broken_rule(
+    "written-back entries carry the recoverer's LAC",
+    "PI-17: they carry the one that fencing found",
+    "write_back_fenced_lac",
+    programs={"writers": 2, "readers": 2, "followers": 2, "browsers": 2},
+)
+
+
+@mutation("A10: IN_RECOVERY comes before fencing", **RECOVERY)
+def recovery_does_not_tell_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = client_recovery.update_ledger
+
+    async def update(store: Any, ledger_id: int, current: Any, needs: Any, transform: Any) -> Any:
+        if transform.__name__ == "<lambda>":  # the first of the two
+            return current
+        return await original(store, ledger_id, current, lambda record: not record.closed, transform)
+
+    monkeypatch.setattr(client_recovery, "update_ledger", update)
+
+
+@mutation("A17: the close of recovery is a compare-and-set", **RECOVERY)
+def recovery_closes_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = client_recovery.update_ledger
+
+    async def update(store: Any, ledger_id: int, current: Any, needs: Any, transform: Any) -> Any:
+        if transform.__name__ == "<lambda>":
+            return await original(store, ledger_id, current, needs, transform)
+        return await store.write(ledger_id, transform(current.value), ANY)
+
+    monkeypatch.setattr(client_recovery, "update_ledger", update)
+
+
+@mutation("LV-4: recovery adds are marked as such", **RECOVERY)
+def recovery_adds_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = client_adds.add_encoder
+
+    def encoder(*arguments: Any, recovery: bool = False, **keywords: Any) -> Any:
+        return original(*arguments, recovery=False, **keywords)
+
+    monkeypatch.setattr(client_recovery, "add_encoder", encoder)
+
+
+# --- readers ---
+
+
+@mutation("RI-5, RI-7: a reader's LAC is what some entry said")
+def reader_takes_the_last_entry_for_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = LedgerReader._heard_of_lac
+    monkeypatch.setattr(LedgerReader, "_heard_of_lac", lambda self, lac, length: original(self, lac + 1, length))
+
+
+@mutation("RI-6: the LAC of a handle never falls")
+def reader_lac_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def heard(self: LedgerReader, lac: int, length: int) -> None:
+        if not self.closed:
+            self._lac = lac
+
+    monkeypatch.setattr(LedgerReader, "_heard_of_lac", heard)
+
+
+@mutation("RI-12: digests are checked", faults=("flip a bit", "power off bookie", "kill bookie"), fault_count=16)
+def damaged_entries_are_given_to_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in Digest.__subclasses__():
+        monkeypatch.setattr(kind, "sum", lambda self, data: self._field.unpack(bytes(self._field.size))[0])
+        monkeypatch.setattr(
+            kind, "sum_pieces", lambda self, header, data: self._field.unpack(bytes(self._field.size))[0]
+        )
+
+
+@mutation("a LAC read covers the ensemble", programs={"writers": 2, "browsers": 3})
+def lac_reads_are_content_with_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CoverageSet, "covered", property(lambda self: True))
+
+
+@mutation("a closed client leaves nothing behind")
+def connections_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def close(self: BookieClient) -> None:
+        """Forget to."""
+
+    monkeypatch.setattr(BookieClient, "close", close)
+
+
+# --- fencing on a bookie ---
+
+
+@mutation("A4: a fenced ledger takes no normal adds", **RECOVERY)
+def fenced_ledgers_take_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = bookie_adds.AddBatch.add
+
+    def add(self: Any, run: Any) -> bool:
+        run.flags |= int(Flags.RECOVERY_ADD)
+        return original(self, run)
+
+    monkeypatch.setattr(bookie_adds.AddBatch, "add", add)
+
+
+@mutation("BI-2: a fence is journaled", faults=CRASHES, **RECOVERY)
+def fences_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(self: Journals, handle: LedgerHandle, record: bytes, done: Callable[[], None]) -> None:
+        self.of(handle.ledger_id).force(done)
+
+    monkeypatch.setattr(Journals, "append", append)
+
+
+@mutation("BI-2: a fence is answered when it is durable", faults=CRASHES, **RECOVERY)
+def fences_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Fences.fence
+
+    def fence(self: Fences, ledger_id: int, key: bytes, durable: Callable[[], None]) -> None:
+        original(self, ledger_id, key, lambda: None)
+        durable()
+
+    monkeypatch.setattr(Fences, "fence", fence)
+
+
+@mutation("A11: a ledger never seen is fenced too", **RECOVERY)
+def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Fences.fence
+
+    def fence(self: Fences, ledger_id: int, key: bytes, durable: Callable[[], None]) -> None:
+        if self._storage.ledger_exists(ledger_id):
+            original(self, ledger_id, key, durable)
+        else:
+            durable()
+
+    monkeypatch.setattr(Fences, "fence", fence)
+
+
+@mutation("A3: the key goes before the first record of a ledger (defect A3)", faults=CRASHES)
+def keys_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bookkeeper.bookie.journals.key_record_if_due", lambda handle: [])
+    monkeypatch.setattr(bookie_adds, "key_record_if_due", lambda handle: [])
+
+
+@mutation("a fence is for ever, also when the handle is dropped", settings={"ledgerHandleCacheSize": 1}, **RECOVERY)
+def dropped_handles_forget_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = LedgerTable._add
+
+    def add(self: LedgerTable, ledger_id: int, *, lac_known: bool) -> LedgerHandle:
+        handle = original(self, ledger_id, lac_known=lac_known)
+        handle.fenced = False
+        return handle
+
+    monkeypatch.setattr(LedgerTable, "_add", add)
+
+
+# --- the journal ---
+
+
+@mutation("BI-1: an add is answered when it is synced", faults=CRASHES)
+def journal_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JournalFile, "sync", lambda self, end: end)
+
+
+@mutation("BI-1: an add is answered when it is synced", faults=CRASHES)
+def adds_are_answered_when_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = bookie_journal.Journal.append
+
+    def append(self: Any, pieces: Any, size: int, count: int, done: Any, *, ack_before_sync: bool = False) -> None:
+        original(self, pieces, size, count, done, ack_before_sync=True)
+
+    monkeypatch.setattr(bookie_journal.Journal, "append", append)
+
+
+@mutation("BI-17: a failed sync is the end", faults=("fail next sync", *CRASHES))
+def failed_syncs_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = JournalFile.sync
+
+    def sync(self: JournalFile, end: int) -> int:
+        try:
+            return original(self, end)
+        except OSError:
+            self._error = None
+            return original(self, end)
+
+    monkeypatch.setattr(JournalFile, "sync", sync)
+
+
+@mutation("BI-4: a torn record never becomes an entry", faults=("power off bookie", "power off all bookies"))
+def seals_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_scan.google_crc32c, "value", _Anything)
+    monkeypatch.setattr(journal_scan, "google_crc32c", _AnyCrc)
+
+
+class _Anything(int):
+    """Equal to every checksum."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+class _AnyCrc:
+    @staticmethod
+    def value(data: bytes) -> int:
+        return _Anything()
+
+
+@mutation("BI-8: replay goes to the end", faults=CRASHES)
+def replay_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Replayer.apply
+
+    def apply(self: Replayer, record: Any) -> Any:
+        return original(self, record) if self.entries < 10 or record.entry_id == LEDGER_KEY else None
+
+    monkeypatch.setattr(Replayer, "apply", apply)
+
+
+@mutation("BI-8: replay begins at the mark", faults=CRASHES)
+def replay_skips_the_first_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = bookie_journal.replay
+
+    async def replay(files: Any, lane: Any, directory: str, mark: LogMark, *rest: Any, **keywords: Any) -> None:
+        if mark.journal_id:
+            mark = LogMark(mark.journal_id, mark.offset + 512)
+        await original(files, lane, directory, mark, *rest, **keywords)
+
+    monkeypatch.setattr(bookie_journal, "replay", replay)
+
+
+@mutation("BI-6, BI-11: the mark moves after the flush", faults=CRASHES)
+def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def checkpoint(self: Checkpointer, compact: bool) -> None:
+        async with self._one_at_a_time:
+            await self._storage.flush()
+            for journal in self._journals:
+                await self._complete(journal, journal.mark(), compact)
+
+    monkeypatch.setattr(Checkpointer, "_checkpoint", checkpoint)
+
+
+@mutation("BI-11: the mark is written after the flush", faults=CRASHES)
+def mark_is_written_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def checkpoint(self: Checkpointer, compact: bool) -> None:
+        async with self._one_at_a_time:
+            for journal in self._journals:
+                await self._complete(journal, journal.mark(), compact)
+            await self._storage.flush()
+
+    monkeypatch.setattr(Checkpointer, "_checkpoint", checkpoint)
+
+
+@mutation("BI-7: the marked journal is kept", faults=CRASHES, settings={"journalMaxBackups": 0})
+def journals_are_deleted_one_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = bookie_journal.Journal._trim
+    monkeypatch.setattr(bookie_journal.Journal, "_trim", lambda self, marked: original(self, marked + 1))
+
+
+# --- the storage ---
+
+
+@mutation("BI-11: the entry log is synced before the index", faults=("power off bookie", "power off all bookies"))
+def entry_logs_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EntryLogWriter, "sync", lambda self: self._write())
+
+
+@mutation("BI-11: the index is synced before the mark", faults=("power off bookie", "power off all bookies"))
+def locations_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = LocationIndex.write
+
+    def write(self: LocationIndex, deleted: Any, runs: Any, give_way: Any) -> None:
+        with pytest.MonkeyPatch.context() as inside:
+            plain = self._store.write
+            inside.setattr(self._store, "write", lambda batch, sync: plain(batch, sync=False), raising=False)
+            original(self, deleted, runs, give_way)
+
+    monkeypatch.setattr(LocationIndex, "write", write)
+
+
+@mutation("BI-6: attributes are flushed also when there was no entry (defects A1, A2)", faults=CRASHES, **RECOVERY)
+def attributes_are_flushed_with_entries_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = db_directory.DbDirectory._write_out
+
+    async def write_out(self: Any, cache: Any) -> None:
+        if not cache.ledgers:
+            self._index.take_changes()  # and forget them
+        await original(self, cache)
+
+    monkeypatch.setattr(db_directory.DbDirectory, "_write_out", write_out)
+
+
+@mutation("BI-12: a failed flush is remembered", faults=("disk full", *CRASHES), settings={"flushInterval": 300})
+def failed_flushes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = db_directory.DbDirectory._write_out
+
+    async def write_out(self: Any, cache: Any) -> None:
+        try:
+            await original(self, cache)
+        except OSError:
+            self._flushing = None
+
+    monkeypatch.setattr(db_directory.DbDirectory, "_write_out", write_out)
+
+
+DELETING = {
+    "programs": {"writers": 3, "deleters": 2, "readers": 1},
+    "settings": {
+        "gcWaitTime": 700,
+        "minorCompactionInterval": 1,
+        "majorCompactionInterval": 2,
+        "logSizeLimit": 8 << 10,
+        "flushInterval": 300,
+    },
+    "seconds": 12.0,
+}
+
+
+@mutation("BI-13: what lives in a log is moved before the log goes", **DELETING)
+def compaction_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogMover, "_alive", lambda self, part: [])
+
+
+@mutation("BI-13: the new location is durable before the old log goes", faults=CRASHES, **DELETING)
+def compaction_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = LocationIndex.move
+
+    def move(self: LocationIndex, moves: Any, give_way: Any) -> int:
+        with pytest.MonkeyPatch.context() as inside:
+            plain = self._store.write
+            inside.setattr(self._store, "write", lambda batch, sync: plain(batch, sync=False), raising=False)
+            return original(self, moves, give_way)
+
+    monkeypatch.setattr(LocationIndex, "move", move)
+
+
+@mutation("BI-14: a ledger is deleted when it is surely gone", **DELETING)
+def unreadable_metadata_means_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def not_listed(self: LedgerCollector) -> list[int]:
+        return [ledger_id for ledger_id in self._local() if ledger_id % 2]
+
+    async def is_gone(self: LedgerCollector, ledger_id: int) -> bool:
+        return True
+
+    monkeypatch.setattr(LedgerCollector, "_not_listed", not_listed)
+    monkeypatch.setattr(LedgerCollector, "_is_gone", is_gone)
+
+
+@mutation("BI-16: an error is not absence", faults=("read errors", "flip a bit", "kill bookie"), fault_count=16)
+def disk_errors_are_answered_as_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ((OSError, Status.ENOENTRY), *((k, Status.ENOENTRY if s is Status.EIO else s) for k, s in status.READ))
+    monkeypatch.setattr(reads, "READ", table)
+
+
+@mutation("BI-1: an entry written again replaces the old one everywhere", faults=TROUBLE, **RECOVERY)
+def deleted_ledgers_leave_their_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def listed(self: Any, ledger_id: int) -> Any:
+        raise NoEntryError("hidden")
+
+    monkeypatch.setattr(db_directory.DbDirectory, "list_entries", listed)
+
+
+# --- staying alive ---
+
+
+@mutation("LV-6: a bookie registers again when its session is lost", faults=("expire session", "cut off from store"))
+def lost_sessions_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BookieState, "_registration_lost", lambda self: setattr(self, "registered", False))
+
+
+@mutation("LV-6: a bookie that had no space takes writes again", faults=("disk full",), fault_count=16)
+def full_disks_are_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DiskMonitor, "no_space", lambda self: None)
+
+
+@mutation("LV-2: an answer that does not come is missed", faults=TROUBLE, fault_count=16)
+def timeouts_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PendingWindow, "expired", lambda self, index, sent_before: [])
+
+
+# --- looking for seeds ---
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Which seed caught a mutation, and how."""
+
+    name: str
+    seed: int | None
+    violation: str
+
+
+def search(task: tuple[str, int, int]) -> Finding:
+    """Try `count` seeds from `first` on."""
+    name, first, count = task
+    found = MUTATIONS[name]
+    logging.disable(logging.CRITICAL)
+    with found.applied():
+        for seed in range(first, first + count):
+            report = run_seed(seed, found.options)
+            if report.violation is not None:
+                return Finding(name, seed, report.violation)
+    return Finding(name, None, "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Look for the first seed that catches each mutation.")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=300, help="how many to try for each")
+    parser.add_argument("--only", action="append", default=[], help="part of a name")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    arguments = parser.parse_args()
+    names = [name for name in MUTATIONS if not arguments.only or any(part in name for part in arguments.only)]
+    missed = 0
+    with multiprocessing.get_context("spawn").Pool(arguments.jobs, gc.freeze, maxtasksperchild=4) as pool:
+        tasks: Sequence[tuple[str, int, int]] = [(name, arguments.first, arguments.seeds) for name in names]
+        for finding in pool.imap_unordered(search, tasks):
+            missed += finding.seed is None
+            seed = "-" if finding.seed is None else str(finding.seed)
+            why = finding.violation.splitlines()[0] if finding.violation else "NOT FOUND"
+            print(f"{finding.name:48} {seed:>5}  {why}", flush=True)
+    print(f"{len(names) - missed} of {len(names)} caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
