@@ -293,6 +293,7 @@ def _show_plan(plan: Plan, what: str, as_json: bool) -> None:
         f"{len(plan.snapshots):,} ledgers with {plan.entries:,} entries, {human_bytes(plan.bytes)} of payload, in"
         f" {len(plan.partitions):,} tasks {what}",
         markup=False,
+        soft_wrap=True,
     )
 
 

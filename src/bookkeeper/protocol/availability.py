@@ -78,6 +78,11 @@ class Availability:
         self._firsts = [group[0] for group in groups]
 
     @property
+    def groups(self) -> Sequence[_Group]:
+        """What it consists of, ascending: first, last, size, period (see the module)."""
+        return self._groups
+
+    @property
     def count(self) -> int:
         """How many entries there are."""
         return sum(

@@ -10,6 +10,9 @@ Theory of operation
   be asked is *unreachable*: that says nothing about the copy.
 - Where a batch read ends early the entry behind it is asked for by itself. When entries turn out to be missing the
   bookie is asked once for the list of what it has, so that a lost disk does not cost a request for each entry.
+- A bookie may serve an entry although its index has lost it, because it stands behind another one in an entry log. A
+  scrub therefore asks each bookie beforehand for the list of a ledger's entries. What is not on it is missing, whether
+  or not it happens to be served now.
 - Copies with equal digests are equal. Digests of good copies may differ, because recovery packages entries anew with
   the last confirmed that it knows; then payloads decide.
 """
@@ -17,10 +20,11 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import google_crc32c
@@ -52,6 +56,9 @@ from .columns import Bytes, Int64s, Run, take_run
 from .errors import DataLossError, ReplicaError, ReplicasUnavailableError
 
 BATCH_BYTES = 1 << 20
+LIST_STEP = 1 << 20
+"""Entries compared with a bookie's list at a time."""
+
 SINGLE_READS = 512
 """Reads of single entries under way on one bookie."""
 
@@ -100,13 +107,29 @@ class RangeCheck:
         return bad
 
 
-async def check_copies(bk: BookKeeper, metadata: LedgerMetadata, digest: Digest, first: int, last: int) -> RangeCheck:
-    """Read all copies of entries that lie in one fragment."""
+async def check_copies(
+    bk: BookKeeper,
+    metadata: LedgerMetadata,
+    digest: Digest,
+    first: int,
+    last: int,
+    unlisted: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
+) -> RangeCheck:
+    """Read all copies of entries that lie in one fragment. `unlisted`: ranges of entries that bookies do not list."""
     schedule = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
     ensemble = metadata.ensemble_at(first)
     ids = np.arange(first, last + 1)
     readers = [
-        _Copies(bk, metadata.ledger_id, digest, bookie, first, last, _held(schedule, index, ids))
+        _Copies(
+            bk,
+            metadata.ledger_id,
+            digest,
+            bookie,
+            first,
+            last,
+            _held(schedule, index, ids),
+            unlisted.get(str(bookie), ()),
+        )
         for index, bookie in enumerate(ensemble)
     ]
     async with asyncio.TaskGroup() as group:
@@ -120,6 +143,69 @@ async def check_copies(bk: BookKeeper, metadata: LedgerMetadata, digest: Digest,
         copies, size = check.good.get(reader.bookie, (0, 0))
         check.good[reader.bookie] = (copies + int(reader.good.sum()), size + int(reader.sizes[reader.good].sum()))
     return check
+
+
+async def unlisted_copies(
+    bk: BookKeeper, metadata: LedgerMetadata, pieces: Sequence[tuple[int, int]]
+) -> list[tuple[str, int, int]]:
+    """Copies of these fragments that bookies should have and do not list: bookie, first and last entry.
+
+    A bookie that cannot be asked has none here: reading its copies will tell. Bookies are asked twice when something is
+    not listed, because it may be on its way: a writer does not wait for its slowest bookie.
+    """
+    found = await _unlisted_now(bk, metadata, pieces)
+    if found:
+        await asyncio.sleep(PATIENCE_SECONDS)
+        found = await _unlisted_now(bk, metadata, pieces)
+    return found
+
+
+async def _unlisted_now(
+    bk: BookKeeper, metadata: LedgerMetadata, pieces: Sequence[tuple[int, int]]
+) -> list[tuple[str, int, int]]:
+    schedule = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    bookies = dict.fromkeys(bookie for first, _ in pieces for bookie in metadata.ensemble_at(first))
+    lists = dict(zip(bookies, await asyncio.gather(*(_list(bk, metadata, bookie) for bookie in bookies)), strict=True))
+    found: list[tuple[str, int, int]] = []
+    for fragment_first, fragment_last in pieces:
+        for first in range(fragment_first, fragment_last + 1, LIST_STEP):
+            last = min(first + LIST_STEP - 1, fragment_last)
+            ids = np.arange(first, last + 1)
+            for index, bookie in enumerate(metadata.ensemble_at(first)):
+                listed = lists[bookie]
+                if listed is not None:
+                    absent = _held(schedule, index, ids) & ~_mask(listed, first, last)
+                    found += [(str(bookie), start + first, stop + first) for start, stop in _runs(absent)]
+    return found
+
+
+async def _list(bk: BookKeeper, metadata: LedgerMetadata, bookie: BookieId) -> Availability | None:
+    try:
+        return await bk.list_entries_of(metadata.ledger_id, bookie)
+    except NoSuchLedgerError:
+        return Availability([])
+    except (BKError, ProtocolError):
+        return None
+
+
+def _mask(listed: Availability, first: int, last: int) -> npt.NDArray[np.bool_]:
+    """Which of the entries `first` to `last` are listed."""
+    mask = np.zeros(last - first + 1, np.bool_)
+    for start, end, size, period in listed.groups:
+        if start > last or end + size <= first:
+            continue
+        if start == end:
+            mask[max(0, start - first) : start + size - first] = True
+        else:
+            low, high = max(start, first), min(end + size - 1, last)
+            mask[low - first : high - first + 1] = (np.arange(low, high + 1) - start) % period < size
+    return mask
+
+
+def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First and last index of each stretch of true flags."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    return [(int(start), int(stop) - 1) for start, stop in edges.reshape(-1, 2)]
 
 
 async def diagnose(bk: BookKeeper, metadata: LedgerMetadata, digest: Digest, entry_id: int) -> ReplicaError:
@@ -170,6 +256,7 @@ class _Copies:
         first: int,
         last: int,
         held: npt.NDArray[np.bool_],
+        unlisted: Sequence[tuple[int, int]],
     ) -> None:
         self._bk = bk
         self._ledger_id = ledger_id
@@ -178,6 +265,10 @@ class _Copies:
         self._first = first
         self._last = last
         self._held = held
+        self._wanted = held.copy()
+        """Those to be read."""
+        for start, stop in unlisted:
+            self._wanted[max(0, start - first) : max(0, stop + 1 - first)] = False
         count = last - first + 1
         self.good = np.zeros(count, np.bool_)
         self.lengths: Int64s = np.zeros(count, np.int64)
@@ -192,9 +283,15 @@ class _Copies:
         config = self._bk.context.config
         batches = config.batchReadEnabled and self._bk.context.bookies.read_version == V2
         if batches and bool(self._held.all()):
-            await self._read_batches()
+            for start, stop in _runs(self._wanted):
+                await self._read_batches(self._first + start, self._first + stop)
         else:
-            await self._read_singly(self._first)
+            await self._read_singly(self._ids(self._wanted))
+        for entry_id in self._ids(self._held & ~self._wanted):
+            self.problem(entry_id, Status.MISSING, "the bookie does not list it")
+
+    def _ids(self, flags: npt.NDArray[np.bool_]) -> list[int]:
+        return [int(row) + self._first for row in np.flatnonzero(flags)]
 
     def problem(self, entry_id: int, status: Status, detail: str) -> None:
         """A copy is not good."""
@@ -203,30 +300,31 @@ class _Copies:
 
     # --- runs ---
 
-    async def _read_batches(self) -> None:
-        at = self._first
-        while at <= self._last:
-            code, body = await self._batch(at)
+    async def _read_batches(self, first: int, last: int) -> None:
+        at = first
+        while at <= last:
+            code, body = await self._batch(at, last)
             if code == OK:
                 run, _ = take_run(self._ledger_id, self._digest, at, body)
                 if run is None:
                     self.problem(at, Status.DAMAGED, "digest or ids are wrong")
                     at += 1
                 else:
-                    self._take(run.prefix(self._last - at + 1))
+                    self._take(run.prefix(last - at + 1))
                     at = run.last + 1
             elif code in _ABSENT:
-                at = await self._skip_missing(at, code)
+                at = await self._skip_missing(at, last, code)
             elif code == BookieUnavailableError.code:
                 # It is gone, or one that hangs up on requests it does not know.
-                await self._read_singly(at)
+                await self._read_singly(list(range(at, last + 1)))
                 return
             else:
-                self._unreachable(at, code)
+                for entry_id in range(at, last + 1):
+                    self.problem(entry_id, Status.UNREACHABLE, _words(code))
                 return
 
-    async def _batch(self, at: int) -> tuple[int, bytes]:
-        request = BatchReadRequest(self._ledger_id, at, 0, self._last - at + 1, BATCH_BYTES)
+    async def _batch(self, at: int, last: int) -> tuple[int, bytes]:
+        request = BatchReadRequest(self._ledger_id, at, 0, last - at + 1, BATCH_BYTES)
         code = OK
         for _ in range(2):
             try:
@@ -258,11 +356,11 @@ class _Copies:
         for entry_id in (np.flatnonzero(ahead) + run.first).tolist():
             self.problem(entry_id, Status.DAMAGED, "its last confirmed is not below its id")
 
-    async def _skip_missing(self, at: int, code: int) -> int:
+    async def _skip_missing(self, at: int, last: int, code: int) -> int:
         """The bookie has no entry `at`: note it and those that follow and are missing as well."""
         self.problem(at, Status.MISSING, _words(code))
         at += 1
-        if at > self._last:
+        if at > last:
             return at
         if self._listed is None:
             try:
@@ -271,20 +369,14 @@ class _Copies:
                 self._listed = Availability([])
             except (BKError, ProtocolError):
                 return at  # one by one then
-        while at <= self._last and at not in self._listed:
+        while at <= last and at not in self._listed:
             self.problem(at, Status.MISSING, _words(code))
             at += 1
         return at
 
-    def _unreachable(self, first: int, code: int) -> None:
-        for entry_id in range(first, self._last + 1):
-            if self._held[entry_id - self._first]:
-                self.problem(entry_id, Status.UNREACHABLE, _words(code))
-
     # --- entry by entry ---
 
-    async def _read_singly(self, first: int) -> None:
-        wanted = (np.flatnonzero(self._held[first - self._first :]) + first).tolist()
+    async def _read_singly(self, wanted: list[int]) -> None:
         for start in range(0, len(wanted), SINGLE_READS):
             entry_ids = wanted[start : start + SINGLE_READS]
             answers = await _read_many(self._bk, self.bookie, self._ledger_id, entry_ids)

@@ -1,12 +1,13 @@
 """Scrub: read every copy of every entry, and say what is not as the metadata promise.
 
-Nothing is changed. Each row of the result is about consecutive entries:
+First each bookie is asked to list what it has of each ledger, then every copy is read. Nothing is changed. Each row of
+the result is about consecutive entries:
 
 | status | bookie | meaning |
 |---|---|---|
 | ok | yes | these copies are there and good |
 | digest_mismatch | yes | the copy's digest, ids or last confirmed are wrong |
-| missing | yes | the bookie should have a copy and says it has none |
+| missing | yes | the bookie should have a copy, and does not list it, or says it has none |
 | divergent | yes | the copy is good by itself, but differs from what most others say |
 | unreachable | yes | the bookie could not be asked |
 | underreplicated | no | fewer good copies than the write quorum, at least one |
@@ -17,7 +18,7 @@ Nothing is changed. Each row of the result is about consecutive entries:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -31,15 +32,20 @@ from ...client.client import BookKeeper
 from ...errors import NoSuchLedgerOnMetadataError
 from ...metadata.ledger_metadata import LedgerMetadata
 from ..options import ReadOptions
-from ..planning import EntryRange, Plan, plan_read
+from ..planning import EntryRange, Plan, fragments, gather_bounded, plan_read
 from ..reading import digest_of
-from ..replicas import Problem, RangeCheck, Status, check_copies
+from ..replicas import Problem, RangeCheck, Status, check_copies, unlisted_copies
 from ..session import Session
 from .running import Counter, OnProgress, connected, materialize, on_units, watched
 
 CHECK_BYTES = 16 << 20
 CHECK_ENTRIES = 50_000
 """A task holds what it knows of so many entries at a time."""
+
+LEDGERS_PER_LIST = 50
+"""Ledgers a task asks all bookies to list; the lists of `LISTS_AT_ONCE` of them at a time."""
+
+LISTS_AT_ONCE = 4
 
 SHOWN = 1000
 """Problems that a report lists; all of them are in its rows."""
@@ -58,6 +64,20 @@ SCHEMA = StructType(
         StructField("detail", StringType()),
     ]
 )
+
+UNLISTED = StructType(
+    [
+        StructField("ledger_id", LongType()),
+        StructField("bookie", StringType()),
+        StructField("first", LongType()),
+        StructField("last", LongType()),
+    ]
+)
+
+_Unlisted = dict[int, list[tuple[str, int, int]]]
+"""Ledger id -> bookie, first and last entry of copies that should be there and are not listed."""
+
+_Unit = tuple[Sequence[EntryRange], _Unlisted]
 
 Row = tuple[str, int, int, int, int, str | None, str, int, int | None, str | None]
 
@@ -124,19 +144,47 @@ def scrub(
     run_id = str(uuid.uuid4())
     counter = Counter(spark)
 
-    def work(here: Session, ranges: tuple[EntryRange, ...]) -> Iterator[Row]:
+    def work(here: Session, unit: _Unit) -> Iterator[Row]:
+        ranges, unlisted = unit
         for piece in ranges:
             step = max(1, min(CHECK_ENTRIES, CHECK_BYTES * piece.entries // max(1, piece.bytes)))
             for first in range(piece.first, piece.last + 1, step):
                 part = EntryRange(piece.ledger_id, first, min(first + step - 1, piece.last), 0)
-                rows, copies, size = here.run(_check(here.client, options, part, run_id))
+                rows, copies, size = here.run(
+                    _check(here.client, options, part, unlisted.get(part.ledger_id, []), run_id)
+                )
                 counter.add(copies, size)
                 yield from rows
 
     total_rows, total_bytes = _copies(plan)
     with watched(counter, total_rows, total_bytes, on_progress):
-        rows = materialize(on_units(spark, plan.partitions, work, options, SCHEMA))
+        unlisted = _find_unlisted(spark, options, plan)
+        units = [(ranges, _of_ranges(unlisted, ranges)) for ranges in plan.partitions]
+        rows = materialize(on_units(spark, units, work, options, SCHEMA))
         return _report(run_id, plan, rows)
+
+
+def _find_unlisted(spark: SparkSession, options: ReadOptions, plan: Plan) -> _Unlisted:
+    """What bookies should have of each ledger and do not list: bookie, first and last entry."""
+    ledgers = [(snapshot.ledger_id, snapshot.last) for snapshot in plan.snapshots if snapshot.last >= 0]
+    units = [ledgers[start : start + LEDGERS_PER_LIST] for start in range(0, len(ledgers), LEDGERS_PER_LIST)]
+
+    def work(here: Session, unit: list[tuple[int, int]]) -> Iterator[tuple[int, str, int, int]]:
+        async def look_up(ledger: tuple[int, int]) -> list[tuple[str, int, int]]:
+            try:
+                metadata = await here.client.get_ledger_metadata(ledger[0])
+            except NoSuchLedgerOnMetadataError:
+                return []
+            return await unlisted_copies(here.client, metadata, fragments(metadata, ledger[1]))
+
+        for (ledger_id, _), found in zip(unit, here.run(gather_bounded(look_up, unit, LISTS_AT_ONCE)), strict=True):
+            for bookie, first, last in found:
+                yield ledger_id, bookie, first, last
+
+    unlisted: _Unlisted = {}
+    for row in on_units(spark, units, work, options, UNLISTED).collect():
+        unlisted.setdefault(row["ledger_id"], []).append((row["bookie"], row["first"], row["last"]))
+    return unlisted
 
 
 def _copies(plan: Plan) -> tuple[int, int]:
@@ -149,7 +197,19 @@ def _copies(plan: Plan) -> tuple[int, int]:
     )
 
 
-async def _check(bk: BookKeeper, options: ReadOptions, part: EntryRange, run_id: str) -> tuple[list[Row], int, int]:
+def _of_ranges(unlisted: _Unlisted, ranges: Sequence[EntryRange]) -> _Unlisted:
+    """What concerns these ranges."""
+    mine: _Unlisted = {}
+    for piece in ranges:
+        found = [one for one in unlisted.get(piece.ledger_id, ()) if one[1] <= piece.last and one[2] >= piece.first]
+        if found:
+            mine[piece.ledger_id] = [*mine.get(piece.ledger_id, ()), *found]
+    return mine
+
+
+async def _check(
+    bk: BookKeeper, options: ReadOptions, part: EntryRange, unlisted: list[tuple[str, int, int]], run_id: str
+) -> tuple[list[Row], int, int]:
     """Rows about a range of entries; how many good copies were read, and their bytes."""
     try:
         metadata = await bk.get_ledger_metadata(part.ledger_id)
@@ -159,7 +219,10 @@ async def _check(bk: BookKeeper, options: ReadOptions, part: EntryRange, run_id:
             0,
             0,
         )
-    check = await check_copies(bk, metadata, digest_of(metadata, options), part.first, part.last)
+    by_bookie: dict[str, list[tuple[int, int]]] = {}
+    for bookie, first, last in unlisted:
+        by_bookie.setdefault(bookie, []).append((first, last))
+    check = await check_copies(bk, metadata, digest_of(metadata, options), part.first, part.last, by_bookie)
     fragment = max(first for first in metadata.ensembles if first <= part.first)
     head = (run_id, part.ledger_id, fragment)
     rows: list[Row] = [

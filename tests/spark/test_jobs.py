@@ -1,0 +1,250 @@
+"""Export, scrub and usage on a live cluster, as functions and as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import bookkeeper.spark
+from bookkeeper.cli.main import app
+from bookkeeper.cli.spark import EXIT_FOUND
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.spark.errors import ExportError, OptionError
+from bookkeeper.types import DigestType
+
+from .support import LiveCluster, corrupt, lose
+
+
+def payloads(count: int, tag: str) -> list[bytes]:
+    return [b"<%s %d>" % (tag.encode(), n) + bytes([n & 0xFF]) * (n % 57) for n in range(count)]
+
+
+# --- export --------------------------------------------------------------------------------------
+
+
+def test_an_export_is_read_back_by_anybody(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
+    data = {cluster.write(payloads(n, "x"), password=b"p", custom_metadata={"k": b"v"}): n for n in (2000, 1, 0, 7000)}
+    heard = []
+    first, last = min(data), max(data)
+    report = bookkeeper.spark.export(
+        spark,
+        cluster.uri,
+        f"{first}-{last}",
+        str(tmp_path / "out"),
+        password="p",
+        targetPartitionBytes="100k",
+        on_progress=heard.append,
+    )
+    assert (report.ledgers, report.rows, report.damaged_copies, report.lost_entries) == (4, 9001, 0, 0)
+    assert (heard[-1].rows, heard[-1].bytes) == (report.rows, report.bytes)
+    assert heard[-1].total_rows == report.rows
+    frame = spark.read.parquet(str(tmp_path / "out"))
+    for ledger_id, count in data.items():
+        rows = frame.where(f"ledger_id = {ledger_id}").orderBy("entry_id").collect()
+        assert [bytes(row.payload) for row in rows] == payloads(count, "x")
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert [ledger["ledger_id"] for ledger in manifest["ledgers"]] == sorted(data)
+    assert sum(file["rows"] for file in manifest["files"]) == 9001
+    assert len(manifest["files"]) == report.files > 3
+    for file in manifest["files"]:
+        assert pq.read_metadata(tmp_path / "out" / file["path"]).num_rows == file["rows"]
+    with pytest.raises(ExportError, match="finished export"):
+        bookkeeper.spark.export(spark, cluster.uri, first, str(tmp_path / "out"), password="p")
+
+
+def test_an_export_that_stopped_goes_on(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
+    ledger_id = cluster.write(payloads(3000, "y"))
+    out = tmp_path / "out"
+
+    def export(**options: object) -> bookkeeper.spark.ExportReport:
+        return bookkeeper.spark.export(spark, cluster.uri, ledger_id, str(out), targetPartitionBytes="20k", **options)
+
+    export()
+    files = sorted(out.glob("ledger_id=*/*.parquet"))
+    assert len(files) > 3
+    (out / "_manifest.json").unlink()
+    files[1].unlink()
+    files[2].write_bytes(files[2].read_bytes()[:-100])  # torn
+    (files[0].parent / ".left.parquet.tmp").write_bytes(b"")
+    kept = files[0].stat().st_mtime_ns
+    with pytest.raises(ExportError, match="not empty"):
+        export()
+    assert export(resume=True).rows == 3000
+    assert files[0].stat().st_mtime_ns == kept
+    assert sorted(path.name for path in out.rglob("*") if path.is_file() and path.suffix != ".crc") == sorted(
+        ["_manifest.json", *(path.name for path in files)]
+    )
+    (out / "_manifest.json").unlink()
+    with pytest.raises(ExportError, match="not part of this export"):
+        bookkeeper.spark.export(spark, cluster.uri, ledger_id, str(out), resume=True)
+
+
+def test_errors_of_jobs_are_one_line(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
+    ledger_id = cluster.write(payloads(100, "lost"))
+    with cluster.stopped():
+        for bookie in cluster.metadata(ledger_id).last_ensemble[1]:
+            corrupt(cluster.bookie(bookie), payloads(100, "lost")[50])
+    with pytest.raises(BookKeeperError) as caught:
+        bookkeeper.spark.export(spark, cluster.uri, ledger_id, str(tmp_path / "a"))
+    assert f"ledger {ledger_id}, entry 50: no replica has a good copy" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    partial = bookkeeper.spark.export(spark, cluster.uri, ledger_id, str(tmp_path / "b"), failOnDataLoss=False)
+    assert (partial.rows, partial.lost_entries) == (99, 1)
+    with pytest.raises(OptionError, match="read back"):
+        bookkeeper.spark.export(spark, cluster.uri, ledger_id, str(tmp_path / "c"), columns="entry_id")
+
+
+# --- scrub ---------------------------------------------------------------------------------------
+
+
+def test_a_scrub_finds_every_planted_fault_and_nothing_else(spark: SparkSession, cluster: LiveCluster) -> None:
+    dice = random.Random(1)
+    ledgers = {
+        cluster.write(payloads(4000, f"whole{n}"), digest=digest, password=b"own"): (f"whole{n}", 4000)
+        for n, digest in enumerate((DigestType.CRC32C, DigestType.MAC, DigestType.CRC32))
+    }
+    ledgers[cluster.write(payloads(2000, "striped"), ensemble_size=4, write_quorum=2)] = ("striped", 2000)
+    only = f"{min(ledgers)}-{max(ledgers)}"
+    clean = bookkeeper.spark.scrub(spark, cluster.uri, only)
+    assert clean.clean, clean.problems
+    assert clean.copies == 3 * 12_000 + 2 * 2000
+
+    planted: set[tuple[int, int, str, str]] = set()
+    missing: dict[tuple[str, int], list[int]] = {}
+    with cluster.stopped():
+        while len(planted) < 100:
+            ledger_id = dice.choice(list(ledgers))
+            tag, count = ledgers[ledger_id]
+            entry_id = dice.randrange(count)
+            ensemble = cluster.metadata(ledger_id).last_ensemble[1]
+            copies = 2 if tag == "striped" else 3
+            bookie = ensemble[(entry_id + dice.randrange(copies)) % len(ensemble)]
+            if any(fault[:3] == (ledger_id, entry_id, bookie) for fault in planted):
+                continue
+            if len(planted) % 2:
+                corrupt(cluster.bookie(bookie), payloads(entry_id + 1, tag)[entry_id])
+                planted.add((ledger_id, entry_id, bookie, "digest_mismatch"))
+            else:
+                missing.setdefault((bookie, ledger_id), []).append(entry_id)
+                planted.add((ledger_id, entry_id, bookie, "missing"))
+        for (bookie, ledger_id), entry_ids in missing.items():
+            lose(cluster.bookie(bookie), ledger_id, entry_ids)
+
+    report = bookkeeper.spark.scrub(spark, cluster.uri, only, targetPartitionBytes="100k")
+    found = {
+        (row.ledger_id, entry_id, row.bookie, row.status)
+        for row in report.rows.where("bookie is not null and status <> 'ok'").collect()
+        for entry_id in range(row.first_entry, row.last_entry + 1)
+    }
+    assert found == planted
+    assert report.copies == clean.copies - 100
+    assert report.statuses["digest_mismatch"] == 50
+    assert report.statuses["missing"] == 50
+    short = {fault[:2] for fault in planted}
+    assert report.statuses["underreplicated"] + report.statuses.get("gap", 0) == len(short)
+
+
+def test_a_scrub_tells_what_it_could_not_ask_from_what_is_not_there(spark: SparkSession, cluster: LiveCluster) -> None:
+    ledger_id = cluster.write(payloads(500, "away"))
+    victim = cluster.bookie(cluster.metadata(ledger_id).last_ensemble[1][1])
+    cluster.kill(victim)
+    try:
+        report = bookkeeper.spark.scrub(spark, cluster.uri, ledger_id)
+    finally:
+        cluster.restart(victim)
+    assert report.statuses == {"unreachable": 500, "underreplicated": 500}
+    assert [problem["bookie"] for problem in report.problems] == [None, victim.id]
+    with cluster.stopped():
+        lose(victim, ledger_id, list(range(500)))  # a lost disk
+    report = bookkeeper.spark.scrub(spark, cluster.uri, ledger_id)
+    assert report.statuses == {"missing": 500, "underreplicated": 500}
+
+
+# --- usage ---------------------------------------------------------------------------------------
+
+
+def test_usage_adds_up(spark: SparkSession, cluster: LiveCluster) -> None:
+    whole = cluster.write([bytes(100)] * 1000)
+    striped = cluster.write([bytes(100)] * 1000, ensemble_size=4, write_quorum=2)
+    empty = cluster.write([])
+    report = bookkeeper.spark.usage(spark, cluster.uri, f"{whole},{striped},{empty}")
+    assert (report.ledgers, report.entries, report.bytes) == (3, 2000, 200_000)
+    assert report.stored_bytes == 5 * 1000 * (100 + 32 + 4)
+    rows = {(row.ledger_id, row.bookie): row for row in report.rows.collect()}
+    assert {bookie: rows[whole, bookie].bytes for bookie in cluster.metadata(whole).last_ensemble[1]} == dict.fromkeys(
+        cluster.metadata(whole).last_ensemble[1], 100_000
+    )
+    assert sum(row.entries for (ledger_id, _), row in rows.items() if ledger_id == striped) == 2000
+    assert all(row.estimated == (ledger_id == striped) for (ledger_id, _), row in rows.items() if row.entries)
+    assert [each["ledger_id"] for each in report.largest] == [whole, striped, empty]
+    assert {each["bookie"] for each in report.bookies} == {bookie.id for bookie in cluster.bookies}
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+def command(cluster: LiveCluster, *arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["spark", *arguments], env={"BOOKKEEPER_URI": cluster.uri})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_dry_runs_start_no_spark(cluster: LiveCluster, tmp_path: Path) -> None:
+    ledger_id = str(cluster.write(payloads(100, "dry")))
+    code, out, _ = command(cluster, "export", str(tmp_path / "x"), "-l", ledger_id, "--dry-run", "--json")
+    assert code == 0
+    assert json.loads(out) == {"ledgers": 1, "entries": 100, "bytes": 3289, "tasks": 1}
+    assert not (tmp_path / "x").exists()
+    assert command(cluster, "scrub", "-l", ledger_id, "-n")[:2] == (
+        0,
+        "1 ledgers with 100 entries, 3.3 KB of payload, in 1 tasks would be checked, every copy\n",
+    )
+    assert command(cluster, "usage", "-l", ledger_id, "-n")[1] == "1 ledgers would be looked at\n"
+
+
+def test_mistakes_are_one_line(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(cluster, "scrub", "-l", "nine")[::2] == (
+        2,
+        "error: ledgers='nine': 'nine' is neither an id, nor a range such as 10-20\n",
+    )
+    code, _, told = command(cluster, "scrub", "-l", "424242", "-n")
+    assert (code, told) == (1, "error: there is no such ledger in the metadata store (ledger 424242)\n")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    ledger_id = str(cluster.write([]))
+    code, _, told = command(cluster, "usage", "-l", ledger_id)
+    assert code == 1
+    assert told.startswith("error: Spark needs Java, and JAVA_HOME=/nowhere has no java: install a JDK 17")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else object())
+    code, _, told = command(cluster, "usage", "-l", ledger_id)
+    assert (code, told) == (
+        1,
+        "error: Spark support needs the Python package pyarrow: pip install 'bookkeeper[spark]'\n",
+    )
+
+
+def test_a_scrub_as_a_command(cluster: LiveCluster, tmp_path: Path, spark: SparkSession) -> None:
+    ledger_id = cluster.write(payloads(300, "command"))
+    with cluster.stopped():
+        lose(cluster.bookie(cluster.metadata(ledger_id).last_ensemble[1][0]), ledger_id, [7])
+    out = tmp_path / "rows"
+    scrub = ["scrub", "-l", str(ledger_id), "--output", str(out), "--master", "local[1]", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bookkeeper", "spark", *scrub],
+        env={**os.environ, "BOOKKEEPER_URI": cluster.uri},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == EXIT_FOUND, done.stderr
+    report = json.loads(done.stdout)
+    assert report["statuses"] == {"missing": 1, "underreplicated": 1}
+    assert spark.read.parquet(str(out)).where("status = 'missing'").count() == 1
