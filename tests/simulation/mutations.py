@@ -68,6 +68,7 @@ CRASHES = (
     "power off all bookies",
     "crash bookie in a disk call",
 )
+LOSSES = ("power off bookie", "power off all bookies", "slow disk")
 TROUBLE = ("kill bookie", "cut link both ways", "cut link one way", "isolate bookie", "swizzle links", "pause bookie")
 
 
@@ -186,7 +187,7 @@ def writer_closes_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_writer, "update_ledger", update)
 
 
-@mutation("RI-14: force waits for every bookie", flavours=("deferred",), faults=CRASHES)
+@mutation("RI-14: force waits for every bookie", flavours=("deferred",), faults=LOSSES, fault_count=16)
 def force_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async def force(self: Any) -> None:
         self._adds.window.synced(self._adds.window.head)
@@ -194,7 +195,7 @@ def force_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_writer._Writer, "force", force)
 
 
-@mutation("RI-14: the LAC of a DEFERRED_SYNC writer moves with force only", flavours=("deferred",))
+@mutation("RI-14: the LAC moves with force only", flavours=("deferred",), faults=LOSSES, fault_count=16)
 def deferred_entries_move_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     original = PendingWindow.__init__
 

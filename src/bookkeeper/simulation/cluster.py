@@ -53,6 +53,8 @@ class SimulatedStoreFaults(StoreFaults):
         self.refusal_chance = 0.0
         self.patience = 2.0
         """Seconds after which a request that cannot reach the store fails."""
+        self.lose_answers_to: dict[str, int] = {}
+        """Operation -> how many of the next ones are carried out, and their answers lost."""
 
     async def before(self, client: str, operation: str) -> None:
         await self._pass(client, STORE, operation)
@@ -61,7 +63,10 @@ class SimulatedStoreFaults(StoreFaults):
 
     async def after(self, client: str, operation: str) -> None:
         await self._pass(STORE, client, operation, applied=True)
-        if self._dice.random() < self.lost_answer_chance:
+        left = self.lose_answers_to.get(operation, 0)
+        if left:
+            self.lose_answers_to[operation] = left - 1
+        if left or self._dice.random() < self.lost_answer_chance:
             self._world.sometimes("store: an answer was lost after the change")
             raise ServiceUnavailable(f"{operation}: the answer was lost (simulated)", maybe_applied=True)
 
@@ -114,6 +119,10 @@ class SimulatedCluster:
 
     def machine(self, name: str) -> Machine:
         return self.world.machine(name)
+
+    def driver(self, name: str) -> MemoryDriver:
+        """The metadata driver that the bookie or client on a machine uses, or used last."""
+        return self._drivers[name]
 
     def is_serving(self, name: str) -> bool:
         """Whether the bookie on a machine has come up and not begun to end."""

@@ -118,8 +118,9 @@ class SimulatedDisk:
                     self.crash()
                 raise MachineCrashed
 
-    def check_space(self) -> None:
-        if self.faults.full:
+    def check_space(self, growth: int = 1) -> None:
+        """A write, of a file that grows by so much. What has been allocated can be written on a full disk."""
+        if self.faults.full and growth > 0:
             raise OSError(errno.ENOSPC, "No space left on device (simulated)")
         if self.faults.fail_next_write:
             self.faults.fail_next_write = False
@@ -177,6 +178,11 @@ class SimulatedDisk:
             if offset < len(content):
                 content[offset] ^= bit
 
+    def wipe(self) -> None:
+        """A new, empty disk takes the place of this one."""
+        self.lives += 1
+        self.names, self._durable_names, self.directories, self.stores = {}, {}, {"/": None}, {}
+
     # --- names ---
 
     def sync_directory(self, path: str) -> None:
@@ -215,7 +221,7 @@ class SimulatedFile(File):
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         self._disk.call(f"pwrite {self.path}", self._life)
-        self._disk.check_space()
+        self._disk.check_space(offset + len(data) - len(self._inode.seen))
         self._inode.write(data, offset)
 
     def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
@@ -244,7 +250,7 @@ class SimulatedFile(File):
 
     def allocate(self, offset: int, size: int) -> None:
         self._disk.call(f"allocate {self.path}", self._life)
-        self._disk.check_space()
+        self._disk.check_space(offset + size - len(self._inode.seen))
         if offset + size > len(self._inode.seen):
             self._inode.seen.extend(bytes(offset + size - len(self._inode.seen)))
 

@@ -218,7 +218,8 @@ class SimulatedLoop(base_events.BaseEventLoop):
                 self._ready.clear()  # type: ignore[attr-defined]
                 self.after_step = None
                 self.close()
-                gc.collect()
+                if self.steps:
+                    gc.collect()
         finally:
             sys.unraisablehook = complain
             logging.disable(logged)

@@ -2,6 +2,9 @@
 
 The plan is data: which fault, when, where, how long. Leaving an element out does not change what the others do, so a
 failing run can be made smaller by leaving elements out.
+
+Some faults wait, from their time on, for something that makes them more interesting: the first moments of a recovery,
+an ensemble change, a fence.
 """
 
 from __future__ import annotations
@@ -48,19 +51,29 @@ FAULTS = (
 )
 
 
+MOMENTS = ("recovery begins", "ensemble changes", "ledger is closed", "fence is answered", "force is answered")
+"""What a fault may wait for."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One element of a plan."""
 
     at: float
+    """Seconds after the beginning."""
     kind: str
     target: str
     other: str = ""
     duration: float = 0.0
     amount: int = 0
+    moment: str = ""
+    """What to wait for, from then on; empty: nothing."""
+    delay: float = 0.0
+    """Seconds after that."""
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.target} ({self.other}, {self.duration:.2f} s, {self.amount})"
+        when = f", {self.delay * 1000:g} ms after: {self.moment}" if self.moment else ""
+        return f"{self.kind}: {self.target} ({self.other}, {self.duration:.2f} s, {self.amount}{when})"
 
 
 def draw_plan(
@@ -77,6 +90,7 @@ def draw_plan(
         if kind in DAMAGE:
             target = weak
         others = [name for name in [*bookies, *clients] if name != target]
+        moment = dice.choice(MOMENTS) if dice.random() < 0.5 else ""
         plan.append(
             Fault(
                 at=dice.random() * seconds,
@@ -85,6 +99,8 @@ def draw_plan(
                 other=dice.choice(others),
                 duration=dice.choice((0.05, 0.5, 2.0, 8.0)) * (0.5 + dice.random()),
                 amount=dice.randint(1, 60),
+                moment=moment,
+                delay=dice.choice((0.0, 0.001, 0.005, 0.02)),
             )
         )
     return sorted(plan, key=lambda fault: fault.at)
@@ -103,6 +119,8 @@ class Nemesis:
     damaged: dict[str, None] = field(default_factory=dict)
     """Bookies whose disk is not what they wrote any more."""
     _restarts: list[asyncio.Task[None]] = field(default_factory=list)
+    _waiting: dict[str, list[tuple[int, Fault]]] = field(default_factory=dict)
+    """Faults whose time has come, by what they wait for."""
     stopped: bool = False
 
     @property
@@ -116,9 +134,22 @@ class Nemesis:
             await asyncio.sleep(max(0.0, started + fault.at - self.world.loop.time()))
             if self.stopped:
                 return
-            if number not in skip and self._strike(fault):
-                self.world.tell("nemesis", f"{number}: {fault}")
-                self.injected[fault.kind] = self.injected.get(fault.kind, 0) + 1
+            if number in skip:
+                continue
+            if fault.moment:
+                self._waiting.setdefault(fault.moment, []).append((number, fault))
+            else:
+                self._inject(number, fault)
+
+    def moment(self, what: str) -> None:
+        """Something has happened that faults may wait for."""
+        for number, fault in self._waiting.pop(what, []):
+            self._later(fault.delay, self._inject, number, fault)
+
+    def _inject(self, number: int, fault: Fault) -> None:
+        if not self.stopped and self._strike(fault):
+            self.world.tell("nemesis", f"{number}: {fault}")
+            self.injected[fault.kind] = self.injected.get(fault.kind, 0) + 1
 
     def _strike(self, fault: Fault) -> bool:
         """False if the fault does not apply now."""

@@ -173,15 +173,17 @@ class Programs:
     # --- readers ---
 
     def _some_ledger(self, dice: random.Random) -> LedgerHistory | None:
-        """A ledger that exists, recent ones more often."""
+        """A ledger that exists; mostly a recent one, rather an open one."""
         candidates = [ledger for ledger in self.history.ledgers.values() if not ledger.delete_started]
+        if dice.random() < 0.6:
+            candidates = [ledger for ledger in candidates if ledger.closed is None] or candidates
         if not candidates:
             return None
         return dice.choice(candidates[-3:] if dice.random() < 0.7 else candidates)
 
     async def recover_and_read(self, bk: BookKeeper, dice: random.Random) -> None:
         """Open with recovery, which ends the ledger's writer, and read."""
-        await asyncio.sleep(dice.random() * 3)
+        await asyncio.sleep(dice.random() * 2)
         ledger = self._some_ledger(dice)
         if ledger is not None:
             await read_whole(bk, self.history, ledger)

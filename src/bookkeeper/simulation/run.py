@@ -12,7 +12,7 @@ stopped, and nothing may be left.
 from __future__ import annotations
 
 import asyncio
-import gc
+import contextvars
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,6 +98,7 @@ class Run:
         loop.step_limit, loop.deadline = STEP_LIMIT, VIRTUAL_LIMIT
         self.history = History()
         self.cluster = SimulatedCluster(self.world, self.configuration.bookies, settings=self.configuration.settings)
+        self.nemesis: Nemesis | None = None
         self._until = until
         self._audience: Callable[[str, str], None] | None = None
         if show is not None:
@@ -109,8 +110,6 @@ class Run:
     def execute(self) -> Report:
         """Run to the end, or to the first violation."""
         report = self.report
-        collecting = gc.isenabled()
-        gc.disable()  # finalizers in the middle of a run would be heard; `World.close` collects
         try:
             with LogListener(self.world, self._audience):
                 self.world.run(self._main())
@@ -128,8 +127,6 @@ class Run:
             report.recoveries = self.history.recoveries
             report.seen = dict(self.world.seen)
             self.world.close()
-            if collecting:
-                gc.enable()
         return report
 
     async def _main(self) -> None:
@@ -139,6 +136,7 @@ class Run:
             self.tap = self.world.tap = WireTap(self.cluster.names, self.world.sometimes, self._fail)
             self.metadata = MetadataChecker(self.cluster.store, self.history, self._fail)
             self.metadata.on_step = self._metadata_step
+            self.tap.on_moment = self._moment
             QuorumChecker(self.history, self.tap, self.metadata)
         work = loop.create_task(self._work(), name="run/work")
         await asyncio.wait([work, self._failure], return_when=asyncio.FIRST_COMPLETED, timeout=self._until)
@@ -169,6 +167,13 @@ class Run:
             last = f" at {now.last_entry_id}" if now.closed else ""
             self.world.tell(where, f"{before.state.name} -> {now.state.name}{last}")
             self.world.sometimes(f"metadata: {before.state.name} -> {now.state.name}")
+            self._moment("ledger is closed" if now.closed else "recovery begins")
+        elif now.ensembles != before.ensembles:
+            self._moment("ensemble changes")
+
+    def _moment(self, what: str) -> None:
+        if self.nemesis is not None:
+            self.world.loop.call_soon(self.nemesis.moment, what, context=contextvars.Context())
 
     async def _work(self) -> None:
         configuration = self.configuration
@@ -176,9 +181,9 @@ class Run:
         begun = self.world.loop.time()
         workload = Workload(self.cluster, self.history, configuration.shape, configuration.client_settings, self._fail)
         clients = workload.start(configuration.programs)
-        self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
+        nemesis = self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
         for name in self.cluster.names:
-            self.nemesis.watch(name)
+            nemesis.watch(name)
         plan = self.report.plan = draw_plan(
             self.world.stream("plan"),
             self.cluster.names,
@@ -187,11 +192,13 @@ class Run:
             configuration.kinds,
             configuration.fault_count,
         )
-        self.report.injected = self.nemesis.injected
-        await self.nemesis.carry_out(plan, self.options.skip)
+        self.report.injected = nemesis.injected
+        await nemesis.carry_out(plan, self.options.skip)
         await asyncio.sleep(max(0.0, begun + configuration.seconds - self.world.loop.time()))
         workload.stop()
-        await self.nemesis.stop()
+        await nemesis.stop()
+        self.world.tell("nemesis", "no more harm")
+        await workload.ended()
         await self._finale(clients)
 
     # --- after each start of a bookie ---
@@ -206,7 +213,7 @@ class Run:
         bookie = self.cluster.bookies[name]
         if self.cluster.machine(name).disk.faults.fail_reads_of is not None:
             return
-        check = check_bookie(name, bookie, self.tap.promises[name], self.history, damaged=name in self.nemesis.damaged)
+        check = check_bookie(name, bookie, self.tap.promises[name], self.history, damaged=name in self._damaged)
         task = self.world.spawn_on(incarnation, check, "check")
         died = self.cluster.machine(name).death()
         await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
@@ -225,7 +232,6 @@ class Run:
 
     async def _finale(self, clients: list[str]) -> None:
         """Everything is healthy again: recover and read all, count the copies, stop in order, look for leftovers."""
-        self.world.tell("nemesis", "no more harm")
         self.world.fragment_chance = 0.0
         self.world.latency, self.world.spread = Link.latency, Link.spread
         self.world.heal()
@@ -252,7 +258,11 @@ class Run:
     @property
     def _lost(self) -> dict[str, None]:
         """Damaged bookies that refuse to start."""
-        return {name: None for name in self.nemesis.damaged if not self.cluster.is_up(name)}
+        return {name: None for name in self._damaged if not self.cluster.is_up(name)}
+
+    @property
+    def _damaged(self) -> dict[str, None]:
+        return {} if self.nemesis is None else self.nemesis.damaged
 
     async def _run_on(self, runtime: SimulatedRuntime, work: Coroutine[Any, Any, None]) -> None:
         await self.world.spawn_on(runtime.incarnation, work, "judge")
@@ -266,7 +276,7 @@ class Run:
                     self.cluster.machine(name).kill()
                 if await self.cluster.start_bookie(name):
                     break
-                if name in self.nemesis.damaged:
+                if name in self._damaged:
                     self.world.sometimes("damaged bookie refuses to start")
                     break
                 if self.world.loop.time() > deadline:

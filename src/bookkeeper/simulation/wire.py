@@ -101,6 +101,8 @@ class WireTap:
         self.promises = {name: BookiePromises() for name in bookies}
         self.on_lac: Callable[[int, int], None] | None = None
         """Told the LAC in each entry that is added: ledger, LAC."""
+        self.on_moment: Callable[[str], None] | None = None
+        """Told of moments that faults may wait for (`nemesis.MOMENTS`)."""
         self._sometimes = sometimes
         self._conversations: dict[SimulatedTransport, _Conversation] = {}
 
@@ -181,6 +183,7 @@ class WireTap:
                     for entry_id in covered:
                         unforced.pop(entry_id, None)
                     self._sometimes("wire: forced")
+                    self._moment("force is answered")
             case WriteLacResponse():
                 lac = conversation.lacs.pop(response.txn_id)
                 if response.status == Status.EOK:
@@ -222,6 +225,11 @@ class WireTap:
         if response.status in _FENCED:
             self._sometimes(f"wire: fencing read answered: {_name(response.status)}")
             self.promises[name].fenced[response.ledger_id] = None
+            self._moment("fence is answered")
+
+    def _moment(self, what: str) -> None:
+        if self.on_moment is not None:
+            self.on_moment(what)
 
 
 def _name(status: int) -> str:

@@ -14,10 +14,12 @@ from ..client.client import BookKeeper
 from ..errors import BookKeeperError
 from .cluster import SimulatedCluster
 from .disk import MachineCrashed
-from .history import History
-from .programs import Programs
+from .history import History, Violation
+from .programs import OPERATION_SECONDS, Programs
 from .swarm import Shape, client_settings
 from .world import SimulatedRuntime
+
+END_SECONDS = 2 * OPERATION_SECONDS
 
 Program = Callable[[BookKeeper, random.Random], Coroutine[Any, Any, None]]
 
@@ -38,6 +40,7 @@ class Workload:
         self.programs = Programs(cluster, history, shape)
         self._settings = settings
         self._report = report
+        self._running: dict[str, asyncio.Task[None]] = {}
 
     @property
     def stopped(self) -> bool:
@@ -46,6 +49,15 @@ class Workload:
     def stop(self) -> None:
         """Nothing new is begun."""
         self.programs.stopped = True
+
+    async def ended(self) -> None:
+        """Wait until the programs have come to their ends, after `stop`. On a healthy cluster they do (LV-2)."""
+        waiting = {name: task for name, task in self._running.items() if self.cluster.is_up(name) and not task.done()}
+        if waiting:
+            await asyncio.wait(waiting.values(), timeout=END_SECONDS)
+        for name, task in waiting.items():
+            if not task.done():
+                raise Violation(f"the program on {name} does not come to its end on a healthy cluster")
 
     def start(self, counts: Mapping[str, int]) -> list[str]:
         """Start programs on machines `w1`, `r1`, ...; returns the machines' names."""
@@ -68,7 +80,8 @@ class Workload:
         """Run a program on a machine until the workload is stopped; after the machine was killed, again."""
         runtime = self.cluster.client_runtime(name)
         dice = runtime.random("workload")
-        self.cluster.world.spawn_on(runtime.incarnation, self._loop(runtime, program, dice), "program")
+        loop = self._loop(runtime, program, dice)
+        self._running[name] = self.cluster.world.spawn_on(runtime.incarnation, loop, "program")
         self.cluster.machine(name).death().add_done_callback(lambda _: self._relaunch(name, program))
 
     def _relaunch(self, name: str, program: Program) -> None:

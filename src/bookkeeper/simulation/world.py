@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -144,6 +145,7 @@ class World:
         self._connections: dict[SimulatedTransport, None] = {}
         self._link_changed: list[asyncio.Event] = []
         self._next_port = 40_000
+        self._collects = False  # garbage collection is to be switched on again at the end
 
     def stream(self, purpose: str) -> random.Random:
         """Random numbers for one purpose; drawing from one does not change another."""
@@ -167,7 +169,13 @@ class World:
         self.seen[name] = self.seen.get(name, 0) + 1
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine, outside of every machine, to its end."""
+        """Run a coroutine, outside of every machine, to its end.
+
+        Garbage is not collected until `close`: finalizers of the dead, in the middle of a run, would be heard.
+        """
+        if gc.isenabled():
+            gc.disable()
+            self._collects = True
         asyncio.set_event_loop(self.loop)
         try:
             return self.loop.run_until_complete(main)
@@ -177,6 +185,9 @@ class World:
     def close(self) -> None:
         """End the run and let go of everything."""
         self.loop.bury()
+        if self._collects:
+            self._collects = False
+            gc.enable()
 
     def __enter__(self) -> World:
         return self

@@ -1,0 +1,685 @@
+"""Stories of losses, told to a simulated cluster of the shipped bookies and clients, step by step.
+
+Numbers: S-n are scenarios of spec safety §2.3, MF-n failure modes of the metadata store (§5.3), C-n of spec client §17,
+A1 to A3 the defects of spec bookie-storage §15, which lost data on Apache BookKeeper 4.17.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bookkeeper.bookie.exit_code import ExitCode
+from bookkeeper.errors import (
+    BKError,
+    BookKeeperError,
+    LedgerClosedError,
+    LedgerFencedError,
+    NoSuchLedgerOnMetadataError,
+    NotEnoughBookiesError,
+)
+from bookkeeper.metadata.api import Mode
+from bookkeeper.metadata.records.store import Topic
+from bookkeeper.simulation.history import Violation
+from bookkeeper.simulation.network import SimulatedTransport
+from bookkeeper.types import LedgerState
+
+from .mutations import MUTATIONS
+from .scenario import Died, Scenario, play
+
+BOOKIES = ("b1", "b2", "b3")
+OFTEN = {"flushInterval": 100}
+"""Checkpoints ten times a second: a mark passes whatever is idle."""
+
+
+async def kill(s: Scenario, name: str) -> None:
+    s.cluster.machine(name).kill()
+
+
+async def power_off(s: Scenario, name: str) -> None:
+    s.cluster.machine(name).power_off()
+
+
+async def stop(s: Scenario, name: str) -> None:
+    await s.cluster.stop_bookie(name)
+
+
+ENDINGS = pytest.mark.parametrize("end", [kill, power_off, stop])
+
+
+async def refused(s: Scenario, writer: Any) -> None:
+    """The writer's next append fails because somebody else has recovered the ledger."""
+    with pytest.raises((LedgerFencedError, LedgerClosedError)):
+        await s.append(writer)
+
+
+# --- what Java lost: A1, A2, A3 -----------------------------------------------------------------------------
+
+
+async def fence_of_an_idle_bookie(s: Scenario, end: Callable[..., Any], entries: int) -> None:
+    """A ledger is recovered, and nothing else happens until the marks have passed the fences. All bookies go down."""
+    writer = await s.create(await s.connect("w"))
+    await s.append(writer, entries)
+    await asyncio.sleep(1)
+    await s.recover(await s.connect("r"), writer.id)
+    fences = {name: s.cluster.bookies[name].journals.of(writer.id).mark() for name in BOOKIES}
+    await asyncio.sleep(1)
+    for name in BOOKIES:
+        assert s.cluster.bookies[name].journals.of(writer.id)._persisted >= fences[name]
+        await end(s, name)
+    await s.start(*BOOKIES)
+    await refused(s, writer)
+    assert s.stored(writer).last_entry_id == entries - 1
+
+
+@ENDINGS
+@pytest.mark.parametrize("entries", [0, 3])
+def test_a1_a2_the_fence_of_an_idle_bookie_is_there_after_its_mark_has_passed_it(
+    end: Callable[..., Any], entries: int
+) -> None:
+    play(lambda s: fence_of_an_idle_bookie(s, end, entries), settings=OFTEN)
+
+
+def test_a1_is_noticed_if_it_comes_back() -> None:
+    with MUTATIONS["attributes are flushed with entries only"].applied(), pytest.raises(Violation, match="forgotten"):
+        play(lambda s: fence_of_an_idle_bookie(s, kill, 0), settings=OFTEN)
+
+
+async def fence_of_an_unknown_ledger(s: Scenario, end: Callable[..., Any]) -> None:
+    """A bookie hears of a ledger by its fence first: replay needs the key to place it."""
+    w = await s.connect("w")
+    writer = await s.create(w)
+    await s.recover(await s.connect("r"), writer.id)
+    for name in BOOKIES:
+        await end(s, name)
+    await s.start(*BOOKIES)
+    await refused(s, writer)
+
+
+@ENDINGS
+def test_a3_the_fence_of_a_ledger_never_seen_survives(end: Callable[..., Any]) -> None:
+    play(lambda s: fence_of_an_unknown_ledger(s, end), settings={"flushInterval": 3_600_000})
+
+
+def test_a3_is_noticed_if_it_comes_back() -> None:
+    with MUTATIONS["keys are not journaled"].applied(), pytest.raises(Violation, match="forgotten"):
+        play(lambda s: fence_of_an_unknown_ledger(s, kill), settings={"flushInterval": 3_600_000})
+
+
+@ENDINGS
+def test_a_fenced_writer_cannot_append_to_a_ledger_closed_by_recovery_after_a_restart(end: Callable[..., Any]) -> None:
+    """Each bookie is restarted by itself, so that at each moment an ack quorum of the others is up."""
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 5)
+        s.cut("w", "store")  # nothing tells the writer
+        await s.recover(await s.connect("r"), writer.id)
+        for name in BOOKIES:
+            await end(s, name)
+            await s.start(name)
+        pushed = s.push(writer, 3)
+        s.cut("w", "store", False)
+        for task in pushed:
+            with pytest.raises((LedgerFencedError, LedgerClosedError, BKError)):
+                await s.wait(task)
+        assert s.stored(writer).last_entry_id == 4
+
+    play(story, settings=OFTEN)
+
+
+# --- fences: S-6, S-14, S-15 -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calls", range(1, 13))
+def test_s6_the_fence_survives_a_power_loss_at_every_disk_call_around_it(calls: int) -> None:
+    """b1 dies in its nth disk call after recovery has begun. What it has answered by then must hold."""
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        s.mute("w", "b1")  # b1 has not heard of the ledger
+        r = await s.connect("r")
+        s.cluster.machine("b1").disk.faults.crash_after_calls = calls
+        recovering = s.begin("r", r.open_ledger(writer.id, password=b"simulated").__aenter__())
+        await s.until(lambda: recovering.done() or not s.cluster.is_up("b1"))
+        await s.wait(recovering)
+        s.cluster.machine("b1").power_off()
+        await s.start("b1")  # compares it with what it has answered
+        s.mute("w", "b1", False)
+        await refused(s, writer)
+
+    for seed in range(3):
+        play(story, seed=seed)
+
+
+def test_s14_a_fence_and_adds_meet_although_the_handle_is_dropped_all_the_time() -> None:
+    async def story(s: Scenario) -> None:
+        w = await s.connect("w")
+        writer = await s.create(w)
+        others = [await s.create(w) for _ in range(3)]
+        r = await s.connect("r")
+        recovering = None
+        for turn in range(30):
+            s.push(writer)
+            for other in others:
+                s.push(other)
+            if turn == 10:
+                recovering = s.begin("r", r.open_ledger(writer.id, password=b"simulated").__aenter__())
+            await asyncio.sleep(0.001)
+        assert recovering is not None
+        reader = await s.wait(recovering)
+        s.history.opened(writer.id, -1, reader.last_add_confirmed, reader.length)
+        await s.recover(r, writer.id)
+
+    for seed in range(10):
+        play(story, seed=seed, settings={"ledgerHandleCacheSize": 1})
+
+
+def test_s15_a_fenced_and_deleted_ledger_is_not_brought_back_by_its_old_writer() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        r = await s.connect("r")
+        await s.recover(r, writer.id)
+        s.ledger(writer).delete_started = True
+        await s.on("r", r.delete_ledger(writer.id))
+        await s.until(lambda: not any(s.cluster.bookies[name].storage.ledger_exists(writer.id) for name in BOOKIES))
+        with pytest.raises(LedgerFencedError):
+            await s.append(writer)
+        assert not any(s.cluster.bookies[name].storage.ledger_exists(writer.id) for name in BOOKIES)
+
+    play(story, settings={"gcWaitTime": 700, "minorCompactionInterval": 1, "majorCompactionInterval": 2})
+
+
+def test_c80_bookies_restarted_between_the_fence_and_the_next_add_are_still_fenced() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 2)
+        await s.recover(await s.connect("r"), writer.id)
+        for name in BOOKIES:
+            await power_off(s, name)
+        await s.start(*BOOKIES)
+        await refused(s, writer)
+
+    play(story)
+
+
+def test_c81_the_old_writer_stays_fenced_when_its_ensemble_is_rewritten() -> None:
+    """Another bookie takes the place of one in the record, as re-replication does; the writer knows nothing of it."""
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 2)
+        r = await s.connect("r")
+        await s.recover(r, writer.id)
+        await refused(s, writer)
+        await refused(s, writer)
+
+    play(story, bookies=4)
+
+
+# --- identity: S-13 ------------------------------------------------------------------------------------------
+
+
+def test_s13_a_wiped_bookie_refuses_to_start_under_its_old_name() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 3)
+        await s.recover(await s.connect("r"), writer.id)
+        for name in ("b1", "b2"):
+            s.cluster.machine(name).kill()
+            s.cluster.machine(name).disk.wipe()
+            assert not await s.cluster.start_bookie(name)
+            assert s.cluster.exit_codes[name] is ExitCode.SERVER_EXCEPTION
+        pushed = s.push(writer)  # with both of them back and empty, it would be acknowledged
+        with pytest.raises(BookKeeperError):
+            await s.wait(pushed[0])
+
+    play(story)
+
+
+def test_bookies_with_each_others_disks_refuse_to_start() -> None:
+    async def story(s: Scenario) -> None:
+        one, other = s.cluster.machine("b1"), s.cluster.machine("b2")
+        one.kill()
+        other.kill()
+        one.disk, other.disk = other.disk, one.disk
+        for name in ("b1", "b2"):
+            assert not await s.cluster.start_bookie(name)
+            assert s.cluster.exit_codes[name] is ExitCode.SERVER_EXCEPTION
+
+    play(story)
+
+
+# --- restarts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [kill, power_off])
+def test_everything_comes_back_from_the_journal_alone(end: Callable[..., Any]) -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        for _ in range(5):
+            await s.append(writer, 20)
+        for name in BOOKIES:
+            await end(s, name)
+        await s.start(*BOOKIES)
+        await s.recover(await s.connect("r"), writer.id)
+        assert s.stored(writer).last_entry_id == 99
+
+    play(story, settings={"flushInterval": 3_600_000})
+
+
+def test_a_bookie_that_dies_in_every_disk_call_of_its_start_starts_in_the_end() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 20)
+        s.cluster.machine("b1").power_off()
+        disk = s.cluster.machine("b1").disk
+        calls = 0
+        started = False
+        while not started:
+            calls += 1
+            disk.faults.crash_after_calls = calls
+            started = await s.cluster.start_bookie("b1")
+        disk.faults.crash_after_calls = None
+        assert calls > 15
+        await s.check("b1")
+
+    play(story, settings={"flushInterval": 3_600_000})
+
+
+def test_a_failed_journal_sync_ends_the_bookie_and_its_next_start_recovers() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 5)
+        s.cluster.machine("b1").disk.faults.fail_next_sync = True
+        await s.append(writer, 5)  # the others make the ack quorum
+        await s.until(lambda: not s.cluster.is_up("b1"))
+        assert s.cluster.exit_codes["b1"] is ExitCode.BOOKIE_EXCEPTION
+        await s.start("b1")
+        await s.append(writer, 5)
+        await s.recover(await s.connect("r"), writer.id)
+
+    play(story, bookies=4)
+
+
+def test_a_bookie_with_a_full_disk_turns_read_only_and_comes_back() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 5)
+        state = s.cluster.bookies["b1"].state
+        faults = s.cluster.machine("b1").disk.faults
+        faults.full = True
+        await s.until(lambda: state.read_only or not s.cluster.is_up("b1"))
+        await s.append(writer, 5)
+        if not s.cluster.is_up("b1"):  # its journal had no space either
+            assert s.cluster.exit_codes["b1"] is ExitCode.BOOKIE_EXCEPTION
+            await s.start("b1")
+            assert s.cluster.bookies["b1"].state.read_only
+        faults.full = False
+        await s.until(lambda: not s.cluster.bookies["b1"].state.read_only)
+        await s.check("b1")
+        await s.recover(await s.connect("r"), writer.id)
+
+    play(story, bookies=4, settings={"diskCheckInterval": 500})
+
+
+def test_a_flush_without_space_makes_read_only_until_the_disks_are_looked_at() -> None:
+    """Shorter than `diskCheckInterval`: the disk monitor never sees the disk full."""
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 5)
+        await asyncio.sleep(11)
+        bookie, faults = s.cluster.bookies["b1"], s.cluster.machine("b1").disk.faults
+        await s.append(writer)
+        faults.full = True
+        await s.until(lambda: bookie.state.read_only or bookie.ending, seconds=3)
+        faults.full = False
+        assert not bookie.ending
+        await s.until(lambda: not bookie.state.read_only and bookie.state.registered, seconds=15)
+
+    play(story)
+
+
+# --- dying clients: S-18 -----------------------------------------------------------------------------------
+
+
+class Counter:
+    """A tap that counts what a machine has been sent, and strikes at one of the pieces."""
+
+    def __init__(self, s: Scenario, name: str, at: int, strike: Callable[[], None]) -> None:
+        self._inner = s.tap
+        self._name = name
+        self._left = at
+        self._strike = strike
+        self.struck = False
+        s.world.tap = self
+
+    def sent(self, transport: SimulatedTransport, data: bytes) -> None:
+        self._inner.sent(transport, data)
+
+    def received(self, transport: SimulatedTransport, data: bytes) -> None:
+        self._inner.received(transport, data)
+        if transport.owner.machine.name == self._name:
+            self._left -= 1
+            if self._left == 0:
+                self.struck = True
+                self._strike()
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_s18_recovery_may_die_at_every_step_and_the_next_one_ends_alike(protocol: str) -> None:
+    """The writer leaves an unacknowledged tail on one bookie; the recoverer dies after its nth answer."""
+
+    async def story(s: Scenario, step: int) -> bool:
+        writer = await s.create(await s.connect("w", protocol=protocol))
+        await s.append(writer, 4)
+        s.cut("w", "b2")
+        s.cut("w", "b3")
+        tail = s.push(writer, 3)
+        await asyncio.sleep(0.1)
+        s.cluster.machine("w").kill()
+        for task in tail:
+            with pytest.raises(Died):
+                await s.wait(task)
+        counter = Counter(s, "r", step, s.cluster.machine("r").kill)
+        try:
+            await s.recover(await s.connect("r", protocol=protocol), writer.id)
+        except Died:
+            assert counter.struck
+        s.world.tap = s.tap
+        await s.recover(await s.connect("q", protocol=protocol), writer.id)
+        await s.recover(await s.connect("q2", protocol=protocol), writer.id)
+        return counter.struck
+
+    step = 1
+    while play(lambda s, step=step: story(s, step), seed=step, settings={"flushInterval": 5000}):  # type: ignore[misc]
+        step += 1
+    assert step > 8
+
+
+def test_recovery_may_die_at_every_change_of_the_store() -> None:
+    """The recoverer loses the answers to its first, or its second write, and dies."""
+
+    async def story(s: Scenario, operation: str) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 4)
+        s.cluster.machine("w").kill()
+        r = await s.connect("r")
+        s.cluster.faults.lose_answers_to[operation] = 1
+        recovering = s.begin("r", r.open_ledger(writer.id, password=b"simulated").__aenter__())
+        await s.until(lambda: not s.cluster.faults.lose_answers_to[operation])
+        s.cluster.machine("r").kill()
+        with pytest.raises(Died):
+            await s.wait(recovering)
+        await s.recover(await s.connect("q"), writer.id)
+
+    play(lambda s: story(s, "ledgers.write"))
+
+
+def test_a_writer_that_dies_while_it_changes_the_ensemble_leaves_a_ledger_that_can_be_recovered() -> None:
+    async def story(s: Scenario, delay: float) -> None:
+        writer = await s.create(await s.connect("w"), 3, 3, 3)
+        await s.append(writer, 3)
+        members = s.stored(writer).last_ensemble[1]
+        s.cluster.machine(members[0].partition(":")[0]).kill()
+        tail = s.push(writer, 3)
+        await asyncio.sleep(delay)
+        s.cluster.machine("w").kill()
+        for task in tail:
+            if not task.done():
+                with pytest.raises(Died):
+                    await s.wait(task)
+        await s.recover(await s.connect("r"), writer.id)
+        assert s.stored(writer).state is LedgerState.CLOSED
+
+    for number in range(20):
+        play(lambda s, number=number: story(s, number * 0.0005), bookies=5, seed=number)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_c78_ten_clients_recover_at_once_while_the_writer_writes_and_agree(protocol: str) -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w", protocol=protocol))
+        await s.append(writer, 5)
+        clients = [await s.connect(f"r{number}", protocol=protocol) for number in range(10)]
+        tail = s.push(writer, 20)
+        recovering = [
+            s.begin(s.home(bk), bk.open_ledger(writer.id, password=b"simulated").__aenter__()) for bk in clients
+        ]
+        lasts = set()
+        for task in recovering:
+            reader = await s.wait(task)
+            lasts.add((reader.last_add_confirmed, reader.length))
+        assert len(lasts) == 1
+        for append in tail:
+            try:
+                assert await s.wait(append) <= reader.last_add_confirmed
+            except (LedgerFencedError, LedgerClosedError):
+                break
+        await s.recover(clients[0], writer.id)
+
+    for seed in range(5):
+        play(story, seed=seed)
+
+
+# --- the metadata store: MF-1, MF-5, MF-7 ---------------------------------------------------------------------
+
+
+def test_mf1_a_bookie_serves_on_without_its_session_and_registers_again() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 2)
+        for name in BOOKIES:
+            assert s.cluster.expire_session(name)
+        await s.append(writer, 2)
+        assert not any(_registered(s, name) for name in BOOKIES)
+        await s.until(lambda: all(_registered(s, name) is Mode.WRITABLE for name in BOOKIES), seconds=10)
+        await s.append(writer, 2)
+        r = await s.connect("r")
+        assert len(await s.on("r", r.writable_bookies())) == 3
+
+    play(story)
+
+
+def test_mf5_a_writer_without_store_goes_on_until_it_needs_another_ensemble_and_ends_in_time() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"), 3, 3, 3)
+        await s.append(writer, 2)
+        s.cut("w", "store")
+        await s.append(writer, 2)
+        s.cluster.machine(s.stored(writer).last_ensemble[1][0].partition(":")[0]).kill()
+        task = s.push(writer)[0]
+        started = s.world.loop.time()
+        with pytest.raises(BKError):
+            await s.wait(task)
+        assert s.world.loop.time() - started < 30
+        await s.recover(await s.connect("r"), writer.id)
+        assert s.stored(writer).last_entry_id >= 3
+
+    play(story, bookies=4)
+
+
+def test_mf5_a_short_absence_of_the_store_delays_an_ensemble_change_only() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"), 3, 3, 3)
+        await s.append(writer, 2)
+        s.cut("w", "store")
+        s.cluster.machine(s.stored(writer).last_ensemble[1][0].partition(":")[0]).kill()
+        tasks = s.push(writer, 3)
+        await asyncio.sleep(1.5)
+        assert not any(task.done() for task in tasks)
+        assert len(s.stored(writer).ensembles) == 1
+        s.cut("w", "store", False)
+        for task in tasks:
+            await s.wait(task)
+        assert list(s.stored(writer).ensembles) == [0, 2]
+
+    play(story, bookies=4)
+
+
+@pytest.mark.parametrize("operation", ["ledgers.create", "ledgers.write"])
+def test_mf7_a_lost_answer_of_the_store_neither_doubles_nor_loses_a_change(operation: str) -> None:
+    async def story(s: Scenario) -> None:
+        w = await s.connect("w")
+        s.cluster.faults.lose_answers_to[operation] = 1
+        writer = await s.create(w, 3, 3, 3)
+        await s.append(writer, 2)
+        s.cluster.machine(s.stored(writer).last_ensemble[1][1].partition(":")[0]).kill()
+        await s.append(writer, 2)  # needs another ensemble
+        assert list(s.stored(writer).ensembles) == [0, 2]
+        s.cluster.faults.lose_answers_to[operation] = 1
+        await s.on("w", writer.close())
+        s.history.saw_closed(writer.id, 3, writer.length)
+        assert s.stored(writer).last_entry_id == 3
+
+    play(story, bookies=4)
+
+
+# --- stories of clients ----------------------------------------------------------------------------------------
+
+
+def test_c69_recovery_outlasts_a_rolling_restart() -> None:
+    """Silence of a bookie that is down is never taken for "no such entry"."""
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 30)
+        s.cluster.machine("w").kill()
+        s.cluster.machine("b1").kill()
+        s.cluster.machine("b2").kill()
+        r = await s.connect("r")
+        with pytest.raises(BKError):
+            await s.recover(r, writer.id)
+        await s.start("b1")
+        s.cluster.machine("b3").kill()
+        await s.start("b2")
+        while True:
+            try:
+                await s.recover(r, writer.id)
+                break
+            except BKError:
+                await asyncio.sleep(0.5)
+        assert s.stored(writer).last_entry_id == 29
+
+    play(story, bookies=4)
+
+
+def test_c68_recovery_without_enough_bookies_ends_when_there_are_enough_again() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"), 3, 3, 3)
+        await s.append(writer, 5)
+        s.cluster.machine("w").kill()
+        s.cluster.machine("b1").kill()
+        await asyncio.sleep(5)
+        r = await s.connect("r")
+        with pytest.raises(BKError):
+            await s.recover(r, writer.id)
+        assert s.stored(writer).state is LedgerState.IN_RECOVERY
+        await s.start("b1")
+        await asyncio.sleep(1)
+        await s.recover(r, writer.id)
+        assert s.stored(writer).last_entry_id == 4
+
+    play(story)
+
+
+def test_c77_a_writer_of_a_ledger_that_was_fenced_and_deleted_fails_and_does_not_hang() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 2)
+        r = await s.connect("r")
+        await s.recover(r, writer.id)
+        s.ledger(writer).delete_started = True
+        await s.on("r", r.delete_ledger(writer.id))
+        tasks = s.push(writer, 10)
+        for task in tasks:
+            with pytest.raises((LedgerFencedError, LedgerClosedError)):
+                await s.wait(task)
+        with pytest.raises((LedgerFencedError, LedgerClosedError, NoSuchLedgerOnMetadataError)):
+            await s.on("w", writer.close())
+
+    play(story)
+
+
+def test_c79_one_bookie_that_hangs_does_not_hold_recovery_up() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 5)
+        s.cluster.machine("w").kill()
+        s.cluster.machine(s.stored(writer).last_ensemble[1][1].partition(":")[0]).pause(500)
+        started = s.world.loop.time()
+        await s.recover(await s.connect("r"), writer.id)
+        assert s.world.loop.time() - started < 10
+
+    play(story, bookies=4)
+
+
+def test_c83_a_reader_follows_its_writer_through_an_ensemble_change_and_a_lost_session_to_the_close() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"), 3, 3, 3)
+        await s.append(writer, 3)
+        f = await s.connect("f")
+        reader = await s.open(f, writer.id)
+        seen: list[int] = []
+
+        async def follow() -> None:
+            seen.extend([entry.entry_id async for entry in reader.tail(0)])
+
+        following = s.begin("f", follow())
+        await asyncio.sleep(1)
+        s.cluster.expire_session("f")
+        s.cluster.machine(s.stored(writer).last_ensemble[1][2].partition(":")[0]).kill()
+        await s.append(writer, 3)
+        await asyncio.sleep(5)
+        await s.append(writer, 3)
+        await s.on("w", writer.close())
+        await s.wait(following)
+        assert seen == list(range(9))
+        assert reader.last_add_confirmed == 8
+
+    play(story, bookies=4)
+
+
+def test_c76_open_without_recovery_leaves_the_writer_alone_and_open_with_recovery_ends_it() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer, 3)
+        r = await s.connect("r")
+        reader = await s.open(r, writer.id)
+        for _ in range(3):
+            await s.append(writer)
+        assert await s.on("r", reader.read_last_add_confirmed()) == 4
+        await s.recover(r, writer.id)
+        await refused(s, writer)
+
+    play(story)
+
+
+def test_c88_a_read_only_bookie_is_not_chosen_and_still_read() -> None:
+    async def story(s: Scenario) -> None:
+        w = await s.connect("w")
+        writer = await s.create(w)
+        await s.append(writer, 3)
+        s.cluster.bookies["b1"].state.to_read_only("a test", manual=True)
+        await s.until(lambda: _registered(s, "b1") is Mode.READ_ONLY)
+        await asyncio.sleep(1)
+        with pytest.raises(NotEnoughBookiesError):
+            await s.create(await s.connect("w2"))
+        reader = await s.open(await s.connect("r"), writer.id)
+        s.cluster.machine("b2").kill()
+        s.cluster.machine("b3").kill()
+        entries = await s.on("r", reader.read_unconfirmed(0, 2))
+        assert [entry.entry_id for entry in entries] == [0, 1, 2]
+
+    play(story)
+
+
+def _registered(s: Scenario, name: str) -> Mode | None:
+    bookie = s.cluster.bookie_id(name)
+    if bookie in s.cluster.store.records(Topic.READ_ONLY):
+        return Mode.READ_ONLY
+    return Mode.WRITABLE if bookie in s.cluster.store.records(Topic.AVAILABLE) else None
