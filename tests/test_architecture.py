@@ -24,8 +24,8 @@ FLOORS: dict[str, int] = {
     "autorecovery": 4,
     "streams": 4,
     "admin": 5,
-    "cli": 5,
     "spark": 5,
+    "cli": 6,
 }
 """A room may import its own floor's pure rooms and everything below; never a room of the same floor from 1 up."""
 

@@ -28,11 +28,15 @@ class JournalMachine:
         self.world = World(seed)
         self.machine = self.world.machine("bookie")
         self.disk = self.machine.disk
-        self.files = SimulatedFiles(self.disk)
         self.fatal: list[BaseException] = []
         self.config = ServerConfiguration(**{"journalPreAllocSizeMB": 1, "journalMaxSizeMB": 1, **settings})
         for directory in (DIRECTORY, *LEDGER_DIRECTORIES):
             self.files.makedirs(directory)
+
+    @property
+    def files(self) -> SimulatedFiles:
+        """The files as what runs on the machine now sees them."""
+        return SimulatedFiles(self.disk)
 
     def __enter__(self) -> JournalMachine:
         return self

@@ -191,6 +191,8 @@ class MemoryUnderTest(RecordStoreUnderTest):
 class SqliteUnderTest(RecordStoreUnderTest):
     """A file; trouble is made at the door to the driver's thread."""
 
+    many: ClassVar[int] = 3_000  # a transaction each, on a real disk
+
     def new(self, *, session_timeout_ms: int = LONG_MS) -> MetadataDriver:
         uri = parse_service_uri(f"sqlite://{self.directory}/metadata.db")
         return SqliteDriver(uri, RealRuntime(), session_timeout_ms=session_timeout_ms, poll_interval_ms=10)

@@ -480,7 +480,7 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_any_more(fault: st
         mark = journal.mark()
         setattr(box.disk.faults, fault, True)
         for entry_id in range(1, 20):
-            append(journal, entry_id, answers.of(entry_id), 10_000)
+            append(journal, entry_id, answers.of(entry_id), 2_000_000)  # beyond what is allocated already
             await asyncio.sleep(0.001)
         box.disk.faults.full = False
         journal.force(answers.of(100))
@@ -491,7 +491,7 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_any_more(fault: st
             await journal.wait_for_room(1)
         await journal.close()
 
-    with JournalMachine(journalBufferedWritesThreshold=20_000) as box:
+    with JournalMachine(journalBufferedWritesThreshold=20_000, journalPreAllocSizeMB=1) as box:
         box.run(program)
         assert answers.ids == [0]
         assert len(box.fatal) == 1

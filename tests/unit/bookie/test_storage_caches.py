@@ -141,7 +141,7 @@ def test_the_memory_of_the_read_cache_is_what_it_counts() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        for ledger in range(300):
+        for ledger in range(60):
             for first in range(0, 1000, 100):
                 cache.put(ledger, first, records(ledger, first, 100, 100))
         taken = tracemalloc.get_traced_memory()[0] - before
