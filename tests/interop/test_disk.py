@@ -129,6 +129,38 @@ async def test_half_flushed(new_cluster: MakeCluster, connect: Connect, cluster:
 
 
 @both_ways
+@verifies(AREA, "two journal, three ledger and two index directories: half flushed, killed, under the other kind")
+async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_path: Path, cluster: str) -> None:
+    def several(kind: str, count: int) -> str:
+        return ",".join(str(tmp_path / f"{kind}{number}") for number in range(count))
+
+    directories = {
+        "journalDirectories": several("journal", 2),
+        "ledgerDirectories": several("ledgers", 3),
+        "indexDirectories": several("index", 2),
+    }
+    running = new_cluster(cluster, flushInterval=500, **directories)
+    await asyncio.to_thread(running.init_by_us)
+    await asyncio.to_thread(running.start)
+    client = await connect(running, "java-v3")
+    made: list[tuple[Handle, list[int]]] = []
+
+    def flushed() -> bool:
+        return all(list((tmp_path / f"ledgers{number}" / "current").glob("*.log")) for number in range(3))
+
+    for _ in range(2):
+        for _ in range(8):
+            writer = await client.create(e=1, qw=1, qa=1, password="disk")
+            await writer.fill(50, 100)
+            made.append((writer, [100] * 50))
+        await asyncio.to_thread(wait_until, flushed, "entry logs in all directories")
+    running.stop(peer.KILL)
+    await asyncio.to_thread(swap, running)
+    await check(await connect(running, "ours-auto"), ids(made))
+    await check(client, ids(made))
+
+
+@both_ways
 @verifies(AREA, "a fence and the master key survive the change of kind")
 async def test_fence_survives(new_cluster: MakeCluster, connect: Connect, cluster: str) -> None:
     running = await asyncio.to_thread(prepare, new_cluster, cluster, **NO_CHECKPOINT)

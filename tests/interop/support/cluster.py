@@ -84,11 +84,13 @@ class Bookie:
     port: int
     directory: Path
     process: subprocess.Popen[bytes] | None = None
+    name: str = ""
+    """Its id, if that is not its address."""
     _before: int = 0  # creation transaction of the registration that was there when the process was started
 
     @property
     def id(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return self.name or f"127.0.0.1:{self.port}"
 
     @property
     def conf(self) -> Path:
