@@ -122,6 +122,9 @@ class AddBatch:
     def add(self, run: AddRun) -> bool:
         """Handle a run; False if there is no room for it: nothing has happened then."""
         path = self._path
+        if path.runtime.buggify("add refused", 0.002):
+            self.refuse(run, Status.ETOOMANYREQUESTS)
+            return True
         if path.state.read_only and path.state.refuses_writes(bool(run.flags & _HIGH_PRIORITY)):
             self.refuse(run, Status.EREADONLY)
             return True

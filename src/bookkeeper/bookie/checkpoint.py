@@ -79,7 +79,8 @@ class Checkpointer:
 
     async def _run(self) -> None:
         while True:
-            self._timer = self._runtime.call_later(self._interval, self._wanted.set)
+            soon = self._runtime.buggify("checkpoint at once", 0.2)
+            self._timer = self._runtime.call_later(0.001 if soon else self._interval, self._wanted.set)
             await self._wanted.wait()
             self._timer.cancel()
             self._wanted.clear()

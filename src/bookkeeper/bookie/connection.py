@@ -119,6 +119,9 @@ class BookieConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         frames = self._frames
+        if self._service.runtime.buggify("connection breaks", 0.002) and self._transport is not None:
+            self._transport.abort()
+            return
         try:
             bodies = frames.feed(data)
             if bodies:

@@ -300,6 +300,7 @@ class Journal:
         batch.count += count
         (batch.early if early else batch.late).append(done)
         batch.full = batch.size >= self._batch_size or batch.count >= self._batch_count
+        batch.full = batch.full or self._runtime.buggify("journal batch is full")
         self.queued_bytes += size
         self.queued_records += count
         self._schedule()
@@ -416,7 +417,7 @@ class Journal:
 
     def _count_written(self, batch: _Batch, end: int) -> None:
         self._write_busy = False
-        self._rolling = end > self._max_size
+        self._rolling = end > self._max_size or self._runtime.buggify("journal file is full")
         self.queued_bytes -= batch.size
         self.queued_records -= batch.count
         stats = self.stats

@@ -214,9 +214,8 @@ class ReadPath:
         started = self._runtime.now()
         self.permits.take()
         work = partial(self._answer, connection, reply, read, stats, started)
-        if self.permits.used - self.polls.waiting > self._max_pending or not lanes.submit(
-            getattr(request, "ledger_id", -1), work
-        ):
+        busy = self.permits.used - self.polls.waiting > self._max_pending or self._runtime.buggify("read refused", 0.01)
+        if busy or not lanes.submit(getattr(request, "ledger_id", -1), work):
             self.permits.give_back()
             self._stats.READ_ENTRY_REJECTED += 1
             connection.send(reply.plain(Status.ETOOMANYREQUESTS))
@@ -345,6 +344,7 @@ class ReadPath:
         assert isinstance(request, m.BatchReadRequest)
         room = min(request.max_size, self._max_batch) - _BATCH_FRAME
         max_count = request.max_count if request.max_count > 0 else _UNLIMITED
+        max_count = 1 if self._runtime.buggify("batch read of one") else max_count
         body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0))
         body = limit_run(body, room)
         self._stats.READ_BYTES += len(body)
@@ -369,6 +369,7 @@ class ReadPath:
                 if len(connection.polls) >= self._max_polls:
                     return reply.plain(Status.ETOOMANYREQUESTS)
                 timeout = min(request.timeout_ms / 1000, self._max_poll_seconds)
+                timeout = 0.001 if self._runtime.buggify("long poll ends early") else timeout
                 connection.wait_for_lac(self, handle, request.previous_lac, timeout, reply)
                 return b""
         return await self._answer_poll(None, connection, reply)

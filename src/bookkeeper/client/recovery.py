@@ -81,6 +81,8 @@ async def recover_ledger(
             return begun
         attempt = _Attempt(context, begun.value, digest, master_key, rules)
         close = await attempt.run()
+        if context.runtime.buggify("recovery hesitates", 0.2):
+            await asyncio.sleep(0.1)
         recovered = attempt.recovery.recovered
 
         def closed(record: LedgerMetadata) -> LedgerMetadata:

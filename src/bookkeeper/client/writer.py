@@ -271,6 +271,8 @@ class _Writer(ReadableLedger):
     async def _update_metadata(
         self, needs: Callable[[LedgerMetadata], bool], transform: Callable[[LedgerMetadata], LedgerMetadata]
     ) -> Versioned[LedgerMetadata]:
+        if self._context.runtime.buggify("ensemble change hesitates", 0.2):
+            await asyncio.sleep(0.1)
         return await update_ledger(self._context.driver.ledgers, self._ledger_id, self._versioned, needs, transform)
 
     def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:

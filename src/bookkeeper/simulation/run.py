@@ -232,7 +232,7 @@ class Run:
 
     async def _finale(self, clients: list[str]) -> None:
         """Everything is healthy again: recover and read all, count the copies, stop in order, look for leftovers."""
-        self.world.fragment_chance = 0.0
+        self.world.fragment_chance = self.world.buggify_chance = 0.0
         self.world.latency, self.world.spread = Link.latency, Link.spread
         self.world.heal()
         for name in clients:

@@ -165,7 +165,7 @@ class DbDirectory:
 
     def has_room(self, size: int, count: int) -> bool:
         """Whether the entries fit; starts a flush when the active cache is full, which makes room at once."""
-        if self._active.has_room(size, count):
+        if self._active.has_room(size, count) and not self._runtime.buggify("write cache is full", 0.02):
             return True
         if self._flushing is not None or self._failure is not None:
             return False
