@@ -163,15 +163,16 @@ async def _feed(
     under_way: deque[tuple[asyncio.Future[int], float, int]] = deque()
     pending = 0
     batch = min(BATCH, window)
-    while (now := runtime.now()) < deadline:
+    while runtime.now() < deadline:
         while pending + batch > window:
             pending -= await _settle(runtime, under_way, result)
+        started = runtime.now()
         for _ in range(batch - 1):
             try:
                 writer.append_nowait(payload)
             except BackpressureError:
                 await writer.append_soon(payload)
-        under_way.append((await writer.append_soon(payload), now, batch))
+        under_way.append((await writer.append_soon(payload), started, batch))
         pending += batch
     while under_way:
         await _settle(runtime, under_way, result)
