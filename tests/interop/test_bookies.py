@@ -73,7 +73,7 @@ async def test_named_bookies(new_cluster: MakeCluster, connect: Connect) -> None
 
 @verifies(AREA, "ledgers deleted by the Java client are garbage for our bookie: it forgets them, and keeps the others")
 async def test_garbage(new_cluster: MakeCluster, connect: Connect) -> None:
-    cluster = new_cluster(OURS, gcWaitTime=500, flushInterval=500)
+    cluster = new_cluster(OURS, gcWaitTime=500, flushInterval=500, zkTimeout=3000)  # deletes after two of the latter
     await asyncio.to_thread(cluster.init_by_us)
     await asyncio.to_thread(cluster.start)
     client = await connect(cluster, "java-v3")

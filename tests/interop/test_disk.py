@@ -129,7 +129,7 @@ async def test_half_flushed(new_cluster: MakeCluster, connect: Connect, cluster:
 
 
 @both_ways
-@verifies(AREA, "two journal, three ledger and two index directories: half flushed, killed, under the other kind")
+@verifies(AREA, "two journal, three ledger and three index directories: half flushed, killed, under the other kind")
 async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_path: Path, cluster: str) -> None:
     def several(kind: str, count: int) -> str:
         return ",".join(str(tmp_path / f"{kind}{number}") for number in range(count))
@@ -137,7 +137,7 @@ async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_
     directories = {
         "journalDirectories": several("journal", 2),
         "ledgerDirectories": several("ledgers", 3),
-        "indexDirectories": several("index", 2),
+        "indexDirectories": several("index", 3),
     }
     running = new_cluster(cluster, flushInterval=500, **directories)
     await asyncio.to_thread(running.init_by_us)
