@@ -46,6 +46,14 @@ setup: $(VENV)/.ready ## virtual environment in .venv with the package and its e
 demo: $(VENV)/.base ## ingest real data (FILE=...), kill a bookie and the writer, lose nothing
 	$(BIN)/bookkeeper demo $(FILE)
 
+$(VENV)/.spark: $(VENV)/.base
+	$(BIN)/pip install --quiet -e '.[spark]'
+	@touch $@
+
+.PHONY: demo-spark
+demo-spark: java $(VENV)/.spark ## ingest real data, read it with Spark while a bookie is killed, export, scrub, chart (JDK 17+)
+	$(BIN)/bookkeeper spark demo $(FILE)
+
 # --- tests ---
 
 .PHONY: test
@@ -67,6 +75,11 @@ test-interop-history: java setup ## random history of Java's and our clients and
 .PHONY: model
 model: setup ## model-check the protocol, with the searches of many minutes and gigabytes
 	$(BIN)/python -m tests.model --big
+
+.PHONY: test-spark
+test-spark: java setup ## Spark: the long list of kills, and its speed next to files (needs a JDK 17+; about 20 minutes)
+	SPARK_FULL=1 $(BIN)/pytest tests/spark --timeout 3600
+	$(BIN)/python -m bench.spark
 
 .PHONY: lint
 lint: setup ## ruff and mypy --strict

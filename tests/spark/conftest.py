@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,19 +33,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     running.close()
 
 
-@pytest.fixture(scope="session")
-def spark(monkeypatch_session: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """Spark on two threads of this machine, as it is without any call of ours."""
-    monkeypatch_session.setenv("PYSPARK_PYTHON", sys.executable)
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """Spark on two threads of this machine, as it is without any call of ours. A process has one Spark at a time."""
     with spark_session("tests", "local[2]") as session:
         yield session
     close_idle()
-
-
-@pytest.fixture(scope="session")
-def monkeypatch_session() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Nothing of Spark is imported before a command runs, so that the other commands w
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,9 +16,20 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ..errors import BookKeeperError, ConfigurationError
-from ..spark.launch import require_packages, spark_session
-from .output import EXIT_USAGE, JsonOption, PasswordOption, UriOption, console, fail, human_bytes, notes, print_json
-from .output import print_table as table
+from ..spark.launch import require_java, require_packages, spark_session
+from .output import (
+    EXIT_USAGE,
+    JsonOption,
+    PasswordOption,
+    UriOption,
+    console,
+    execute,
+    fail,
+    human_bytes,
+    notes,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from ..spark.jobs.running import Progress as JobProgress
@@ -96,7 +108,7 @@ def export(
     if as_json:
         print_json(report.as_dict())
         return
-    table(
+    print_table(
         None,
         ["what", "result"],
         [
@@ -145,7 +157,7 @@ def scrub(
         print_json(report.as_dict())
     else:
         statuses = sorted({status for counts in report.bookies.values() for status in counts} - {"ok"})
-        table(
+        print_table(
             "good and other copies by bookie",
             ["bookie", "ok", *statuses],
             [
@@ -200,7 +212,7 @@ def usage(
     if as_json:
         print_json(report.as_dict())
         return
-    table(
+    print_table(
         "by bookie",
         ["bookie", "ledgers", "entries", "payload", "stored", "disk free"],
         [
@@ -215,7 +227,7 @@ def usage(
             for each in report.bookies
         ],
     )
-    table(
+    print_table(
         "largest ledgers",
         ["ledger", "state", "entries", "payload", "stored", "bookies"],
         [
@@ -234,6 +246,28 @@ def usage(
         f"{report.ledgers:,} ledgers, {report.entries:,} entries, {human_bytes(report.bytes)} of payload,"
         f" {human_bytes(report.stored_bytes)} stored"
     )
+
+
+@app.command()
+def demo(
+    file: Annotated[
+        Path | None, typer.Argument(help="Input, a line an entry. Default: the sources of Python's standard library.")
+    ] = None,
+    chart: Annotated[Path, typer.Option("--chart", help="Where the chart goes.")] = Path("demo-spark.png"),
+    master: MasterOption = None,
+) -> None:
+    """Ingest real data, read it with Spark while a bookie is killed, export it, scrub it, and draw a chart."""
+    if file is not None and not file.is_file():
+        fail(f"{file} is not a file")
+    if not chart.absolute().parent.is_dir():
+        fail(f"{chart.absolute().parent} is not a directory")
+    with _told():
+        require_packages("matplotlib")
+        require_java()
+        from . import spark_demo
+
+        with tempfile.TemporaryDirectory(prefix="bookkeeper-demo-") as temporary:
+            execute(lambda runtime: spark_demo.demo(runtime, Path(temporary), file, chart, master))
 
 
 # --- parts ---------------------------------------------------------------------------------------
@@ -299,7 +333,7 @@ def _show_plan(plan: Plan, what: str, as_json: bool) -> None:
 
 def _show_problems(problems: list[dict[str, Any]]) -> None:
     shown = problems[:TABLE_ROWS]
-    table(
+    print_table(
         "not as it should be" + (f" (the first {TABLE_ROWS})" if len(problems) > TABLE_ROWS else ""),
         ["ledger", "entries", "bookie", "status", "detail"],
         [

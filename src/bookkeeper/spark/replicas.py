@@ -46,16 +46,25 @@ from ..errors import (
     from_code,
 )
 from ..metadata.ledger_metadata import LedgerMetadata
-from ..protocol.availability import Availability
+from ..protocol.availability import Availability, decode_availability
 from ..protocol.digest import Digest
 from ..protocol.entry import HEADER_SIZE
-from ..protocol.messages import V2, BatchReadRequest, BatchReadResponse, ReadRequest, ReadResponse
+from ..protocol.messages import (
+    V2,
+    BatchReadRequest,
+    BatchReadResponse,
+    GetListOfEntriesRequest,
+    GetListOfEntriesResponse,
+    ReadRequest,
+    ReadResponse,
+)
 from ..quorum.distribution import Distribution
 from ..types import BookieId
 from .columns import Bytes, Int64s, Run, take_run
 from .errors import DataLossError, ReplicaError, ReplicasUnavailableError
 
 BATCH_BYTES = 1 << 20
+LIST_SECONDS = 600.0
 LIST_STEP = 1 << 20
 """Entries compared with a bookie's list at a time."""
 
@@ -165,7 +174,9 @@ async def _unlisted_now(
 ) -> list[tuple[str, int, int]]:
     schedule = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
     bookies = dict.fromkeys(bookie for first, _ in pieces for bookie in metadata.ensemble_at(first))
-    lists = dict(zip(bookies, await asyncio.gather(*(_list(bk, metadata, bookie) for bookie in bookies)), strict=True))
+    lists = dict(
+        zip(bookies, await asyncio.gather(*(_list(bk, metadata.ledger_id, bookie) for bookie in bookies)), strict=True)
+    )
     found: list[tuple[str, int, int]] = []
     for fragment_first, fragment_last in pieces:
         for first in range(fragment_first, fragment_last + 1, LIST_STEP):
@@ -179,11 +190,16 @@ async def _unlisted_now(
     return found
 
 
-async def _list(bk: BookKeeper, metadata: LedgerMetadata, bookie: BookieId) -> Availability | None:
+async def _list(bk: BookKeeper, ledger_id: int, bookie: BookieId) -> Availability | None:
+    """What a bookie lists of a ledger; None if it cannot be asked. It walks its index for that: so it gets time."""
+    request = GetListOfEntriesRequest(ledger_id)
     try:
-        return await bk.list_entries_of(metadata.ledger_id, bookie)
-    except NoSuchLedgerError:
-        return Availability([])
+        response = await bk.context.bookies.request(bookie, request, timeout=LIST_SECONDS)
+        assert isinstance(response, GetListOfEntriesResponse)
+        code = result_code(response.status, READ)
+        if code != OK:
+            return Availability([]) if code in _ABSENT else None
+        return decode_availability(response.availability or b"")
     except (BKError, ProtocolError):
         return None
 
@@ -363,11 +379,8 @@ class _Copies:
         if at > last:
             return at
         if self._listed is None:
-            try:
-                self._listed = await self._bk.list_entries_of(self._ledger_id, self.bookie)
-            except NoSuchLedgerError:
-                self._listed = Availability([])
-            except (BKError, ProtocolError):
+            self._listed = await _list(self._bk, self._ledger_id, self.bookie)
+            if self._listed is None:
                 return at  # one by one then
         while at <= last and at not in self._listed:
             self.problem(at, Status.MISSING, _words(code))
