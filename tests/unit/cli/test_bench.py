@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from bookkeeper.cli.bench import Result, _feed
 from bookkeeper import LedgerWriter
+from bookkeeper.cli.bench import Result, _feed
 from bookkeeper.runtime import Runtime
 
 
