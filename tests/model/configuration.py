@@ -52,13 +52,17 @@ class Configuration:
     def __str__(self) -> str:
         e, wq, aq = self.quorum
         parts = [f"{e}/{wq}/{aq} of {self.bookies}"]
-        parts += [f"{self.appends} appends"] if self.appends else []
-        parts += [f"{self.acked} acked"] if self.acked else []
-        parts += [f"{sum(self.stray.values())} stray"] if self.stray else []
-        parts += [f"{self.recoverers} recoverers"]
-        parts += [f"{self.writer_losses} losses"] if self.writer_losses else []
-        parts += [f"{self.recovery_losses} losses in recovery"] if self.recovery_losses else []
-        parts += [f"{self.read_timeouts} silent reads"] if self.read_timeouts else []
+        for number, what in (
+            (self.appends, "append"),
+            (self.acked, "acked"),
+            (sum(self.stray.values()), "stray"),
+            (self.recoverers, "recoverer"),
+            (self.writer_losses, "loss"),
+            (self.recovery_losses, "loss in recovery"),
+            (self.read_timeouts, "silent read"),
+        ):
+            if number:
+                parts.append(f"{number} {_plural(what) if number > 1 else what}")
         parts += [f"a bookie {self.accident}"] if self.accidents else []
         parts += ["changes delayed"] if self.delay_changes else []
         parts += ["slow store"] if self.slow_store else []
@@ -111,3 +115,9 @@ class Configuration:
         writer.notes.clear()
         assert writer.acked == self.acked - 1
         return writer
+
+
+def _plural(what: str) -> str:
+    if what.startswith("loss"):
+        return what.replace("loss", "losses")
+    return what if what in ("acked", "stray") else f"{what}s"

@@ -87,7 +87,6 @@ STRIPED_AQ1 = Configuration((3, 2, 1), 3, appends=2)
 STRIPED_THREE = Configuration((3, 2, 2), 3, appends=3)
 TAIL = Configuration((2, 2, 2), 2, stray={"b2": 2}, recoverers=2, lacs_matter=True)
 TAIL_THREE = Configuration((3, 3, 2), 3, stray={"b3": 2}, recoverers=2, lacs_matter=True)
-EVERYDAY = Configuration((3, 3, 2), 4, appends=1, writer_losses=1, recovery_losses=1)
 
 WITH_LACS = (*ALL, "PI-17")
 
@@ -211,7 +210,6 @@ TABLE = (
         breaks="PI-17",
         big=True,
     ),
-    Row("correct, an everyday ledger", EVERYDAY, big=True),
 )
 
 

@@ -8,6 +8,7 @@ from .table import Row, rows
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("row", rows(big=False), ids=lambda row: f"{row.name} | {row.configuration}")
 def test_row(row: Row) -> None:
     row.run()
