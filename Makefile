@@ -72,6 +72,14 @@ test-interop: java setup ## against Apache BookKeeper itself (needs Maven too); 
 test-interop-history: java setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)
 	$(BIN)/pytest tests/interop/test_history.py -m interop --rounds $(ROUNDS) --seed $(SEED)
 
+.PHONY: simulate
+simulate: setup ## the cluster in the simulated world under faults (SEEDS=1000 FIRST=0; SEED=n replays one with a trace)
+ifeq ($(origin SEED),command line)
+	$(BIN)/python -m bookkeeper.simulation --seed $(SEED)
+else
+	$(BIN)/python -m bookkeeper.simulation --seeds $(SEEDS) --first $(FIRST)
+endif
+
 .PHONY: model
 model: setup ## model-check the protocol, with the searches of many minutes and gigabytes
 	$(BIN)/python -m tests.model --big
