@@ -52,7 +52,7 @@ from bookkeeper.errors import NoEntryError
 from bookkeeper.metadata.api import ANY
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.digest import Digest
-from bookkeeper.protocol.messages import Flags, Status
+from bookkeeper.protocol.messages import Flags, ReadRequest, Status
 from bookkeeper.quorum.coverage import CoverageSet
 from bookkeeper.quorum.rules import SAFE
 from bookkeeper.quorum.window import PendingWindow
@@ -208,6 +208,22 @@ def deferred_entries_move_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- recovery ---
 
 broken_rule("recovery reads do not fence", "A13: every recovery read fences", "fencing_reads", **RECOVERY)
+_without_fence = MUTATIONS["recovery reads do not fence"].patch
+
+
+@mutation("A13: every recovery read fences", **RECOVERY)
+def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_fence(monkeypatch)
+    original = BookieClient.call
+
+    def call(self: BookieClient, bookie: Any, message: Any, *rest: Any) -> None:
+        if isinstance(message, ReadRequest) and message.flags == Flags.HIGH_PRIORITY:
+            message.flags = 0  # which v2 cannot say without a fence
+        original(self, bookie, message, *rest)
+
+    monkeypatch.setattr(BookieClient, "call", call)
+
+
 broken_rule("the first denial ends recovery", "A14: quorum coverage", "negatives_need_coverage", **RECOVERY)
 broken_rule("silence counts as denial", "A14: unknown is unknown", "unknown_is_not_negative", **RECOVERY)
 broken_rule("recovery starts below the last fragment", "A12: the floor", "lac_floor", faults=TROUBLE, **RECOVERY)

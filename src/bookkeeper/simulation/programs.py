@@ -183,7 +183,7 @@ class Programs:
 
     async def recover_and_read(self, bk: BookKeeper, dice: random.Random) -> None:
         """Open with recovery, which ends the ledger's writer, and read."""
-        await asyncio.sleep(dice.random() * 2)
+        await asyncio.sleep(dice.random() * min(2.0, 20 * self.shape.pause))
         ledger = self._some_ledger(dice)
         if ledger is not None:
             await read_whole(bk, self.history, ledger)

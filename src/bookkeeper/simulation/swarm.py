@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..types import DigestType
 from .nemesis import DAMAGE, FAULTS
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class Options:
     client_settings: Mapping[str, Any] = field(default_factory=dict)
     flavours: tuple[str, ...] | None = None
     """Kinds of ledgers that writers make (see `programs`)."""
+    entries: int | None = None
+    """About how many entries a ledger gets."""
+    pause: float | None = None
+    """Average seconds between bursts of appends."""
+    spread: float | None = None
+    """Seconds by which latencies differ."""
     corrupt_network: bool = False
     """Bytes change on their way. Then only one promise is left: no reader is given other bytes than were written."""
 
@@ -96,14 +104,13 @@ def draw(dice: random.Random, options: Options) -> Configuration:
     quorums = options.quorums or quorums
     spare = dice.randint(1, 2)
     digests = [DigestType.CRC32C, DigestType.CRC32, DigestType.MAC]
-    seconds = dice.choice((4.0, 8.0, 12.0))
-    seconds = seconds if options.seconds is None else options.seconds
+    seconds = _given(options.seconds, dice.choice((4.0, 8.0, 12.0)))
     flavours = tuple(kind for kind in ("plain", "advanced", "deferred") if dice.random() < 0.4) or ("plain",)
     shape = Shape(
         *quorums,
         digest=dice.choice(digests if options.corrupt_network else list(DigestType)),
-        entries=dice.choice((5, 40, 100)),
-        pause=dice.choice((0.02, 0.1, 0.3)),
+        entries=_given(options.entries, dice.choice((2, 10, 40, 100))),
+        pause=_given(options.pause, dice.choice((0.02, 0.1, 0.3))),
         total=dice.choice((60, 200, 500)),
         seconds=seconds,
         flavours=options.flavours or flavours,
@@ -128,13 +135,17 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         client_settings=dict(options.client_settings),
         programs=programs if options.programs is None else dict.fromkeys(programs, 0) | dict(options.programs),
         kinds=kinds if options.faults is None else options.faults,
-        fault_count=fault_count if options.fault_count is None else options.fault_count,
+        fault_count=_given(options.fault_count, fault_count),
         latency=dice.choice((0.0005, 0.0005, 0.01)),
-        spread=dice.choice((0.001, 0.01, 0.2)),
+        spread=_given(options.spread, dice.choice((0.001, 0.01, 0.2))),
         fragment_chance=dice.choice((0.0, 0.0, 0.05, 0.3)),
         buggify_chance=dice.choice((0.0, 0.5, 1.0)),
         corrupt_network=options.corrupt_network,
     )
+
+
+def _given(value: T | None, drawn: T) -> T:
+    return drawn if value is None else value
 
 
 def _draw_settings(dice: random.Random) -> dict[str, Any]:
