@@ -439,6 +439,7 @@ class AddPipeline:
         for entry_id, future in self._marks:
             _fail(future, self._error(entry_id))
         self._marks.clear()
+        self._boxes = []  # what was pushed in this turn of the loop is not sent any more
         for channel in self._channels:
             channel.close()
         self.on_progress()

@@ -229,6 +229,31 @@ async def test_11_a_complete_entry_stays_complete_when_other_acks_suffice() -> N
         assert await closed(world, writer) == {0: "b1 b2 b3 b4", 1: "b1 b5 b3 b4"}
 
 
+async def test_11_a_replacement_that_fails_is_replaced_in_its_turn() -> None:
+    async with World(6) as world:
+        writer = await world.writer((4, 4, 2))
+        world["b1"].hold = world["b2"].hold = True
+        first = writer.append_nowait(b"x")
+        second = writer.append_nowait(b"y")
+        world["b3"].hold = world["b4"].hold = True
+        await until(lambda: all(len(world[name].held) == 2 for name in ("b1", "b2", "b3", "b4")))
+        for name in ("b2", "b3", "b4"):  # the second entry has three acks, the first none
+            (_, one), (channel, two) = world[name].held
+            channel.answer([two])
+            world[name].held = [(channel, one)]
+        await settle()
+        world["b5"].add_status = Status.EIO
+        world.pipeline(writer).on_channel_lost(BookieId("b2"), BookieUnavailableError())
+        await until(lambda: world["b6"].ids() == [0, 1])
+        assert world["b5"].added() == [0, 1]
+        await settle()
+        assert not first.done()
+        for name in ("b1", "b3", "b4"):
+            world[name].release()
+        assert await asyncio.gather(first, second) == [0, 1]
+        assert await closed(world, writer) == {0: "b1 b6 b3 b4"}
+
+
 async def test_12_a_late_failure_replaces_the_bookie_before_the_next_entry() -> None:
     async with World(4) as world:
         writer = await world.writer()
@@ -348,6 +373,21 @@ async def test_17_the_number_of_changes_is_limited() -> None:
             await writer.append(b"y")
         await writer.close()
         assert (await world.stored()).last_entry_id == 5
+
+
+async def test_18_an_entry_given_up_before_it_was_sent_is_not_sent() -> None:
+    async with World(3) as world:
+        writer = await world.writer()
+        future = writer.append_nowait(b"x")
+        told: list[asyncio.Future[int]] = []
+        future.add_done_callback(told.append)
+        await writer.close()  # the loop has not turned yet: the frames are still here
+        await settle()
+        assert told == [future]
+        with pytest.raises(LedgerClosedError):
+            await future
+        assert not any(bookie.log for bookie in world.bookies.values())
+        assert (await world.stored()).last_entry_id == -1
 
 
 async def test_19_an_append_that_waited_goes_to_the_new_ensemble() -> None:
