@@ -206,11 +206,17 @@ class BookKeeper:
             raise IllegalOpError("the client is not connected: use `async with bookkeeper.connect(...)`, or await it")
 
     async def _metadata(self, operation: Awaitable[T], ledger_id: int | None = None) -> T:
-        """Wait for an operation of the metadata store; its errors become the client's."""
+        """Wait for an operation of the metadata store; its errors become the client's.
+
+        Of a client that was closed meanwhile nobody gets a handle, whatever the store did.
+        """
         try:
-            return await operation
+            result = await operation
         except MetadataError as error:
             raise self._as_client_error(error, ledger_id) from error
+        if self.context.closed:
+            raise ClientClosedError(ledger_id=ledger_id)
+        return result
 
     def _as_client_error(self, error: MetadataError, ledger_id: int | None) -> BKError:
         if self.context.closed:

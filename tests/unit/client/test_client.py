@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -34,8 +34,9 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import Mode
+from bookkeeper.metadata.memory import MemoryStore, StoreFaults
 from bookkeeper.protocol.messages import GetBookieInfoRequest, ReadRequest, Request, Status
-from bookkeeper.types import BookieId, DigestType, LedgerState
+from bookkeeper.types import BookieId, DigestType, LedgerState, WriteFlag
 from tests.support.fake_bookie import SILENT, FakeCluster
 
 from .support import eventually, make_ledger, payload
@@ -109,6 +110,7 @@ async def test_only_writable_bookies_get_ledgers(cluster: FakeCluster) -> None:
         assert gone.id not in (await client.get_ledger_metadata(ledger_id)).ensembles[0]
     assert await client.writable_bookies() == {b.id for b in cluster.bookies} - {gone.id}
     assert await client.readonly_bookies() == {gone.id}
+    assert client._watcher.is_available(gone.id)
 
 
 async def test_a_chosen_ledger_id_is_taken_once(cluster: FakeCluster) -> None:
@@ -138,16 +140,34 @@ async def test_opening_checks_the_password(cluster: FakeCluster) -> None:
         assert len(await reader.read(0, 2)) == 3
 
 
+async def test_a_wrong_password_leaves_an_open_ledger_alone(cluster: FakeCluster) -> None:
+    """Scenario 67."""
+    client = await cluster.connect()
+    ledger = await make_ledger(cluster, 3, closed=False)
+    before = await cluster.driver.ledgers.read(ledger.id)
+    for recovery in (True, False):
+        with pytest.raises(UnauthorizedError):
+            await client.open_ledger(ledger.id, password=b"wrong", recovery=recovery)
+    assert await cluster.driver.ledgers.read(ledger.id) == before
+    assert not any(bookie.requests for bookie in cluster.bookies)
+    reader = await client.open_ledger(ledger.id, password=b"s")
+    assert (reader.closed, reader.last_add_confirmed) == (True, 2)
+
+
 async def test_opening_checks_the_digest_where_it_is_told_to(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 3)
     for autodetect, digest, fine in [
         (True, None, True),
         (True, DigestType.MAC, True),
+        (True, DigestType.CRC32, True),
         (False, None, True),
         (False, DigestType.CRC32C, True),
         (False, DigestType.MAC, False),
+        (False, DigestType.CRC32, False),
     ]:
         client = await cluster.connect(enableDigestTypeAutodetection=autodetect)
+        with pytest.raises(UnauthorizedError):
+            await client.open_ledger(ledger.id, password=b"wrong", digest=digest)
         if fine:
             reader = await client.open_ledger(ledger.id, password=b"s", digest=digest)
             assert len(await reader.read(0, 2)) == 3
@@ -201,6 +221,7 @@ async def test_deleting_is_idempotent(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 3)
     await client.delete_ledger(ledger.id)
     await client.delete_ledger(ledger.id)
+    await client.delete_ledger(999)
     with pytest.raises(IncorrectParameterError):
         await client.delete_ledger(-1)
     with pytest.raises(NoSuchLedgerOnMetadataError):
@@ -301,6 +322,63 @@ async def test_closing_ends_what_is_under_way(cluster: FakeCluster) -> None:
     for operation in waiting:
         with pytest.raises(ClientClosedError):
             await operation
+
+
+class StuckStore(StoreFaults):
+    """Requests for ledger records wait until `release`."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+        self._gate = asyncio.Event()
+
+    async def before(self, client: str, operation: str) -> None:
+        if operation.startswith("ledgers."):
+            self.waiting.append(operation)
+            await self._gate.wait()
+
+    def release(self) -> None:
+        self._gate.set()
+
+
+async def test_closing_ends_appends_and_what_waits_for_the_store(cluster: FakeCluster) -> None:
+    """Scenario 97. What the store did all the same nobody gets a handle of."""
+    client = await cluster.connect()
+    writer = await client.create_ledger(**SHAPE)
+    doomed = await make_ledger(cluster, 3)
+    for bookie in cluster.bookies:
+        bookie.on_request = lambda request: SILENT
+    store = cast(MemoryStore, cluster.runtime.services[cluster.uri])
+    stuck = store.faults = StuckStore()
+    waiting = [
+        asyncio.ensure_future(work)
+        for work in [
+            writer.append(b"x"),
+            client.create_ledger(**SHAPE)._open_it(),
+            client.create_ledger_adv(**SHAPE, ledger_id=777)._open_it(),
+            client.open_ledger(doomed.id, password=b"s")._open_it(),
+            client.delete_ledger(doomed.id),
+        ]
+    ]
+    await eventually(lambda: len(stuck.waiting) == 4 and all(bookie.requests for bookie in cluster.bookies))
+    await client.close()
+    stuck.release()
+    for operation in waiting:
+        with pytest.raises(ClientClosedError):
+            await operation
+
+
+async def test_v2_clients_cannot_defer_syncs(cluster: FakeCluster) -> None:
+    """Scenario 33."""
+    client = await cluster.connect(protocol="v2")
+    deferred = await client.create_ledger(**SHAPE, write_flags=WriteFlag.DEFERRED_SYNC)
+    with pytest.raises(IllegalOpError):
+        await deferred.append(b"x")
+    await deferred.close()
+    async with client.create_ledger(**SHAPE) as plain:
+        await plain.append(b"x")
+        with pytest.raises(IllegalOpError):
+            await plain.force()
+        assert await plain.append(b"y") == 1
 
 
 async def test_a_client_is_connected_once_and_before_use(cluster: FakeCluster) -> None:
