@@ -19,7 +19,7 @@ from bookkeeper.errors import (
     UnauthorizedError,
 )
 from bookkeeper.protocol.messages import ReadLacRequest, ReadRequest, Request, Status
-from tests.support.fake_bookie import CLOSE, HOLD, SILENT, FakeCluster
+from tests.support.fake_bookie import CLOSE, HOLD, SILENT, FakeCluster, fake_cluster
 
 from .support import DIGEST, eventually, make_ledger, package, payload
 
@@ -111,6 +111,20 @@ async def test_late_answers_raise_the_lac(cluster: FakeCluster) -> None:
     await eventually(lambda: reader.last_add_confirmed == 9)
 
 
+async def test_try_read_takes_the_first_news_and_later_answers_still_count(cluster: FakeCluster) -> None:
+    """Scenario 44."""
+    ledger = await make_ledger(cluster, 10, closed=False)
+    reader = await ledger.open(await cluster.connect())
+    ledger.bookies[0].put(package(ledger.id, 10))
+    late = ledger.bookies[2]
+    late.put(package(ledger.id, 11))
+    late.on_request = lambda request: HOLD
+    await ledger.bookies[1].stop()
+    assert await reader.try_read_last_add_confirmed() == 9
+    late.release()
+    await eventually(lambda: reader.last_add_confirmed == 10)
+
+
 async def test_v3_reads_carry_the_lac(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 5, closed=False)
     reader = await ledger.open(await cluster.connect(protocol="v3"))
@@ -187,6 +201,21 @@ async def test_news_of_the_lac_end_a_long_poll_even_without_the_entry(cluster: F
     assert sum(len(bookie.requests) for bookie in cluster.bookies) == 1
 
 
+async def test_news_that_came_before_the_long_poll_ends_it_and_the_lac_never_falls(cluster: FakeCluster) -> None:
+    """Scenario 46: the LAC has moved between the last look at it and the poll."""
+    reader, ledger_id = await open_at_8(cluster)
+    for bookie in cluster.bookies:
+        bookie.put(package(ledger_id, 10))
+    answer = await reader.read_last_add_confirmed_and_entry(9, timeout=60)
+    assert answer.entry is not None
+    assert (answer.last_add_confirmed, answer.entry.id) == (9, 9)
+    for bookie in cluster.bookies:  # they forget: what a reader knows it knows
+        del bookie.ledger(ledger_id).entries[10]
+    assert await reader.read_last_add_confirmed_and_entry(10, timeout=0.01) == (9, None)
+    assert await reader.read_last_add_confirmed() == 9
+    assert reader.last_add_confirmed == 9
+
+
 async def test_a_failing_bookie_passes_a_long_poll_on(cluster: FakeCluster) -> None:
     reader, ledger_id = await open_at_8(cluster)
     first = next(b for b in cluster.bookies if b.id == reader.metadata.ensemble_at(9)[9 % 3])
@@ -206,7 +235,8 @@ async def test_a_long_poll_that_everybody_refuses_fails(cluster: FakeCluster, pa
         await reader.read_last_add_confirmed_and_entry(9, timeout=60, parallel=parallel)
 
 
-async def test_a_silent_bookie_is_passed_over_by_speculation(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("late", ["answer", "error"])
+async def test_a_silent_bookie_is_passed_over_by_speculation(cluster: FakeCluster, late: str) -> None:
     reader, ledger_id = await open_at_8(cluster, firstSpeculativeReadLACTimeout=20)
     first = next(b for b in cluster.bookies if b.id == reader.metadata.ensemble_at(9)[9 % 3])
     first.on_request = lambda request: HOLD
@@ -215,7 +245,10 @@ async def test_a_silent_bookie_is_passed_over_by_speculation(cluster: FakeCluste
     answer = await reader.read_last_add_confirmed_and_entry(9, timeout=60)
     assert answer.entry is not None
     first.on_request = None
-    first.release()  # comes too late, and is ignored
+    if late == "answer":
+        first.release()  # comes too late, and is ignored
+    else:
+        await first.stop()
     assert (await reader.read_entry(9)).data == payload(9)
 
 
@@ -342,6 +375,44 @@ async def test_a_reader_of_a_closed_ledger_follows_if_asked(cluster: FakeCluster
     with pytest.raises(NoSuchLedgerOnMetadataError):
         await other.refresh_metadata()
     assert len(await follower.read(0, 9)) == 10  # what is open stays readable
+
+
+async def test_a_reader_of_a_deleted_ledger_keeps_what_it_knows(cluster: FakeCluster) -> None:
+    """Scenario 83."""
+    ledger = await make_ledger(cluster, 10, closed=False)
+    reader = await ledger.open(await cluster.connect())
+    known, watch = reader.metadata, reader._watch
+    assert watch is not None
+    await cluster.driver.ledgers.remove(ledger.id)
+    await eventually(watch.done)
+    assert watch.exception() is None
+    assert reader.metadata is known
+    assert len(await reader.read(0, 8)) == 9
+    await reader.close()
+
+
+async def test_where_every_bookie_was_replaced_readers_that_follow_go_on() -> None:
+    """Scenario 82, #4613: re-replication has moved a closed ledger, and its old bookies are gone."""
+    async with fake_cluster(6) as cluster:
+        old, new = cluster.bookies[:3], cluster.bookies[3:]
+        ledger = await make_ledger(cluster, 10)
+        client = await cluster.connect(speculativeReadTimeout=0, readEntryTimeoutSec=1)
+        follower = await ledger.open(client, recovery=True, keep_update_metadata=True)
+        other = await ledger.open(client, recovery=True)
+        for source, target in zip(old, new, strict=True):
+            for entry in source.ledger(ledger.id).entries.values():
+                target.put(entry)
+        stored = await cluster.driver.ledgers.read(ledger.id)
+        members = tuple(bookie.id for bookie in new)
+        await cluster.driver.ledgers.write(ledger.id, stored.value.with_ensemble(0, members), stored.version)
+        await eventually(lambda: follower.metadata.ensembles[0] == members)
+        for bookie in old:
+            await bookie.stop()
+        assert [entry.data for entry in await follower.read(0, 9)] == [payload(i) for i in range(10)]
+        with pytest.raises(BookieUnavailableError):
+            await other.read(0, 9)
+        reopened = await ledger.open(client, recovery=True)
+        assert len(await reopened.read(0, 9)) == 10
 
 
 async def test_lac_requests_go_over_v3_connections(cluster: FakeCluster) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +22,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.api import Mode
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Request, Status
+from bookkeeper.runtime import TimerHandle
 from tests.support.fake_bookie import CLOSE, HOLD, SILENT, FakeBookie, FakeCluster, Fault
 
 from .support import eventually, make_ledger, package, payload
@@ -178,6 +181,26 @@ async def test_no_speculation_against_a_bookie_that_answers(cluster: FakeCluster
     assert not any(r.entry_id == 0 for bookie in others for r in bookie.requests if isinstance(r, ReadRequest))
     slow.release()
     assert len(await reading) == 4
+
+
+async def test_the_speculation_timer_ends_with_the_read(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenario 50."""
+    timers: list[TimerHandle] = []
+    call_later = cluster.runtime.call_later
+
+    def recorded(delay: float, callback: Callable[..., None], *args: Any) -> TimerHandle:
+        timer = call_later(delay, callback, *args)
+        if getattr(callback, "__name__", "") == "_speculate":
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(cluster.runtime, "call_later", recorded)
+    ledger = await make_ledger(cluster, 9)
+    reader = await ledger.open(await cluster.connect())
+    await reader.read(0, 8)
+    await reader.batch_read(0, max_count=9)
+    assert len(timers) == 2
+    assert all(cast(asyncio.TimerHandle, timer).cancelled() for timer in timers)
 
 
 async def test_equal_reads_at_once_all_end(cluster: FakeCluster) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from bookkeeper.client.connection import OnReply
 from bookkeeper.client.recovery import recover_ledger
 from bookkeeper.errors import (
     BKError,
@@ -19,7 +21,7 @@ from bookkeeper.errors import (
     UnexpectedError,
 )
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.protocol.messages import AddRequest, Flags, ReadRequest, Status
+from bookkeeper.protocol.messages import AddRequest, Flags, ReadRequest, Request, Status
 from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.types import BookieId, LedgerState
 from tests.support.fake_ensemble import World, settle, until
@@ -299,21 +301,51 @@ async def test_72_a_bookie_replaced_while_entries_are_in_flight_changes_the_meta
         assert world.hooks.writes == 2
 
 
-@pytest.mark.parametrize("at", ["start", "close"])
-async def test_73_a_version_bumped_meanwhile_is_no_obstacle(at: str) -> None:
-    async with World(3) as world:
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("at", ["start", "fencing", "write-back", "close"])
+async def test_73_a_version_bumped_meanwhile_is_no_obstacle(at: str, others: int) -> None:
+    """Somebody writes the record again before it says IN_RECOVERY, while bookies are fenced, while an entry is
+    written back, or when all is done but the close."""
+    async with World(3, speculativeReadTimeout=0) as world:
         await world.create((3, 3, 2))
         put_on(world, "b1 b2", 0, lac=-1)
-        world["b1"].hold = world["b2"].hold = at == "close"
+        holds = at in ("write-back", "close")
+        world["b1"].hold = world["b2"].hold = holds
+        stalled: list[Callable[[], None]] = []
+        call = world.client.call
+
+        def stalling(bookie: BookieId, message: Request, timeout: float | None, done: OnReply) -> None:
+            if at == "fencing":
+                stalled.append(lambda: call(bookie, message, timeout, done))
+            else:
+                call(bookie, message, timeout, done)
+
+        world.client.call = stalling  # type: ignore[method-assign]
         if at == "start":
             world.hooks.block()
-        recovery = asyncio.ensure_future(world.recover())
-        await until(lambda: world.hooks.waiting if at == "start" else world["b1"].held)
+        recoveries = [asyncio.ensure_future(world.recover()) for _ in range(1 + others)]
+        if at == "start":
+            await until(lambda: world.hooks.waiting == 1 + others)
+        elif at == "fencing":
+            await until(lambda: len(stalled) == 3 * (1 + others))
+        else:
+            await until(lambda: len(world["b1"].held) == len(world["b2"].held) == 1 + others)
+        if at == "close":
+            world.hooks.block()
+            world["b1"].release()
+            world["b2"].release()
+            await until(lambda: world.hooks.waiting == 1 + others)
+        bumped = (await world.other.ledgers.read(0)).version
         await world.change(lambda md: md.with_ensemble(0, md.ensembles[0]))
         world.hooks.unblock()
+        world.client.call = call  # type: ignore[method-assign]
+        for send in stalled:
+            send()
         world["b1"].release()
         world["b2"].release()
-        assert last(await recovery) == (0, 2)
+        assert [last(await recovery) for recovery in recoveries] == [(0, 2)] * (1 + others)
+        assert last(await world.stored()) == (0, 2)
+        assert (await world.other.ledgers.read(0)).version > bumped + 1
 
 
 async def test_74_a_writer_that_closes_first_is_adopted() -> None:
@@ -323,13 +355,19 @@ async def test_74_a_writer_that_closes_first_is_adopted() -> None:
         world["b1"].hold = world["b2"].hold = True
         futures = [writer.append_nowait(b"x") for _ in range(3)]
         await settle()
-        current = await world.other.ledgers.read(0)
+        before = await world.driver.ledgers.read(0)
+        assert before.value.state is LedgerState.OPEN
         await writer.close()
-        assert current.value.state is LedgerState.OPEN
-        assert last(await world.recover()) == (1, 2)
+        # The recoverer read the open record, and its first write comes only now.
+        recovered = await recover_ledger(world.context, before, world.digest, world.KEY)
+        assert last(recovered.value) == (1, 2)
         for future in futures:
             with pytest.raises(LedgerClosedError):
                 await future
+        assert world["b3"].ids() == [0, 1, 2, 3, 4]
+        assert not any(bookie.fenced for bookie in world.bookies.values())
+        lacs = [world.digest.verify(0, e, data)[0] for (_, e), data in world["b3"].entries.items()]
+        assert max(lacs) == 1
 
 
 async def test_77_a_deleted_ledger_cannot_be_recovered() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+from collections.abc import Callable
 
 import pytest
 
+from bookkeeper.client.connection import OnReply
 from bookkeeper.errors import (
     AddEntryQuorumTimeoutError,
     BackpressureError,
@@ -23,9 +25,9 @@ from bookkeeper.errors import (
     UnauthorizedError,
     WriteError,
 )
-from bookkeeper.protocol.messages import Status
+from bookkeeper.protocol.messages import Request, Status
 from bookkeeper.quorum.rules import ProtocolRules
-from bookkeeper.types import LedgerState, WriteFlag
+from bookkeeper.types import BookieId, LedgerState, WriteFlag
 from tests.support.fake_ensemble import World, settle, until
 
 # --- appending ---
@@ -188,6 +190,23 @@ async def test_append_waits_while_a_connection_is_not_writable() -> None:
         channel.writable = True
         world.pipeline(writer).on_writable(channel.bookie)
         assert await task == 1
+        await writer.close()
+
+
+async def test_an_append_held_back_by_a_full_connection_goes_on_when_its_bookie_is_replaced() -> None:
+    """Scenario 30: instead of sending past a bookie that takes no bytes, it waits until that one is given up."""
+    settings = {"clientWriteBufferHighWaterMark": 100, "clientWriteBufferLowWaterMark": 50, "addEntryTimeoutSec": 0.05}
+    async with World(4, **settings) as world:
+        writer = await world.writer()
+        world["b3"].hold = True
+        await writer.append(bytes(200))
+        world.client.channels[2].writable = False
+        world.pipeline(writer).on_progress()
+        with pytest.raises(BackpressureError):
+            writer.append_nowait(b"x")
+        assert writer.last_add_pushed == 0  # no id was used
+        assert await writer.append(b"x") == 1
+        assert world.ensembles(writer.metadata) == {0: "b1 b2 b3", 1: "b1 b2 b4"}
         await writer.close()
 
 
@@ -541,6 +560,17 @@ async def test_entries_with_ids_of_the_caller() -> None:
         assert not hasattr(writer, "append")
 
 
+async def test_only_an_advanced_writer_takes_ids() -> None:
+    """Scenario 35: what is an illegal operation in BookKeeper cannot be said here."""
+    async with World(3) as world:
+        writer = await world.writer()
+        advanced = await world.adv_writer()
+        assert not any(hasattr(writer, name) for name in ("write", "write_nowait"))
+        assert not any(hasattr(advanced, name) for name in ("append", "append_nowait", "append_soon", "append_many"))
+        await writer.close()
+        await advanced.close()
+
+
 # --- DEFERRED_SYNC (scenarios 33, 37 to 39) ---
 
 
@@ -576,6 +606,31 @@ async def test_force_needs_every_bookie_and_covers_what_was_acknowledged_before_
         world["b1"].release()
         world["b2"].release()
         assert await pending == 1
+        await writer.close()
+
+
+async def test_force_covers_what_was_acknowledged_when_it_was_called_and_no_more() -> None:
+    """Scenario 38."""
+    async with World(3) as world:
+        writer = await world.writer(flags=WriteFlag.DEFERRED_SYNC)
+        await writer.append(b"x")
+        answers: list[Callable[[], None]] = []
+        call = world.client.call
+
+        def late(bookie: BookieId, message: Request, timeout: float | None, done: OnReply) -> None:
+            answers.append(lambda: call(bookie, message, timeout, done))
+
+        world.client.call = late  # type: ignore[method-assign]
+        forcing = asyncio.ensure_future(writer.force())
+        await until(lambda: len(answers) == 3)
+        assert await writer.append(b"y") == 1
+        for answer in answers:
+            answer()
+        await forcing
+        assert writer.last_add_confirmed == 0
+        world.client.call = call  # type: ignore[method-assign]
+        await writer.force()
+        assert writer.last_add_confirmed == 1
         await writer.close()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from bookkeeper.quorum.distribution import quorum_coverage
@@ -91,6 +93,31 @@ def test_a_speculative_request_is_one_more_and_its_answer_may_come_first() -> No
     assert not read.succeed(1)
     read.fail(TO)
     assert read.outcome == OK
+
+
+@pytest.mark.parametrize("order", list(permutations([0, 1, 2])))
+def test_asked_all_at_once_one_good_copy_is_enough(order: tuple[int, ...]) -> None:
+    """Reading in parallel is asking everybody before anybody has answered."""
+    for codes, expected in [((TO, NE, OK), OK), ((BAD, NA, OK), OK), ((OK, NE, NE), OK), ((NE, NL, NE), None)]:
+        read = EntryRead((0, 1, 2))
+        assert [read.send_next() for _ in range(4)] == [0, 1, 2, None]
+        for place in order:
+            if codes[place] == OK:
+                read.succeed(place)
+            else:
+                read.fail(codes[place])
+        assert read.outcome == (codes[order[-1]] if expected is None else expected)
+
+
+def test_asked_all_at_once_the_error_is_the_first_telling_one() -> None:
+    for codes, expected in [((NE, TO, BAD), TO), ((NA, BAD, NE), BAD), ((BAD, TO, NA), BAD), ((NE, NE, NE), NE)]:
+        read = EntryRead((0, 1, 2))
+        while read.send_next() is not None:
+            pass
+        for code in codes:
+            assert read.outcome is None
+            read.fail(code)
+        assert read.outcome == expected
 
 
 def test_an_error_is_final_only_when_every_replica_answered() -> None:
