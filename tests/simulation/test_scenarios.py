@@ -18,6 +18,7 @@ from bookkeeper.errors import (
     BookKeeperError,
     LedgerClosedError,
     LedgerFencedError,
+    MetadataStoreError,
     NoSuchLedgerOnMetadataError,
     NotEnoughBookiesError,
 )
@@ -212,10 +213,21 @@ def test_c81_the_old_writer_stays_fenced_when_its_ensemble_is_rewritten() -> Non
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         await s.append(writer, 2)
+        await asyncio.sleep(0.1)  # the third bookie has the entries too
+        old = s.stored(writer).last_ensemble[1]
+        (spare,) = {s.cluster.bookie_id(name) for name in s.cluster.names} - set(old)
         r = await s.connect("r")
+        ledgers = r.context.driver.ledgers
+
+        async def rewrite() -> None:
+            stored = await ledgers.read(writer.id)
+            await ledgers.write(writer.id, stored.value.with_ensemble(0, (spare, *old[1:])), stored.version)
+
+        await s.on("r", rewrite())
         await s.recover(r, writer.id)
-        await refused(s, writer)
-        await refused(s, writer)
+        assert s.stored(writer).last_ensemble[1] == (spare, *old[1:])
+        for _ in range(3):  # whichever of its bookies comes first
+            await refused(s, writer)
 
     play(story, bookies=4)
 
@@ -631,7 +643,7 @@ def test_c83_a_reader_follows_its_writer_through_an_ensemble_change_and_a_lost_s
 
         following = s.begin("f", follow())
         await asyncio.sleep(1)
-        s.cluster.expire_session("f")
+        assert s.cluster.expire_session("f")
         s.cluster.machine(s.stored(writer).last_ensemble[1][2].partition(":")[0]).kill()
         await s.append(writer, 3)
         await asyncio.sleep(5)
@@ -676,6 +688,77 @@ def test_c88_a_read_only_bookie_is_not_chosen_and_still_read() -> None:
         assert [entry.entry_id for entry in entries] == [0, 1, 2]
 
     play(story)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "auto"])
+def test_c41_the_lac_of_an_idle_writer_becomes_known_and_stays_known(protocol: str) -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w", protocol=protocol, explicitLacInterval=100))
+        for _ in range(10):
+            await s.append(writer)
+        reader = await s.open(await s.connect("r", protocol=protocol), writer.id)
+        assert await s.on("r", reader.try_read_last_add_confirmed()) == 8  # what entry 9 carries
+        while await s.on("r", reader.read_explicit_last_add_confirmed()) < 9:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # the third bookie knows it too
+        s.cluster.machine("w").kill()
+        for name in BOOKIES:
+            await power_off(s, name)
+        await s.start(*BOOKIES)
+        reader = await s.open(await s.connect("q", protocol=protocol), writer.id)
+        assert await s.on("q", reader.read_explicit_last_add_confirmed()) == 9
+
+    play(story)
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+def test_c49_speculation_passes_silent_replicas_over_and_without_it_reads_take_the_timeout(silent: int) -> None:
+    async def story(s: Scenario) -> None:
+        w = await s.connect("w")
+        writer = await s.create(w)
+        await s.append(writer, 3)
+        await s.on("w", writer.close())
+        members = s.stored(writer).last_ensemble[1]
+        readers = {}
+        for name, delay in (("fast", 100), ("slow", 0)):
+            bk = await s.connect(name, speculativeReadTimeout=delay)
+            readers[name] = await s.open(bk, writer.id)
+            await s.on(name, readers[name].read(0, 2))  # connections are there
+        for member in members[:silent]:
+            s.cluster.machine(member.partition(":")[0]).pause(500)
+        took = {}
+        for name, reader in readers.items():
+            started = s.world.loop.time()
+            await s.on(name, reader.read_entry(0))
+            took[name] = s.world.loop.time() - started
+        assert silent * 0.1 <= took["fast"] < 0.5
+        assert took["slow"] >= silent * 1.0  # readEntryTimeoutSec
+
+    play(story)
+
+
+def test_c87_the_list_of_bookies_outlives_a_session_and_a_lost_store_is_reported() -> None:
+    async def story(s: Scenario) -> None:
+        bk = await s.connect("w")
+        writer = await s.create(bk)
+        assert s.cluster.expire_session("w")
+        s.cluster.machine("b1").kill()
+        await s.until(lambda: bk._watcher.writable == tuple(map(s.cluster.bookie_id, ("b2", "b3", "b4"))))
+        second = await s.create(bk)
+        assert s.cluster.bookie_id("b1") not in s.stored(second).last_ensemble[1]
+        await s.append(second, 3)
+        await s.start("b1")
+        await s.until(lambda: len(bk._watcher.writable) == 4)
+        s.cut("w", "store")
+        with pytest.raises(MetadataStoreError):
+            await s.create(bk)
+        assert len(bk._watcher.writable) == 4
+        await s.append(second, 3)  # needs the store no more
+        s.cut("w", "store", False)
+        await s.append(await s.create(bk), 3)
+        assert s.stored(writer).state is LedgerState.OPEN
+
+    play(story, bookies=4)
 
 
 def _registered(s: Scenario, name: str) -> Mode | None:
