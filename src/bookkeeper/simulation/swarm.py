@@ -43,6 +43,8 @@ class Options:
     """About how many entries a ledger gets."""
     pause: float | None = None
     """Average seconds between bursts of appends."""
+    total: int | None = None
+    """Appends of the whole run."""
     spread: float | None = None
     """Seconds by which latencies differ."""
     corrupt_network: bool = False
@@ -111,7 +113,7 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         digest=dice.choice(digests if options.corrupt_network else list(DigestType)),
         entries=_given(options.entries, dice.choice((2, 10, 40, 100))),
         pause=_given(options.pause, dice.choice((0.02, 0.1, 0.3))),
-        total=dice.choice((60, 200, 500)),
+        total=_given(options.total, dice.choice((60, 200, 500))),
         seconds=seconds,
         flavours=options.flavours or flavours,
     )
