@@ -414,6 +414,12 @@ class ClientConfiguration(Settings):
     enableBookieFailureTracking: bool = True
     bookieFailureHistoryExpirationMSec: int = Field(60000, ge=0)
     """How long a bookie that was slow to answer is asked last."""
+    bookieHealthCheckEnabled: bool = False
+    bookieHealthCheckIntervalSeconds: float = Field(60, gt=0)
+    bookieErrorThresholdPerInterval: int = Field(100, gt=0)
+    bookieQuarantineTimeSeconds: float = Field(1800, ge=0)
+    bookieQuarantineRatio: float = Field(1.0, ge=0, le=1)
+    bookieConnectionErrorQuarantineEnabled: bool = False
     batchReadEnabled: bool = True
     recoveryReadBatchSize: int = Field(1, gt=0)
     delayEnsembleChange: bool = False

@@ -59,15 +59,18 @@ class AddRoute:
             self.connection.drop_route(self)
 
     def sweep(self, now: float, timeout: float) -> None:
-        """Fail the channel if something sent `timeout` seconds ago is unanswered. Called at regular intervals."""
+        """Fail the channel if something sent `timeout` seconds ago is unanswered. Called at regular intervals.
+
+        Without a channel it is only reported.
+        """
         marks = self._marks
         while marks and marks[0][1] <= self.answered:
             marks.popleft()
-        if self.sent == self.answered or self.channel is None:
-            return
         if marks and now - marks[0][0] >= timeout:
+            marks.clear()
+            self.connection.failed(RequestTimeoutError.code, self.sent - self.answered)
             self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
-        elif not marks or marks[-1][1] != self.sent:
+        elif self.channel is not None and self.sent > self.answered and (not marks or marks[-1][1] != self.sent):
             marks.append((now, self.sent))
 
     def detach(self, error: BKError | None) -> None:

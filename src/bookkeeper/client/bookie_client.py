@@ -34,7 +34,7 @@ from ..protocol.messages import (
 from ..runtime import Runtime, TimerHandle
 from ..types import BookieId, WriteFlag
 from .add_channel import AddChannel, AddRoute
-from .connection import Connection, Dialer, OnReply, ReadCall, deadline_after
+from .connection import Connection, Dialer, OnFailure, OnReply, ReadCall, deadline_after, ignore_failure
 from .connection_v2 import V2Connection
 from .connection_v3 import V3Connection
 from .context import AddSink
@@ -46,10 +46,18 @@ DEFAULT_SWEEP_SECONDS = 1.0
 class BookieClient:
     """The pool of connections. Use from one loop."""
 
-    def __init__(self, runtime: Runtime, config: ClientConfiguration, discovery: BookieDirectory) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfiguration,
+        discovery: BookieDirectory,
+        *,
+        on_failure: OnFailure = ignore_failure,
+    ) -> None:
+        """`on_failure` hears of requests that a bookie refused or did not answer in time."""
         self._runtime = runtime
         self._config = config
-        self._dialer = Dialer(runtime, config, discovery)
+        self._dialer = Dialer(runtime, config, discovery, on_failure)
         self._protocol = "v2" if config.useV2WireProtocol else config.protocol
         self._pool: dict[tuple[BookieId, int, int], Connection] = {}
         """By bookie, version and number; a connection leaves when it closes."""

@@ -59,6 +59,7 @@ from .bookie_client import BookieClient
 from .bookies import BookieWatcher
 from .context import ClientContext
 from .placement import DefaultEnsemblePlacementPolicy
+from .quarantine import Quarantine
 from .reader import LedgerReader
 from .recovery import recover_ledger
 from .results import OK, default_code, from_metadata_error, operation_of, result_code
@@ -148,13 +149,14 @@ class BookKeeper:
         self._driver = driver
         self._tasks = TaskScope(runtime, "client")
         self._watcher = BookieWatcher(runtime, config, driver.discovery)
-        self._bookies = BookieClient(runtime, config, driver.discovery)
+        self._quarantine = Quarantine(runtime, config, driver.flags.health_check_enabled)
+        self._bookies = BookieClient(runtime, config, driver.discovery, on_failure=self._quarantine.failed)
         self.context = ClientContext(
             runtime=runtime,
             config=config,
             driver=driver,
             bookies=self._bookies,
-            placement=DefaultEnsemblePlacementPolicy(self._watcher, runtime),
+            placement=DefaultEnsemblePlacementPolicy(self._watcher, runtime, self._quarantine),
             tasks=self._tasks,
         )
         """What everything opened here shares; for parts of this package."""
@@ -180,6 +182,8 @@ class BookKeeper:
         try:
             await self._driver.open()
             await self._watcher.start(self._tasks)
+            if self._config.bookieHealthCheckEnabled:
+                self._tasks.spawn(self._quarantine.run(), name="bookie health check")
         except BaseException as error:
             await self.close()
             if isinstance(error, MetadataError):

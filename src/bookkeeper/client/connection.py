@@ -48,6 +48,15 @@ log = logging.getLogger(__name__)
 OnReply = Callable[[int, Response | None], None]
 """Hears the outcome of a request: result code, and the response if one came."""
 
+OnFailure = Callable[[BookieId, int, int], None]
+"""Hears that so many requests to a bookie failed: bookie, result code, count. Not of requests that were lost together
+with a connection."""
+
+
+def ignore_failure(_bookie: BookieId, _code: int, _count: int) -> None:
+    """Nobody wants to know."""
+
+
 Answer = tuple[int, int, bytes | None, int | None]
 """Outcome of one entry read: entry id, result code, the packaged entry if the code is 0, and the LAC the bookie
 knows if it said."""
@@ -103,11 +112,19 @@ def deadline_after(now: float, timeout: float | None) -> float:
 
 
 class Dialer:
-    """What all connections of a client share: where bookies are, limits and socket options, transaction ids."""
+    """What all connections of a client share: where bookies are, limits and socket options, transaction ids, who
+    hears of failures."""
 
-    def __init__(self, runtime: Runtime, config: ClientConfiguration, discovery: BookieDirectory) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfiguration,
+        discovery: BookieDirectory,
+        on_failure: OnFailure = ignore_failure,
+    ) -> None:
         self.runtime = runtime
         self.config = config
+        self.on_failure = on_failure
         self.tasks = TaskScope(runtime, "bookie-client")
         self._discovery = discovery
         self._options = SocketOptions(
@@ -179,6 +196,7 @@ class Connection(asyncio.Protocol):
         try:
             await self._dialer.dial(self.bookie, self)
         except (OSError, BookKeeperError) as error:
+            self.failed(BookieUnavailableError.code)
             self.fail(BookieUnavailableError(f"cannot connect: {error or type(error).__name__}", bookie=self.bookie))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -222,6 +240,10 @@ class Connection(asyncio.Protocol):
             route.detach(error)
         self.routes.clear()
         self._fail_requests(error.code)
+
+    def failed(self, code: int, count: int = 1) -> None:
+        """The bookie refused so many requests, did not answer them in time, or could not be connected to."""
+        self._dialer.on_failure(self.bookie, code, count)
 
     def _fail_requests(self, code: int) -> None:
         requests = list(self._requests.values())
@@ -309,6 +331,7 @@ class Connection(asyncio.Protocol):
         for key in expired:
             request = self._requests.pop(key, None)
             if request is not None:
+                self.failed(TIMEOUT)
                 request.done(TIMEOUT, None)
         if add_timeout > 0:
             for route in list(self.routes.values()):
@@ -318,6 +341,8 @@ class Connection(asyncio.Protocol):
 
     def _deliver_adds(self, adds: AddAnswers) -> None:
         for ledger_id, (acked, failed) in adds.items():
+            for _, code in failed:
+                self.failed(code)
             route = self.routes.get(ledger_id)
             if route is not None:
                 route.deliver(acked, failed)

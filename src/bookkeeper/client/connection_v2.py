@@ -123,6 +123,7 @@ class V2Connection(Connection):
                 if not call.answers:
                     calls.append(call)
                 if failure:
+                    self.failed(failure)
                     call.answers.append((entry_id, failure, None, None))
                 else:
                     call.answers.append((entry_id, OK, body[head_size:], None))
@@ -140,7 +141,10 @@ class V2Connection(Connection):
         elif isinstance(response, BatchReadResponse):
             request = self._requests.pop(response.request_id, None)
             if request is not None:
-                request.done(result_code(response.status, READ), response)
+                code = result_code(response.status, READ)
+                if code != OK:
+                    self.failed(code)
+                request.done(code, response)
         else:
             raise ProtocolError(f"a v2 bookie sent {type(response).__name__}")
 
@@ -175,6 +179,8 @@ class V2Connection(Connection):
                     continue
                 for call in queue:
                     if which(call):
+                        if code == TIMEOUT:
+                            self.failed(code)
                         call.answers.append((entry_id, code, None, None))
                         calls[call] = None
                 del reads[entry_id]

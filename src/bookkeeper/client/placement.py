@@ -6,7 +6,7 @@ kept, except that bookies nobody has registered, and those that were slow lately
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ..errors import NotEnoughBookiesError
 from ..runtime import Runtime
@@ -15,10 +15,11 @@ from .bookies import READ_ONLY, BookieWatcher
 
 
 class DefaultEnsemblePlacementPolicy:
-    """Takes bookies at random, each equally likely."""
+    """Takes bookies at random, each equally likely; those in quarantine only when there are not enough others."""
 
-    def __init__(self, bookies: BookieWatcher, runtime: Runtime) -> None:
+    def __init__(self, bookies: BookieWatcher, runtime: Runtime, quarantined: Container[BookieId] = ()) -> None:
         self._bookies = bookies
+        self._quarantined = quarantined
         self._random = runtime.random("placement")
 
     def new_ensemble(
@@ -77,4 +78,5 @@ class DefaultEnsemblePlacementPolicy:
             raise NotEnoughBookiesError(
                 f"{count} bookies needed; of {len(writable)} writable ones {len(candidates)} may be taken"
             )
-        return self._random.sample(candidates, count)
+        healthy = [bookie for bookie in candidates if bookie not in self._quarantined]
+        return self._random.sample(healthy if len(healthy) >= count else candidates, count)
