@@ -170,37 +170,61 @@ async def test_a_silent_replica_is_passed_over_by_speculation(cluster: FakeClust
     assert [b - a for a, b in zip(before, after, strict=True)] == [0, 0, 9]
 
 
-async def test_no_speculation_against_a_bookie_that_answers(cluster: FakeCluster) -> None:
+class SpeculationTimers:
+    """The timers of speculation; they go off when the test says so."""
+
+    def __init__(self, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.handles: list[asyncio.TimerHandle] = []
+        self.callbacks: list[Any] = []
+        call_later = cluster.runtime.call_later
+
+        def recorded(delay: float, callback: Callable[..., None], *args: Any) -> TimerHandle:
+            if getattr(callback, "__name__", "") != "_speculate":
+                return call_later(delay, callback, *args)
+            handle = call_later(1_000_000, callback, *args)
+            self.handles.append(cast(asyncio.TimerHandle, handle))
+            self.callbacks.append(callback)
+            return handle
+
+        monkeypatch.setattr(cluster.runtime, "call_later", recorded)
+
+    def go_off(self) -> None:
+        self.handles[-1].cancel()
+        self.callbacks[-1]()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_no_speculation_against_a_bookie_that_answers(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """Scenario 50. The first replica of entries 0 and 3 holds back the answer for 0 only, or for both."""
+    timers = SpeculationTimers(cluster, monkeypatch)
     ledger = await make_ledger(cluster, 4)
     slow = ledger.replicas(0)[0]
-    slow.on_request = lambda request: HOLD if isinstance(request, ReadRequest) and request.entry_id == 0 else None
-    reader = await ledger.open(await cluster.connect(speculativeReadTimeout=50))
+    held = (0,) if answers else (0, 3)
+    slow.on_request = lambda request: HOLD if isinstance(request, ReadRequest) and request.entry_id in held else None
+    reader = await ledger.open(await cluster.connect())
     reading = asyncio.create_task(reader.read(0, 3))
-    await asyncio.sleep(0.3)  # several times the speculation delay
+    await eventually(lambda: timers.callbacks and len(timers.callbacks[0].__self__._responsive) == 2 + answers)
+    timers.go_off()
+    # What was sent just now has arrived when a later read of another entry has been answered.
+    await reader.read(1, 2)
     others = [bookie for bookie in ledger.bookies if bookie is not slow]
-    assert not any(r.entry_id == 0 for bookie in others for r in bookie.requests if isinstance(r, ReadRequest))
+    again = [r.entry_id for bookie in others for r in bookie.requests if isinstance(r, ReadRequest)]
+    assert sorted(again) == sorted([1, 2, 1, 2] if answers else [1, 2, 1, 2, 0, 3])
     slow.release()
     assert len(await reading) == 4
 
 
 async def test_the_speculation_timer_ends_with_the_read(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scenario 50."""
-    timers: list[TimerHandle] = []
-    call_later = cluster.runtime.call_later
-
-    def recorded(delay: float, callback: Callable[..., None], *args: Any) -> TimerHandle:
-        timer = call_later(delay, callback, *args)
-        if getattr(callback, "__name__", "") == "_speculate":
-            timers.append(timer)
-        return timer
-
-    monkeypatch.setattr(cluster.runtime, "call_later", recorded)
+    timers = SpeculationTimers(cluster, monkeypatch)
     ledger = await make_ledger(cluster, 9)
     reader = await ledger.open(await cluster.connect())
     await reader.read(0, 8)
     await reader.batch_read(0, max_count=9)
-    assert len(timers) == 2
-    assert all(cast(asyncio.TimerHandle, timer).cancelled() for timer in timers)
+    assert len(timers.handles) == 2
+    assert all(handle.cancelled() for handle in timers.handles)
 
 
 async def test_equal_reads_at_once_all_end(cluster: FakeCluster) -> None:
