@@ -2,9 +2,10 @@
 
     python -m bench.spark [--small]
 
-Starts three bookies and Spark on two threads of this machine. Each figure is of one pass over all rows in which the
-payloads come to the JVM and are added up there; rows and checksums are compared with what was written. The client alone
-is `bookkeeper bench read`, which takes one core for itself beside the bookies.
+Starts three bookies, and Spark with one task at a time and then with two. Each figure is of one pass over all rows in
+which the payloads come to the JVM and are added up there; rows and checksums are compared with what was written. The
+client alone is `bookkeeper bench read`: one reader beside the bookies, as Spark with one task is. Two tasks on two
+cores share them with the bookies.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ from bookkeeper.spark import read_ledgers
 from bookkeeper.spark.launch import spark_session
 from tests.spark.support import LiveCluster
 
-CORES = 2
+CORES = (1, 2)
+"""How many tasks Spark runs at a time."""
 RUNS = 3
 CHECKSUM = "sum(cast(crc32(payload) as decimal(38, 0)) * (entry_id + 1))"
 """Depends on every payload and on its place."""
@@ -58,36 +61,49 @@ def timed(query: Callable[[], Any]) -> tuple[float, Any]:
     return min(seconds), results[0]
 
 
-def measure(spark: SparkSession, cluster: LiveCluster, directory: Path, count: int, size: int) -> list[dict[str, Any]]:
-    """One row for each way to read the same data."""
-    ledger_id = cluster.write(payloads(count, size), password=b"bench")
-    lines, parquet = directory / f"{size}.jsonl", directory / f"{size}.parquet"
-    write_files(count, size, lines, parquet)
-    wanted = expected(count, size)
-    options = {"password": "bench", "columns": "entry_id,payload", "targetPartitionBytes": "64m"}
-    ways: dict[str, Callable[[], DataFrame]] = {
-        "ledger": lambda: read_ledgers(spark, cluster.uri, ledger_id, **options),
-        "JSON lines": lambda: spark.read.schema("entry_id bigint, payload string").json(str(lines)),
-        "Parquet": lambda: spark.read.parquet(str(parquet)),
-    }
-    rows = []
-    for name, frame in ways.items():
+@dataclass(frozen=True)
+class Data:
+    """The same entries as a ledger and as files."""
+
+    count: int
+    size: int
+    ledger_id: int
+    lines: Path
+    parquet: Path
+
+    @classmethod
+    def write(cls, cluster: LiveCluster, directory: Path, count: int, size: int) -> Data:
+        ledger_id = cluster.write(payloads(count, size), password=b"bench")
+        data = cls(count, size, ledger_id, directory / f"{size}.jsonl", directory / f"{size}.parquet")
+        write_files(count, size, data.lines, data.parquet)
+        return data
+
+    def ways(self, spark: SparkSession, uri: str) -> dict[str, Callable[[], DataFrame]]:
+        options = {"password": "bench", "columns": "entry_id,payload", "targetPartitionBytes": "64m"}
+        return {
+            "ledger": lambda: read_ledgers(spark, uri, self.ledger_id, **options),
+            "JSON lines": lambda: spark.read.schema("entry_id bigint, payload string").json(str(self.lines)),
+            "Parquet": lambda: spark.read.parquet(str(self.parquet)),
+        }
+
+
+def measure(spark: SparkSession, uri: str, data: Data, cores: int) -> Iterator[dict[str, Any]]:
+    """One row for each way to read the same data with Spark."""
+    wanted = expected(data.count, data.size)
+    for name, frame in data.ways(spark, uri).items():
         check = frame().selectExpr("count(*)", "sum(length(payload))", CHECKSUM).collect()[0]
         assert tuple(map(int, check)) == wanted, f"{name}: {check} and not {wanted}"
-        seconds, got = timed(
-            lambda frame=frame: tuple(frame().selectExpr("count(*)", "sum(length(payload))").collect()[0])
-        )
+        seconds, got = timed(lambda frame=frame: totals(frame))
         assert got == wanted[:2]
-        rows.append(row(f"Spark, {name}", size, count, seconds, CORES))
-    command = ["bench", "read", str(ledger_id), "--uri", cluster.uri, "--json", "--seconds", "5"]
-    done = subprocess.run(
-        [sys.executable, "-m", "bookkeeper", *command],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
+        yield row(f"Spark, {name}", data.size, data.count, seconds, cores)
+
+
+def measure_alone(uri: str, data: Data) -> dict[str, Any]:
+    """The client without Spark."""
+    command = ["bench", "read", str(data.ledger_id), "--uri", uri, "--json", "--seconds", "5"]
+    done = subprocess.run([sys.executable, "-m", "bookkeeper", *command], stdout=subprocess.PIPE, check=True)
     alone = json.loads(done.stdout)
-    rows.append(row("bookkeeper bench read", size, alone["entries"], alone["seconds"], 1))
-    return rows
+    return row("bookkeeper bench read", data.size, alone["entries"], alone["seconds"], 1)
 
 
 def totals(frame: Callable[[], DataFrame]) -> tuple[int, int]:
@@ -97,8 +113,8 @@ def totals(frame: Callable[[], DataFrame]) -> tuple[int, int]:
 
 def row(what: str, size: int, count: int, seconds: float, cores: int) -> dict[str, Any]:
     rate = count / seconds
-    return {"what": what, "size": size, "rows_per_second": round(rate), "mb_per_second": round(rate * size / 1e6, 1),
-            "per_core": round(rate / cores)}  # fmt: skip
+    return {"what": what, "size": size, "cores": cores, "rows_per_second": round(rate),
+            "mb_per_second": round(rate * size / 1e6, 1), "per_core": round(rate / cores)}  # fmt: skip
 
 
 def write_files(count: int, size: int, lines: Path, parquet: Path) -> None:
@@ -122,14 +138,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bookkeeper-bench-") as name:
         cluster = LiveCluster(Path(name, "cluster"), 3)
         try:
-            with spark_session("bench", f"local[{CORES}]", {"spark.driver.memory": "2g"}) as spark:
-                rows = measure(spark, cluster, Path(name), 5_000_000 // part, 100)
-                rows += measure(spark, cluster, Path(name), 1_000_000 // part, 1000)
+            sizes = ((5_000_000 // part, 100), (1_000_000 // part, 1000))
+            everything = [Data.write(cluster, Path(name), count, size) for count, size in sizes]
+            rows = [measure_alone(cluster.uri, data) for data in everything]
+            for cores in CORES:
+                with spark_session("bench", f"local[{cores}]", {"spark.driver.memory": "2g"}) as spark:
+                    for data in everything:
+                        rows += measure(spark, cluster.uri, data, cores)
         finally:
             cluster.close()
-    for each in rows:
+    for each in sorted(rows, key=lambda row: (row["size"], row["cores"])):
         print(
-            f"{each['what']:<24} {each['size']:>5} B {each['rows_per_second']:>10,} rows/s"
+            f"{each['what']:<24} {each['size']:>5} B, cores: {each['cores']} {each['rows_per_second']:>10,} rows/s"
             f" {each['mb_per_second']:>8,} MB/s {each['per_core']:>10,} rows/s and core"
         )
 
