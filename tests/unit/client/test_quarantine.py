@@ -125,13 +125,24 @@ async def chosen(client: BookKeeper, bookie: FakeBookie, size: int) -> int:
     return found
 
 
+def an_hour_passes(client: BookKeeper, bookie: FakeBookie) -> None:
+    """What one bookie has not answered is overdue."""
+    now = client.context.runtime.now()
+    for connection in client._bookies.connections:
+        if connection.bookie == bookie.id:
+            connection.sweep(now, HOUR)
+            connection.sweep(now + HOUR + 1, HOUR)
+
+
+HOUR = 3600.0
+
 SETTINGS = {
     "bookieHealthCheckEnabled": True,
     "bookieErrorThresholdPerInterval": 5,
     "speculativeReadTimeout": 0,
-    "readEntryTimeoutSec": 0.1,
-    "addEntryTimeoutSec": 0.1,
-    "getBookieInfoTimeoutSecs": 0.1,
+    "readEntryTimeoutSec": HOUR,
+    "addEntryTimeoutSec": HOUR,
+    "getBookieInfoTimeoutSecs": HOUR,
     "batchReadEnabled": False,
     "delayEnsembleChange": True,
     "enableBookieFailureTracking": False,
@@ -150,9 +161,12 @@ async def test_a_bookie_with_many_errors_is_chosen_only_when_it_must_be(protocol
         bad = ledger.bookies[0]
         writer = await client.create_ledger(ensemble_size=4, write_quorum=4, ack_quorum=2)
         bad.on_request = lambda request: fault if isinstance(request, kind) else None
-        await (await ledger.open(client)).read(0, 19)
+        reading = asyncio.ensure_future((await ledger.open(client)).read(0, 19))
         for i in range(5):
             await writer.append(payload(i))
+        await eventually(lambda: bad.count(AddRequest) == 5 and bad.count(ReadRequest) == 7)
+        an_hour_passes(client, bad)
+        await reading
         await eventually(lambda: client._quarantine._errors.get(bad.id, 0) >= 5)
         await client._quarantine.check()
         assert bad.id in client._quarantine
@@ -171,7 +185,10 @@ async def test_other_requests_count_too(cluster: FakeCluster) -> None:
         await reader.batch_read(0, max_count=5)
     assert client._quarantine._errors == {bad.id: 3}
     bad.on_request = lambda request: SILENT if isinstance(request, GetBookieInfoRequest) else None
-    await client.bookie_info()
+    asking = asyncio.ensure_future(client.bookie_info())
+    await eventually(lambda: bad.count(GetBookieInfoRequest))
+    an_hour_passes(client, bad)
+    assert len(await asking) == 2
     assert client._quarantine._errors == {bad.id: 4}
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from bookkeeper.client.adds import FRUITLESS_CHANGES
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import (
     BookieUnavailableError,
@@ -17,6 +20,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.protocol.messages import Status
 from bookkeeper.quorum.rules import ProtocolRules
+from bookkeeper.runtime import TimerHandle
 from bookkeeper.types import BookieId, LedgerState
 from tests.support.fake_ensemble import World, settle, until
 
@@ -506,13 +510,26 @@ async def test_where_every_replacement_fails_at_once_changes_are_paused() -> Non
         writer = await world.writer((1, 1, 1))
         for bookie in world.bookies.values():
             bookie.down = True
+        pauses: list[Callable[[], None]] = []
+        call_later = world.runtime.call_later
+
+        def held(delay: float, callback: Callable[..., None], *args: Any) -> TimerHandle:
+            if callback == world.pipeline(writer)._ask_owner:
+                pauses.append(lambda: callback(*args))
+                delay = 1_000_000
+            return call_later(delay, callback, *args)
+
+        world.runtime.call_later = held  # type: ignore[method-assign]
         future = writer.append_nowait(b"x")
-        await until(lambda: world.hooks.writes >= 6)
-        writes = world.hooks.writes
+        await until(lambda: pauses)
         await settle(200)
-        assert world.hooks.writes == writes
+        assert (len(pauses), world.hooks.writes) == (1, FRUITLESS_CHANGES)
+        pauses.pop()()
+        await until(lambda: pauses)
+        assert world.hooks.writes == FRUITLESS_CHANGES + 1
         for bookie in world.bookies.values():
             bookie.down = False
+        pauses.pop()()
         assert await future == 0
         await writer.close()
 
