@@ -179,7 +179,8 @@ def test_s14_a_fence_and_adds_meet_although_the_handle_is_dropped_all_the_time()
         play(story, seed=seed, settings={"ledgerHandleCacheSize": 1})
 
 
-def test_s15_a_fenced_and_deleted_ledger_is_not_brought_back_by_its_old_writer() -> None:
+@pytest.mark.parametrize("handles", [1, 20_000])
+def test_s15_a_fenced_and_deleted_ledger_is_not_brought_back_by_its_old_writer(handles: int) -> None:
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         r = await s.connect("r")
@@ -191,7 +192,8 @@ def test_s15_a_fenced_and_deleted_ledger_is_not_brought_back_by_its_old_writer()
             await s.append(writer)
         assert not any(s.cluster.bookies[name].storage.ledger_exists(writer.id) for name in BOOKIES)
 
-    play(story, settings={"gcWaitTime": 700, "minorCompactionInterval": 1, "majorCompactionInterval": 2})
+    collecting = {"gcWaitTime": 700, "minorCompactionInterval": 1, "majorCompactionInterval": 2}
+    play(story, settings={**collecting, "ledgerHandleCacheSize": handles})
 
 
 def test_c80_bookies_restarted_between_the_fence_and_the_next_add_are_still_fenced() -> None:

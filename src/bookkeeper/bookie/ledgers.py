@@ -184,13 +184,11 @@ class LedgerTable:
     def ledger_deleted(self, ledger_id: int) -> None:
         """The storage is about to delete the ledger: forget it, or remember that it was fenced."""
         handle = self._handles.pop(ledger_id, None)
-        if handle is None:
-            return
-        if handle.fenced or self._storage.is_limbo(ledger_id):
+        if self._storage.is_fenced(ledger_id) or self._storage.is_limbo(ledger_id):
             self._deleted[ledger_id] = self._runtime.now() + FENCED_AND_DELETED_SECONDS
             while len(self._deleted) > MAX_FENCED_AND_DELETED:
                 del self._deleted[next(iter(self._deleted))]
-        if handle.polls:
+        if handle is not None and handle.polls:
             self.on_polls_due(handle, None)
 
     def _refuse_deleted(self, ledger_id: int) -> None:

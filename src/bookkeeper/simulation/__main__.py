@@ -60,7 +60,13 @@ def _parser() -> argparse.ArgumentParser:
 def _many(arguments: argparse.Namespace, options: Options) -> int:
     seeds = range(arguments.first, arguments.first + arguments.seeds)
 
+    told = 0
+
     def progress(summary: Summary) -> None:
+        nonlocal told
+        for seed, violation, _ in summary.failures[told:]:
+            print(f"seed {seed}: {violation}", file=sys.stderr, flush=True)
+        told = len(summary.failures)
         if sys.stderr.isatty() or summary.runs % 100 == 0:
             end = "\r" if sys.stderr.isatty() else "\n"
             print(

@@ -168,7 +168,7 @@ def test_a_fenced_ledger_that_was_deleted_is_refused_for_a_week_after_its_last_u
     ledgers, storage, clock = table()
     for ledger_id in (1, 2, 3):
         ledgers.open(ledger_id, KEY)
-    ledgers.open(1, KEY).fenced = True
+    storage.fenced.add(1)
     storage.limbo.add(2)
     delete(ledgers, storage, [1, 2, 3])
     for ledger_id in (1, 2):
@@ -186,6 +186,17 @@ def test_a_fenced_ledger_that_was_deleted_is_refused_for_a_week_after_its_last_u
     assert ledgers.open(1, KEY).ledger_id == 1
 
 
+def test_it_is_refused_also_if_its_handle_had_been_dropped_before() -> None:
+    """Found by simulation, seed 295."""
+    ledgers, storage, _ = table()
+    storage.keys[1] = KEY
+    storage.fenced.add(1)
+    assert len(ledgers) == 0
+    delete(ledgers, storage, [1])
+    with pytest.raises(FencedAndDeletedError):
+        ledgers.open(1, KEY)
+
+
 def test_the_memory_of_deleted_ledgers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     import bookkeeper.bookie.ledgers as module
 
@@ -193,7 +204,8 @@ def test_the_memory_of_deleted_ledgers_is_bounded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MAX_FENCED_AND_DELETED", 2)
     ledgers, storage, _ = table()
     for ledger_id in range(3):
-        ledgers.open(ledger_id, KEY).fenced = True
+        ledgers.open(ledger_id, KEY)
+        storage.fenced.add(ledger_id)
     delete(ledgers, storage, [0, 1, 2])
     assert ledgers.open(0, KEY).ledger_id == 0
     with pytest.raises(FencedAndDeletedError):
