@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 FILE   ?=
 SEEDS  ?= 1000
 FIRST  ?= 0
+HOURS  ?= 8
 ROUNDS ?= 1000
 SEED   ?= 1
 
@@ -79,6 +80,14 @@ ifeq ($(origin SEED),command line)
 else
 	$(BIN)/python -m bookkeeper.simulation --seeds $(SEEDS) --first $(FIRST)
 endif
+
+.PHONY: soak
+soak: setup ## seeds that nobody has tried before, for HOURS=8, from FIRST=100000 on
+	$(BIN)/python -m bookkeeper.simulation --hours $(HOURS) --first $(if $(filter command line,$(origin FIRST)),$(FIRST),100000)
+
+.PHONY: mutations
+mutations: setup ## deliberate mistakes in the code, and the seed that catches each (an hour)
+	$(BIN)/python -m tests.simulation.mutations
 
 .PHONY: model
 model: setup ## model-check the protocol, with the searches of many minutes and gigabytes

@@ -1,6 +1,7 @@
 """The simulation as a command.
 
 python -m bookkeeper.simulation --seeds 1000 --first 0     many seeds, in parallel; exits with 1 if one fails
+python -m bookkeeper.simulation --hours 8 --first 100000   seeds from there on, until time is up
 python -m bookkeeper.simulation --seed 42                  one seed, with a readable trace
 python -m bookkeeper.simulation --seed 42 --shrink         one that fails, with as few faults as possible
 """
@@ -12,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from .campaign import Summary, run_many, shrink
+from .campaign import Summary, run_for, run_many, shrink
 from .nemesis import FAULTS
 from .run import Report, Run
 from .swarm import Options
@@ -41,6 +42,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bookkeeper.simulation", description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
+    parser.add_argument("--hours", type=float, help="run for so long, instead of so many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path, help="write the summary there, too")
@@ -58,9 +60,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _many(arguments: argparse.Namespace, options: Options) -> int:
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
-
     told = 0
+    goal = f"of {arguments.seeds} seeds" if arguments.hours is None else f"seeds in {arguments.hours:g} hours"
 
     def progress(summary: Summary) -> None:
         nonlocal told
@@ -70,14 +71,19 @@ def _many(arguments: argparse.Namespace, options: Options) -> int:
         if sys.stderr.isatty() or summary.runs % 100 == 0:
             end = "\r" if sys.stderr.isatty() else "\n"
             print(
-                f"{summary.runs}/{len(seeds)} seeds, {summary.rate:,.0f} virtual seconds per second, "
-                f"{len(summary.failures)} violations",
+                f"{summary.runs} {goal}, {summary.rate:,.0f} virtual seconds per second, {told} violations",
                 end=end,
                 file=sys.stderr,
                 flush=True,
             )
 
-    summary = run_many(seeds, options, arguments.jobs, progress, stop_after=arguments.stop_after)
+    if arguments.hours is None:
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        summary = run_many(seeds, options, arguments.jobs, progress, stop_after=arguments.stop_after)
+    else:
+        summary = run_for(
+            arguments.hours, arguments.first, options, arguments.jobs, progress, stop_after=arguments.stop_after
+        )
     for line in summary.lines():
         print(line)
     if arguments.json is not None:

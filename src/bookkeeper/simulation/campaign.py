@@ -17,6 +17,9 @@ from .swarm import Options
 RUNS_PER_PROCESS = 500
 """A process ends after so many, and takes with it what Python has not given back."""
 
+BATCH = 2 * RUNS_PER_PROCESS
+"""Seeds between two looks at the clock."""
+
 
 @dataclass
 class Summary:
@@ -93,17 +96,44 @@ def run_many(
 ) -> Summary:
     """Run the seeds on `jobs` processes; `progress` is called after each. Ends after `stop_after` failures, if any."""
     summary = Summary()
+    _run_all(seeds, options, jobs, summary, _stopwatch(summary, progress), stop_after)
+    return summary
+
+
+def run_for(
+    hours: float, first: int, options: Options, jobs: int, progress: Callable[[Summary], None], *, stop_after: int = 0
+) -> Summary:
+    """Run seeds from `first` on until so much time has passed; ends as `run_many` does, too."""
+    summary = Summary()
+    tell = _stopwatch(summary, progress)
+    while summary.real_seconds < hours * 3600 and not (stop_after and len(summary.failures) >= stop_after):
+        _run_all(range(first, first + BATCH), options, jobs, summary, tell, stop_after)
+        first += BATCH
+    return summary
+
+
+def _stopwatch(summary: Summary, progress: Callable[[Summary], None]) -> Callable[[], None]:
+    """Keeps the summary's time, which begins now, and tells of progress."""
     started = time.monotonic()
+
+    def tell() -> None:
+        summary.real_seconds = time.monotonic() - started
+        progress(summary)
+
+    return tell
+
+
+def _run_all(
+    seeds: Sequence[int], options: Options, jobs: int, summary: Summary, tell: Callable[[], None], stop_after: int
+) -> None:
     # New interpreters, not copies of this one: what this one has imported or patched shall not matter.
     with multiprocessing.get_context("spawn").Pool(jobs, _prepare, maxtasksperchild=RUNS_PER_PROCESS) as pool:
         for report in pool.imap_unordered(_run, [(seed, options) for seed in seeds]):
             summary.add(report)
-            summary.real_seconds = time.monotonic() - started
-            progress(summary)
+            tell()
             if stop_after and len(summary.failures) >= stop_after:
                 pool.terminate()
                 break
-    return summary
 
 
 def _prepare() -> None:
