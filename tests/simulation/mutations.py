@@ -619,6 +619,15 @@ class Finding:
     seed: int | None
     violation: str
 
+    @property
+    def place(self) -> str:
+        return "-" if self.seed is None else str(self.seed)
+
+    @property
+    def summary(self) -> str:
+        """The first line, at most."""
+        return self.violation.splitlines()[0] if self.violation else "not found"
+
 
 def search(task: tuple[str, int, int]) -> Finding:
     """Try `count` seeds from `first` on."""
@@ -639,18 +648,28 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many to try for each")
     parser.add_argument("--only", action="append", default=[], help="part of a name")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/testing.md at the end")
     arguments = parser.parse_args()
     names = [name for name in MUTATIONS if not arguments.only or any(part in name for part in arguments.only)]
-    missed = 0
+    findings: dict[str, Finding] = {}
     with multiprocessing.get_context("spawn").Pool(arguments.jobs, gc.freeze, maxtasksperchild=4) as pool:
         tasks: Sequence[tuple[str, int, int]] = [(name, arguments.first, arguments.seeds) for name in names]
         for finding in pool.imap_unordered(search, tasks):
-            missed += finding.seed is None
-            seed = "-" if finding.seed is None else str(finding.seed)
-            why = finding.violation.splitlines()[0] if finding.violation else "NOT FOUND"
-            print(f"{finding.name:48} {seed:>5}  {why}", flush=True)
+            findings[finding.name] = finding
+            print(f"{finding.name:48} {finding.place:>5}  {finding.summary}", flush=True)
+    missed = sum(finding.seed is None for finding in findings.values())
     print(f"{len(names) - missed} of {len(names)} caught")
+    if arguments.markdown:
+        print("\n".join(table([findings[name] for name in names])))
     return 1 if missed else 0
+
+
+def table(findings: Sequence[Finding]) -> Iterator[str]:
+    """Rows for people."""
+    yield "| mistake | rule | seed | what the seed shows |"
+    yield "|---|---|---|---|"
+    for finding in findings:
+        yield f"| {finding.name} | {MUTATIONS[finding.name].rule} | {finding.place} | {finding.summary} |"
 
 
 if __name__ == "__main__":
