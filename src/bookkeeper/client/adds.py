@@ -162,6 +162,8 @@ class AddPipeline:
         self._interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
         self._watching = bool(timeouts)
         self._timer: TimerHandle | None = None  # the next sweep; runs while entries are unsettled
+        self._due = 0.0  # when that is
+        self._frozen = 0.0  # seconds that this process or its machine stood still: no bookie is late for them
         self._pause_timer: TimerHandle | None = (
             None  # the last one started: the end of a pause before a change or retry
         )
@@ -180,6 +182,8 @@ class AddPipeline:
         """
         if self.keeper.delayed or self.stopped is not None:
             self._prepare_to_push()
+        if self._timer is None and self._watching:
+            self._start_timer()  # first: it sets the time of sending
         window = self.window
         if entry_id is None:
             entry_id = window.lap + 1
@@ -194,8 +198,6 @@ class AddPipeline:
         if not self._flushing:
             self._flushing = True
             self._call_soon(self._flush)
-        if self._timer is None and self._watching:
-            self._start_timer()
         return entry_id
 
     def _flush(self) -> None:
@@ -397,11 +399,16 @@ class AddPipeline:
     # --- time ---
 
     def _start_timer(self) -> None:
-        self.window.now = self._runtime.now()
+        now = self._runtime.now()
+        self.window.now = now - self._frozen
+        self._due = now + self._interval
         self._timer = self._runtime.call_later(self._interval, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
+        late = self._runtime.now() - self._due
+        if late > self._interval:
+            self._frozen += late
         if self.stopped is not None:
             return
         if not self.window.open:

@@ -246,9 +246,10 @@ class _Writer(ReadableLedger):
         try:
             try:
                 stored = await self._update_metadata(needs, transform)
-            except NotEnoughBookiesError:
+            except NotEnoughBookiesError as error:
                 # What we know of the bookies may be a moment behind; a ledger must not end for that.
                 if not await self._context.placement.refresh():
+                    log.warning("ledger %d: bookies %s failed: %s", self._ledger_id, ", ".join(failed.values()), error)
                     raise
                 stored = await self._update_metadata(needs, transform)
         except BKError as error:
@@ -264,7 +265,15 @@ class _Writer(ReadableLedger):
         if adds.stopped is not None:
             return
         if stored.value.state is LedgerState.OPEN:
-            adds.carry_out(adds.keeper.on_changed(stored.value.last_ensemble[1]))
+            first, ensemble = stored.value.last_ensemble
+            log.info(
+                "ledger %d: bookies %s failed; from entry %d on its ensemble is %s",
+                self._ledger_id,
+                ", ".join(failed.values()),
+                first,
+                ", ".join(ensemble),
+            )
+            adds.carry_out(adds.keeper.on_changed(ensemble))
         else:
             adds.carry_out(adds.keeper.on_refused(stored.value.state))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import warnings
 from collections.abc import Callable
 
@@ -474,6 +475,35 @@ async def test_a_bookie_that_is_late_with_an_acknowledged_entry_is_replaced_befo
         await writer.append(b"y")
         assert world.ensembles(writer.metadata) == {0: "b1 b2 b3", 1: "b1 b2 b4"}
         assert world["b3"].added() == []
+        await writer.close()
+
+
+async def test_the_first_append_after_a_pause_has_all_its_time() -> None:
+    async with World(3, addEntryTimeoutSec=1, timeoutMonitorIntervalSec=0.1) as world:
+        writer = await world.writer()
+        for _ in range(2):
+            world["b1"].hold = world["b2"].hold = True
+            future = writer.append_nowait(b"x")
+            await asyncio.sleep(0.5)  # several looks at the clock
+            world["b1"].release()
+            world["b2"].release()
+            await future
+            await asyncio.sleep(1.2)  # nothing to time: the clock stands still
+        await writer.close()
+
+
+async def test_time_in_which_the_machine_stood_still_is_not_held_against_the_bookies() -> None:
+    async with World(3, addEntryTimeoutSec=1) as world:
+        writer = await world.writer()
+        for bookie in ("b1", "b2", "b3"):
+            world[bookie].hold = True
+        future = writer.append_nowait(b"x")
+        await settle()
+        time.sleep(2.2)  # noqa: ASYNC251 - nothing runs, neither the writer nor the bookies
+        await settle()
+        for bookie in ("b1", "b2", "b3"):
+            world[bookie].release()
+        assert await future == 0
         await writer.close()
 
 
