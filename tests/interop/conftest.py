@@ -140,7 +140,8 @@ def new_cluster(zk: KazooClient, zookeeper_server: ServerThread, tmp_path: Path)
         each.stop(signal.SIGKILL)
 
 
-MakeClient = Callable[..., object]
+PATIENCE = {"zkTimeout": 30000, "addEntryTimeoutSec": 30, "readEntryTimeoutSec": 30}
+"""A busy machine may leave a process without processor for seconds; most clusters here have no bookie to spare."""
 
 
 @pytest.fixture
@@ -148,8 +149,9 @@ async def connect(session: JavaSession) -> AsyncIterator[Callable[..., object]]:
     """Makes clients: `await connect(cluster, "java-v3", readTimeout=2)`. They end with the test."""
     made: list[Client] = []
 
-    async def make(cluster: Cluster, name: str, **conf: object) -> Client:
+    async def make(cluster: Cluster, name: str, **settings: object) -> Client:
         kind, _, protocol = name.partition("-")
+        conf = {**PATIENCE, **settings}
         client: Client = (
             await JavaClient.connect(session, cluster.uri, protocol, **conf)
             if kind == JAVA

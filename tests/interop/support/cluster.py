@@ -155,6 +155,12 @@ class Bookie:
 
     def wait_registered(self) -> None:
         wait_until(lambda: self.registered, f"bookie {self.id} ({self.kind}) is registered")
+        wait_until(self._listens, f"bookie {self.id} ({self.kind}) takes connections")
+
+    def _listens(self) -> bool:
+        """A Java bookie registers first and opens its port after that."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the process (SIGTERM: in an orderly way, SIGKILL: as a crash) and wait for that."""
