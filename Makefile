@@ -28,6 +28,12 @@ java:
 	@command -v java >/dev/null && java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { \
 	  echo "A JDK 17 or newer is needed (ZooKeeper and Spark run on it): install e.g. openjdk-17-jre-headless" >&2; exit 1; }
 
+.PHONY: jdk
+jdk: java
+	@command -v javac >/dev/null && command -v mvn >/dev/null || { \
+	  echo "A whole JDK and Maven are needed, for Apache BookKeeper: install e.g. openjdk-17-jdk-headless and maven" >&2; \
+	  exit 1; }
+
 $(VENV)/.base: pyproject.toml | python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
@@ -66,12 +72,21 @@ test-fast: setup ## unit tests only, no JDK needed
 	$(BIN)/pytest tests/unit tests/test_architecture.py -m 'not slow and not zookeeper'
 
 .PHONY: test-interop
-test-interop: java setup ## against Apache BookKeeper itself (needs Maven too); writes docs/compatibility.md
-	$(BIN)/pytest tests/interop -m interop --compatibility docs/compatibility.md
+test-interop: jdk setup ## against Apache BookKeeper 4.17.3 itself (needs a JDK 17+ and Maven; 15 minutes)
+	$(BIN)/pytest tests/interop -m interop
 
 .PHONY: test-interop-history
-test-interop-history: java setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)
+test-interop-history: jdk setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)
 	$(BIN)/pytest tests/interop/test_history.py -m interop --rounds $(ROUNDS) --seed $(SEED)
+
+.PHONY: compatibility
+compatibility: jdk setup ## test-interop against 4.17.3 and 4.18.0, a history of ROUNDS=1000; writes docs/compatibility.md
+	for version in 4.17.3 4.18.0; do \
+	  PEER_VERSION=$$version $(BIN)/pytest tests/interop -m interop --rounds $(ROUNDS) --seed $(SEED) --record || exit; \
+	done
+
+.PHONY: ci
+ci: test test-interop ## what continuous integration runs: test and test-interop
 
 .PHONY: simulate
 simulate: setup ## the cluster in the simulated world under faults (SEEDS=1000 FIRST=0; SEED=n replays one with a trace)
@@ -113,7 +128,7 @@ bench: setup ## microseconds per stage of the data path
 	$(BIN)/python -m bench
 
 .PHONY: bench-compare
-bench-compare: java setup ## Apache BookKeeper beside this one: ratios, JSON, chart (takes an hour; needs Maven)
+bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios, JSON, chart (takes an hour; needs Maven)
 	$(BIN)/python -m bench.compare --json compare.json --svg compare.svg
 
 .PHONY: clean

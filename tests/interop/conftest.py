@@ -23,8 +23,8 @@ REPORT = pytest.StashKey[Report]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=50, help="interop: steps of the random history")
-    parser.addoption("--seed", type=int, default=1, help="interop: where the random history starts")
-    parser.addoption("--compatibility", type=Path, help="interop: write the table of what was verified to this file")
+    parser.addoption("--seed", type=int, action="append", help="interop: a random history to run; may be repeated")
+    parser.addoption("--record", action="store_true", help="interop: put what was seen into docs/compatibility.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,6 +38,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "history_seed" in metafunc.fixturenames:
+        metafunc.parametrize("history_seed", metafunc.config.getoption("--seed") or [1])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
@@ -48,19 +53,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    path = session.config.getoption("--compatibility", None)
     collected = session.config.stash.get(REPORT, None)
-    if path is not None and collected is not None:
-        collected.write(path)
+    if session.config.getoption("--record", False) and collected is not None:
+        collected.record()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def peer_version(request: pytest.FixtureRequest) -> str:
-    """Which Apache BookKeeper this run is against; sets it up."""
+def report(request: pytest.FixtureRequest) -> Report:
+    """Sets up the Apache BookKeeper that this run is against; what it shows is collected here."""
     peer.set_up()
-    version = peer.version()
-    request.config.stash[REPORT] = Report(version)
-    return version
+    collected = request.config.stash[REPORT] = Report(peer.version())
+    return collected
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 from tests.interop.support.clients import Client, Handle, expected
 from tests.interop.support.cluster import Bookie, Cluster
 from tests.interop.support.peer import KILL, Refused
-from tests.interop.support.report import verifies
+from tests.interop.support.report import Report, verifies
 
 Connect = Callable[..., Any]
 
@@ -57,6 +58,18 @@ class History:
         self.ledgers: list[Ledger] = []
         self.story: list[str] = []
         self.down: Bookie | None = None
+        self.tally: Counter[str] = Counter()
+        """What was done, how often."""
+
+    def summary(self, rounds: int) -> str:
+        """What the history saw, for the report."""
+        seen = self.tally
+        return (
+            f"{rounds} rounds, {seen['ledgers']:,} ledgers, {seen['entries']:,} entries acknowledged, "
+            f"{seen['recoveries']:,} recoveries, {seen['fenced']:,} writers fenced, "
+            f"{seen['reads']:,} readings of a whole ledger, {seen['kills']} bookies killed and started again, "
+            f"{seen['swaps']} killed and started as the other kind"
+        )
 
     def tell(self, line: str) -> None:
         self.story.append(f"{len(self.story)}: {line}")
@@ -97,6 +110,7 @@ class History:
         e, qw, qa = shape
         writer = await client.create(e=e, qw=qw, qa=qa, digest=digest, password="h")
         self.ledgers.append(Ledger(writer.ledger, digest, shape, writer))
+        self.tally["ledgers"] += 1
         self.tell(f"{client.name} creates {writer.ledger} {shape} {digest}")
 
     async def append(self) -> None:
@@ -113,10 +127,12 @@ class History:
             assert ledger.end is not None or self.down is not None, self.report(error)  # noqa: PT017
             assert ledger.end is not None, self.report(error)  # noqa: PT017 - a lost bookie must not fail appends
             self.tell(f"refused: {error}")
+            self.tally["fenced"] += 1
             ledger.writer = None
         else:
             assert ledger.end is None, self.report(f"ledger {ledger.id} took an append after its end")
             ledger.acked = last + 1
+            self.tally["entries"] += count
             assert ledger.acked == len(ledger.sizes)
 
     async def close(self) -> None:
@@ -144,10 +160,12 @@ class History:
         if ledger.end is None:
             assert found >= ledger.acked, self.report(f"{client.name} lost entries of {ledger.id}: {found}")
             ledger.end = found
+            self.tally["recoveries"] += 1
         assert found == ledger.end, self.report(f"{client.name} finds {found} entries in {ledger.id}, not {ledger.end}")
         assert state.length == sum(ledger.sizes[:found]), self.report(f"length {state.length} of {ledger.id}")
         if found:
             assert await reader.read() == expected(ledger.sizes[:found]), self.report(f"{client.name} read {ledger.id}")
+        self.tally["reads"] += 1
 
     async def read(self) -> None:
         ledger, client = self.some_ledger(), self.some_client()
@@ -184,6 +202,7 @@ class History:
             self.down = self.dice.choice(self.cluster.bookies)
             self.tell(f"{self.down.id} ({self.down.kind}) is killed")
             await asyncio.to_thread(self.down.kill)
+            self.tally["kills"] += 1
 
     async def start(self) -> None:
         if self.down is not None:
@@ -199,24 +218,33 @@ class History:
             await asyncio.to_thread(bookie.stop, KILL)
             bookie.expire()
             await asyncio.to_thread(bookie.start, OTHER[bookie.kind])
+            self.tally["swaps"] += 1
 
     def report(self, problem: object) -> str:
         return f"{problem}\n" + "\n".join(self.story)
 
 
+AREA = "Random history"
+
+
 @pytest.mark.timeout(0)
-@verifies("Random history", "every client in turn, bookies killed and changing their kind: nothing is lost or changed")
+@verifies(AREA, "every client in turn, bookies killed and changing their kind: nothing is lost or changed")
 async def test_random_history(
-    new_cluster: Callable[..., Cluster], connect: Connect, pytestconfig: pytest.Config
+    new_cluster: Callable[..., Cluster],
+    connect: Connect,
+    pytestconfig: pytest.Config,
+    report: Report,
+    history_seed: int,
 ) -> None:
-    rounds, seed = pytestconfig.getoption("--rounds"), pytestconfig.getoption("--seed")
+    rounds = pytestconfig.getoption("--rounds")
     cluster = new_cluster("java", "ours", "java", "ours", "ours")
     await asyncio.to_thread(cluster.init_by_us)
     await asyncio.to_thread(cluster.start)
     clients = [await connect(cluster, name) for name in NAMES]
-    history = History(seed, cluster, clients)
+    history = History(history_seed, cluster, clients)
     try:
         async with asyncio.timeout(120 + SECONDS_PER_ROUND * rounds):
             await history.run(rounds)
     except Exception as error:
-        raise AssertionError(history.report(f"seed {seed}: {error!r}")) from error
+        raise AssertionError(history.report(f"seed {history_seed}: {error!r}")) from error
+    report.tell(AREA, f"seed {history_seed}", history.summary(rounds))

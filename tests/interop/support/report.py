@@ -1,11 +1,13 @@
-"""Collects what was verified, and writes docs/compatibility.md from it.
+"""Collects what was verified, keeps it per version of Apache BookKeeper, and writes docs/compatibility.md from that.
 
 A test says `@verifies("area", "what")`. Its parameters named in `COLUMNS` become columns of the area's table; each cell
-is how the test ended.
+is how the test ended. `Report.tell` adds a line below the table. With `--record`, the areas that ran take the place of
+what results/VERSION.json had of them, and the page is written anew from all versions' results.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,9 @@ from typing import Any, TypeVar
 import pytest
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+RESULTS = Path(__file__).parent.parent / "results"
+PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
 
 COLUMNS = ("client", "cluster")
 """Parameters (fixture names) that make the columns."""
@@ -29,13 +34,15 @@ NAMES = {
     "mixed": "both kinds",
 }
 
-MARKS = {"passed": "yes", "failed": "**no**", "skipped": "-"}
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+MARKS = {PASSED: "yes", FAILED: "**no**", SKIPPED: "-"}
 
 INTRODUCTION = """\
 # Compatibility with Apache BookKeeper
 
-Written by `make test-interop`: each line is a test against Apache BookKeeper {versions}, run with that version's own
-client, bookies and tools. "yes" means that the test passed; "-" that the combination does not exist.
+Written by `make compatibility`: each line is a test against Apache BookKeeper {versions}, run with that version's own
+client, bookies and tools. "yes" means that the test passed{each}; "-" that the combination does not exist.
 
 Our client speaks v2, v3, or (as it comes) both, each request in the one that suits it. "Both kinds" is one ensemble of
 Java bookies and our bookies.
@@ -48,13 +55,24 @@ def verifies(area: str, what: str) -> Callable[[F], F]:
 
 
 @dataclass
+class Area:
+    """What was verified of one area."""
+
+    rows: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What -> column -> outcome."""
+    told: dict[str, str] = field(default_factory=dict)
+    """Lines below the table, by a key: the same key replaces a line."""
+
+
+@dataclass
 class Report:
-    """Outcomes by area, by what was verified, by column."""
+    """What one version's run showed, by area."""
 
     version: str
-    areas: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+    areas: dict[str, Area] = field(default_factory=dict)
 
     def add(self, item: pytest.Item, outcome: str) -> None:
+        """A test ended: `passed`, `failed` or `skipped`."""
         mark = item.get_closest_marker("verifies")
         if mark is None:
             return
@@ -63,18 +81,63 @@ class Report:
         parameters: Mapping[str, object] = callspec.params if callspec is not None else {}
         values = [str(parameters[name]) for name in COLUMNS if name in parameters]
         column = ", ".join(NAMES.get(value, value) for value in values)
-        cells = self.areas.setdefault(area, {}).setdefault(what, {})
+        cells = self.areas.setdefault(area, Area()).rows.setdefault(what, {})
         # One cell may stand for several runs: one failure fails it, one run that was not skipped passes it.
-        cells[column] = min(outcome, cells.get(column, outcome), key=("failed", "passed", "skipped").index)
+        cells[column] = min(outcome, cells.get(column, outcome), key=(FAILED, PASSED, SKIPPED).index)
 
-    def write(self, path: Path) -> None:
-        parts = [INTRODUCTION.format(versions=self.version)]
-        for area, rows in self.areas.items():
-            columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
-            parts.append(f"\n## {area}\n\n")
-            parts.append("| verified | " + " | ".join(column or "result" for column in columns) + " |\n")
-            parts.append("|---" * (len(columns) + 1) + "|\n")
-            for what, cells in rows.items():
-                marks = (MARKS[cells[column]] if column in cells else "-" for column in columns)
-                parts.append(f"| {what} | " + " | ".join(marks) + " |\n")
-        path.write_text("".join(parts))
+    def tell(self, area: str, key: str, line: str) -> None:
+        """A line below an area's table."""
+        self.areas.setdefault(area, Area()).told[key] = line
+
+    def record(self, results: Path = RESULTS, page: Path = PAGE) -> None:
+        """Merge this run into its version's results, and write the page anew."""
+        results.mkdir(exist_ok=True)
+        path = results / f"{self.version}.json"
+        known = load(path) if path.exists() else Report(self.version)
+        for name, area in self.areas.items():
+            told = known.areas[name].told if name in known.areas else {}
+            known.areas[name] = Area(area.rows, told | area.told)
+        areas = {name: {"rows": area.rows, "told": area.told} for name, area in known.areas.items()}
+        path.write_text(json.dumps({"version": self.version, "areas": areas}, indent=1) + "\n")
+        page.write_text(render([load(each) for each in sorted(results.glob("*.json"))]))
+
+
+def load(path: Path) -> Report:
+    """Results that `record` wrote."""
+    found = json.loads(path.read_text())
+    return Report(found["version"], {name: Area(**area) for name, area in found["areas"].items()})
+
+
+def render(reports: list[Report]) -> str:
+    """The page: one table per area, a cell for all versions."""
+    versions = [report.version for report in reports]
+    each = " with each of them" if len(versions) > 1 else ""
+    parts = [INTRODUCTION.format(versions=" and ".join(versions), each=each)]
+    for name in dict.fromkeys(name for report in reports for name in report.areas):
+        areas = {report.version: report.areas.get(name, Area()) for report in reports}
+        rows = dict.fromkeys(what for area in areas.values() for what in area.rows)
+        columns = dict.fromkeys(column for area in areas.values() for cells in area.rows.values() for column in cells)
+        parts.append(f"\n## {name}\n\n")
+        parts.append("| verified | " + " | ".join(column or "result" for column in columns) + " |\n")
+        parts.append("|---" * (len(columns) + 1) + "|\n")
+        for what in rows:
+            cells = (
+                _cell({version: area.rows.get(what, {}).get(column) for version, area in areas.items()})
+                for column in columns
+            )
+            parts.append(f"| {what} | " + " | ".join(cells) + " |\n")
+        told = [
+            f"- {version}, {key}: {line}\n"
+            for version, area in areas.items()
+            for key, line in sorted(area.told.items())
+        ]
+        parts.extend(["\n", *told] if told else [])
+    return "".join(parts)
+
+
+def _cell(outcomes: Mapping[str, str | None]) -> str:
+    """One mark if all versions agree, else one for each."""
+    marks = {version: MARKS[outcome or SKIPPED] for version, outcome in outcomes.items()}
+    if len(set(marks.values())) == 1:
+        return next(iter(marks.values()))
+    return ", ".join(f"{version}: {mark}" for version, mark in marks.items())
