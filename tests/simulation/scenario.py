@@ -237,7 +237,7 @@ def play(
         return playing.result()
 
     try:
-        with world, LogListener(world, audience):
+        with world, LogListener(world, lambda record: None, audience):
             return world.run(main())
     finally:
         scenario.forget()

@@ -49,6 +49,8 @@ from .speculation import Speculation
 
 log = logging.getLogger(__name__)
 
+LENGTH_UNKNOWN = "ledger %d ends at entry %d, which cannot be read now: its length is recorded as %d, an estimate"
+
 _OnAnswer = Callable[[int, Response | None], None]
 """Result code, and the response if there was one."""
 
@@ -81,6 +83,8 @@ async def recover_ledger(
             return begun
         attempt = _Attempt(context, begun.value, digest, master_key, rules)
         close = await attempt.run()
+        if not close.length_known:
+            log.warning(LENGTH_UNKNOWN, ledger_id, close.last_entry_id, close.length)
         if context.runtime.buggify("recovery hesitates", 0.2):
             await asyncio.sleep(0.1)
         recovered = attempt.recovery.recovered

@@ -10,7 +10,9 @@ under us.
               acknowledged, so it is written back through a writer's window, to an ack quorum. A quorum coverage of
               denials: it was not acknowledged and never will be; the ledger ends before it. Neither: recovery fails,
               and somebody tries again later. Silence is not denial.
-    LENGTH    If nothing had to be read, the ledger's length is still to be found: in the entry at the LAC.
+    LENGTH    If nothing had to be read, the ledger's length is still to be found: in the entry at the LAC. If that
+              cannot be read now the ledger is closed all the same, as its writer waits for that, with a length that
+              some bookie told with its LAC.
     DONE      Close the metadata with last entry, length and the ensembles that write-backs had to change.
 
 Reads go to the fragments as they were at the start. Bookies that fail a write-back are replaced in memory only; the
@@ -93,6 +95,8 @@ class Close:
 
     last_entry_id: int
     length: int
+    length_known: bool = True
+    """False: the last entry cannot be read now, and the length is an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,13 +324,14 @@ class LedgerRecovery:
         return [self._begin_read(last, None)]
 
     def _finish_length(self, entry_id: int) -> list[Action]:
-        if entry_id in self._found:
+        known = entry_id in self._found
+        if known:
             _, self._length = self._found[entry_id]
-        return self._close(entry_id)
+        return self._close(entry_id, length_known=known)
 
-    def _close(self, last_entry_id: int) -> list[Action]:
+    def _close(self, last_entry_id: int, *, length_known: bool = True) -> list[Action]:
         self.phase = Phase.DONE
-        return [Close(last_entry_id, self._length)]
+        return [Close(last_entry_id, self._length, length_known)]
 
     def _fail(self, code: int) -> list[Action]:
         self.phase = Phase.DONE

@@ -39,6 +39,8 @@ class LedgerHistory:
     """Highest entry id whose append succeeded; all below succeeded too."""
     forced: int = -1
     """With `deferred`: the highest entry that a successful `force` covers."""
+    length_unknown: bool = False
+    """A recovery could not read the last entry, and said that it records an estimate."""
     closed: tuple[int, int] | None = None
     """(last entry id, length) as first seen closed."""
     delete_started: bool = False
@@ -62,6 +64,8 @@ class History:
     recoveries: int = 0
     on_acknowledged: Callable[[LedgerHistory, int], None] | None = None
     """A further check of each acknowledged entry."""
+    on_forced: Callable[[LedgerHistory, int], None] | None = None
+    """A further check of each `force`."""
 
     def created(
         self,
@@ -96,7 +100,14 @@ class History:
         ledger = self.ledgers[ledger_id]
         if ledger.closed is not None and entry_id > ledger.closed[0]:
             raise Violation(f"ledger {ledger_id}: entry {entry_id} forced, closed at {ledger.closed[0]}")
+        if self.on_forced is not None:
+            self.on_forced(ledger, entry_id)
         ledger.forced = max(ledger.forced, entry_id)
+
+    def length_unknown(self, ledger_id: object) -> None:
+        """A recovery warned that it records an estimate of the length."""
+        assert isinstance(ledger_id, int)
+        self.ledgers[ledger_id].length_unknown = True
 
     def opened(self, ledger_id: int, safe_before: int, last: int, length: int) -> None:
         """An open with recovery returned (RI-1, RI-10, PI-3)."""
@@ -122,7 +133,7 @@ class History:
             raise Violation(f"{name}: closed at {last}, but only {ledger.sent} entries were ever sent")
         expected = sum(len(payload(ledger_id, entry_id)) for entry_id in range(last + 1))
         # As in BookKeeper, the length of deferred ledgers counts what was not forced.
-        if length != expected and not ledger.deferred and not ledger.advanced:
+        if length != expected and not (ledger.deferred or ledger.advanced or ledger.length_unknown):
             raise Violation(f"{name}: closed with length {length}, its entries have {expected} bytes")
 
     def content(self, ledger_id: int, entry_id: int, data: bytes) -> None:

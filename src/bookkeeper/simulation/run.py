@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..client.client import BookKeeper
+from ..client.recovery import LENGTH_UNKNOWN
 from ..errors import BookKeeperError
 from ..metadata.ledger_metadata import LedgerMetadata
 from .checkers.bookie_local import check_bookie
@@ -111,7 +113,7 @@ class Run:
         """Run to the end, or to the first violation."""
         report = self.report
         try:
-            with LogListener(self.world, self._audience):
+            with LogListener(self.world, self._heard, self._audience):
                 self.world.run(self._main())
         except Violation as error:
             report.violation = f"{error}"
@@ -144,6 +146,10 @@ class Run:
             self._failure.result()
         if work.done():
             work.result()
+
+    def _heard(self, record: logging.LogRecord) -> None:
+        if record.msg == LENGTH_UNKNOWN and isinstance(record.args, tuple):
+            self.history.length_unknown(record.args[0])
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         error = context.get("exception")
@@ -246,10 +252,12 @@ class Run:
             self.cluster.machine(name).power_off()
         await self._all_in_order()
         await self._run_on(runtime, self._judge(runtime))
+        await asyncio.sleep(LAST_SECONDS)
+        check_leaks(self.world, ["judge"])
         for name in self._alive():
             await self.cluster.stop_bookie_only(name)
         await asyncio.sleep(LAST_SECONDS)
-        check_leaks(self.world, [*self._alive(), "judge"])
+        check_leaks(self.world, self._alive())
 
     def _alive(self) -> list[str]:
         """The bookies that are expected to run."""

@@ -19,16 +19,24 @@ ROOT = logging.getLogger("bookkeeper")
 
 
 class LogListener(logging.Handler):
-    """Counts log records in `world.seen`; passes them on to `show`. Use it as a context manager."""
+    """Counts log records in `world.seen`; passes them on. Use it as a context manager."""
 
-    def __init__(self, world: World, show: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        heard: Callable[[logging.LogRecord], None],
+        show: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """`heard` gets each record, `show` who logged it and the readable line."""
         super().__init__(logging.INFO)
         self._world = world
+        self._heard = heard
         self._show = show
         self._before = (ROOT.level, ROOT.propagate)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._world.sometimes(f"log: {record.msg}")
+        self._heard(record)
         if self._show is not None:
             machine = MACHINE.get()
             self._show(machine.name if machine else "-", f"{record.levelname.lower()}: {record.getMessage()}")

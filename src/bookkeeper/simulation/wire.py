@@ -65,6 +65,10 @@ class BookiePromises:
         unforced = self.unforced.get(ledger_id, {})
         return [entry_id for entry_id in self.acked.get(ledger_id, {}) if entry_id not in unforced]
 
+    def keeps(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether it is one of those."""
+        return entry_id in self.acked.get(ledger_id, ()) and entry_id not in self.unforced.get(ledger_id, ())
+
 
 @dataclass(slots=True)
 class _Add:
@@ -82,8 +86,10 @@ class _Conversation:
         self.responses = FrameSplitter(MAX_FRAME)
         self.adds: dict[tuple[int, int], list[_Add]] = {}
         """(ledger, entry) -> the adds of it under way, in order."""
-        self.fences: dict[tuple[int, int], int] = {}
-        """(ledger, entry) -> fencing reads under way."""
+        self.fences: dict[tuple[int, int, int], int] = {}
+        """(ledger, entry, transaction) -> fencing reads under way. In v2, all transactions are 0."""
+        self.plain_reads: dict[tuple[int, int, int], int] = {}
+        """The same of reads that do not fence."""
         self.forces: dict[int, list[int]] = {}
         """Transaction -> of a force under way, the entries that were acknowledged when it came."""
         self.lacs: dict[int, int] = {}
@@ -106,9 +112,9 @@ class WireTap:
         self._sometimes = sometimes
         self._conversations: dict[SimulatedTransport, _Conversation] = {}
 
-    def acked_by(self, ledger_id: int, entry_id: int) -> int:
-        """How many bookies have acknowledged an entry."""
-        return sum(entry_id in promises.acked.get(ledger_id, ()) for promises in self.promises.values())
+    def kept_by(self, ledger_id: int, entry_id: int) -> int:
+        """How many bookies have promised that no crash takes an entry."""
+        return sum(promises.keeps(ledger_id, entry_id) for promises in self.promises.values())
 
     def _conversation(self, transport: SimulatedTransport) -> _Conversation | None:
         if not transport.accepted or transport.owner.machine.name not in self.promises:
@@ -144,9 +150,10 @@ class WireTap:
                 promises.versions.setdefault(key, {})[request.entry] = None
                 if self.on_lac is not None:
                     self.on_lac(request.ledger_id, _LAC.unpack_from(request.entry)[0])
-            case ReadRequest() if request.flags & Flags.DO_FENCING:
-                key = request.ledger_id, request.entry_id
-                conversation.fences[key] = conversation.fences.get(key, 0) + 1
+            case ReadRequest():
+                reads = conversation.fences if request.flags & Flags.DO_FENCING else conversation.plain_reads
+                read = request.ledger_id, request.entry_id, request.txn_id
+                reads[read] = reads.get(read, 0) + 1
             case ForceLedgerRequest():
                 conversation.forces[request.txn_id] = list(promises.acked.get(request.ledger_id, ()))
             case WriteLacRequest():
@@ -217,12 +224,14 @@ class WireTap:
     def _read_answered(self, name: str, conversation: _Conversation, response: ReadResponse) -> None:
         if response.status not in _FENCED:
             self._sometimes(f"wire: read refused: {_name(response.status)}")
-        key = response.ledger_id, response.entry_id
-        waiting = conversation.fences.get(key, 0)
-        if not waiting:
+        read = response.ledger_id, response.entry_id, response.txn_id
+        for reads in (conversation.plain_reads, conversation.fences):  # v2 does not say which it is: expect the less
+            if waiting := reads.get(read, 0):
+                break
+        else:
             return
-        conversation.fences[key] = waiting - 1
-        if response.status in _FENCED:
+        reads[read] = waiting - 1
+        if reads is conversation.fences and response.status in _FENCED:
             self._sometimes(f"wire: fencing read answered: {_name(response.status)}")
             self.promises[name].fenced[response.ledger_id] = None
             self._moment("fence is answered")

@@ -242,7 +242,7 @@ def test_the_length_falls_back_to_what_fencing_told() -> None:
     r = recovery((1, 1, 1), {0: (B1,)})
     fenced(r, (OK, 4, 77))
     assert reads(r.on_read_answer(5, 0, NE)) == [(4, 0)]
-    assert r.on_read_answer(4, 0, BAD) == [Close(4, 77)]
+    assert r.on_read_answer(4, 0, BAD) == [Close(4, 77, length_known=False)]
 
 
 def test_an_empty_ledger_has_no_length_although_a_bookie_has_an_entry() -> None:

@@ -29,6 +29,10 @@ def check_leaks(world: World, machines: list[str]) -> None:
     ]
     if open_ends:
         raise Violation(f"connections left behind: {', '.join(open_ends[:10])}")
-    listening = [f"{host}:{port}" for (host, port), listener in world.listeners.items() if listener.owner.alive]
+    listening = [
+        f"{host}:{port}"
+        for (host, port), listener in world.listeners.items()
+        if listener.owner.alive and listener.owner.machine.name in machines
+    ]
     if listening:
         raise Violation(f"still listening: {', '.join(listening)}")

@@ -1,7 +1,8 @@
-"""What counts as confirmed is on an ack quorum, by what bookies have said on the wire (spec safety PI-6, PI-7, PI-9).
+"""What counts as confirmed is on an ack quorum, by what bookies have said on the wire (PI-6, PI-7, PI-9, RI-14).
 
-Checked at the moment it matters: when an append succeeds, when the metadata is closed, when somebody puts a LAC into
-an entry. A mistake in counting acknowledgements shows here at once, not only when the missing copy is needed.
+Checked at the moment it matters: when an append succeeds, when a force does, when the metadata is closed, when somebody
+puts a LAC into an entry. A mistake in counting acknowledgements shows here at once, not only when the missing copy is
+needed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class QuorumChecker:
         self._metadata = metadata
         self._sound_up_to: dict[int, int] = {}
         history.on_acknowledged = self.acknowledged
+        history.on_forced = self.forced
         tap.on_lac = self.lac
         metadata.on_closed = self.closed
 
@@ -31,22 +33,32 @@ class QuorumChecker:
         if metadata is not None:
             self._on_ack_quorum(metadata, entry_id, "was acknowledged to the application")
 
+    def forced(self, ledger: LedgerHistory, last: int) -> None:
+        """The application was told that everything up to `last` survives crashes."""
+        metadata = self._metadata.current(ledger.ledger_id)
+        if metadata is not None:
+            for entry_id in range(ledger.forced + 1, last + 1):
+                self._on_ack_quorum(metadata, entry_id, "was forced", kept=True)
+
     def closed(self, metadata: LedgerMetadata) -> None:
         """The ledger has just been closed."""
         for entry_id in range(metadata.last_entry_id + 1):
             self._on_ack_quorum(metadata, entry_id, f"is part of the ledger, closed at {metadata.last_entry_id}")
 
-    def _on_ack_quorum(self, metadata: LedgerMetadata, entry_id: int, why: str) -> None:
+    def _on_ack_quorum(self, metadata: LedgerMetadata, entry_id: int, why: str, *, kept: bool = False) -> None:
         ledger_id = metadata.ledger_id
         ensemble = metadata.ensemble_at(entry_id)
         distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         members = [ensemble[index] for index in distribution.write_set(entry_id)]
-        promises = self._tap.promises
-        have = [bookie for bookie in members if entry_id in promises[_machine(bookie)].acked.get(ledger_id, ())]
+        promises = {bookie: self._tap.promises[_machine(bookie)] for bookie in members}
+        if kept:
+            have = [bookie for bookie, promised in promises.items() if promised.keeps(ledger_id, entry_id)]
+        else:
+            have = [bookie for bookie, promised in promises.items() if entry_id in promised.acked.get(ledger_id, ())]
         if len(have) < metadata.ack_quorum:
             raise Violation(
-                f"ledger {ledger_id}: entry {entry_id} {why}, but of {members} only {have} have acknowledged it; "
-                f"the ack quorum is {metadata.ack_quorum}"
+                f"ledger {ledger_id}: entry {entry_id} {why}, but of {members} only {have} have "
+                f"{'synced' if kept else 'acknowledged'} it; the ack quorum is {metadata.ack_quorum}"
             )
 
     def lac(self, ledger_id: int, lac: int) -> None:
@@ -55,11 +67,11 @@ class QuorumChecker:
         if ledger is None:
             return
         for entry_id in range(self._sound_up_to.get(ledger_id, 0), lac + 1):
-            copies = self._tap.acked_by(ledger_id, entry_id)
+            copies = self._tap.kept_by(ledger_id, entry_id)
             if copies < ledger.ack_quorum:
                 raise Violation(
                     f"ledger {ledger_id}: an entry says LAC {lac}, but entry {entry_id} was acknowledged by "
-                    f"{copies} bookies"
+                    f"{copies} bookies{', and synced' if ledger.deferred else ''}"
                 )
             self._sound_up_to[ledger_id] = entry_id + 1
 
