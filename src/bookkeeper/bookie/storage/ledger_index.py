@@ -116,7 +116,10 @@ class LedgerIndex:
 
 
 def load(store: KeyValueStore) -> dict[int, LedgerData]:
-    """All ledgers in the database; blocks. Raises `CorruptStorageError`.
+    """All ledgers in the database, and they are durable from here on; blocks. Raises `CorruptStorageError`.
+
+    A run that died in a flush may have left records that no sync covers. Replay brings them again, which changes
+    nothing any more: the next flush would let the mark pass the journal's copy without syncing them.
 
     Records with 16-byte keys (see `ledger_data`) are replaced by ones with 8-byte keys, which win if there are both.
     """
@@ -133,13 +136,12 @@ def load(store: KeyValueStore) -> dict[int, LedgerData]:
         else:
             long_keys.append((key, value))
             loaded.setdefault(ledger_id, data)
-    if long_keys:
-        batch = store.batch()
-        for key, value in long_keys:
-            if store.get(key[:8]) is None:
-                batch.put(key[:8], value)
-            batch.delete(key)
-        store.write(batch, sync=True)
+    batch = store.batch()
+    for key, value in long_keys:
+        if store.get(key[:8]) is None:
+            batch.put(key[:8], value)
+        batch.delete(key)
+    store.write(batch, sync=True)
     return loaded
 
 
