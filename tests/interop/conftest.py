@@ -69,7 +69,7 @@ def report(request: pytest.FixtureRequest) -> Report:
 @pytest.fixture(scope="session")
 def zk(zookeeper_server: ServerThread) -> Iterator[KazooClient]:
     """Raw access to ZooKeeper."""
-    client = KazooClient(zookeeper_server.server.address, timeout=60)
+    client = KazooClient(zookeeper_server.server.address, timeout=60, command_retry={"max_tries": 20})
     client.start()
     yield client
     client.stop()
@@ -148,24 +148,32 @@ PATIENCE = {"zkTimeout": 30000, "addEntryTimeoutSec": 30, "readEntryTimeoutSec":
 
 
 @pytest.fixture
-async def connect(session: JavaSession) -> AsyncIterator[Callable[..., object]]:
-    """Makes clients: `await connect(cluster, "java-v3", readTimeout=2)`. They end with the test."""
-    made: list[Client] = []
+async def connect(session: JavaSession, tmp_path: Path) -> AsyncIterator[Callable[..., object]]:
+    """Makes clients: `await connect(cluster, "java-v3", readTimeout=2)`. They end with the test.
 
-    async def make(cluster: Cluster, name: str, **settings: object) -> Client:
+    `alone`: a Java client gets a JVM of its own, and so need not wait for what others do.
+    """
+    made: list[Client] = []
+    sessions: list[JavaSession] = []
+
+    async def make(cluster: Cluster, name: str, *, alone: bool = False, **settings: object) -> Client:
         kind, _, protocol = name.partition("-")
         conf = {**PATIENCE, **settings}
-        client: Client = (
-            await JavaClient.connect(session, cluster.uri, protocol, **conf)
-            if kind == JAVA
-            else await OurClient.connect(cluster.uri, protocol, **conf)
-        )
+        client: Client
+        if kind == JAVA:
+            if alone:
+                sessions.append(JavaSession(tmp_path / f"session{len(sessions)}.txt"))
+            client = await JavaClient.connect(sessions[-1] if alone else session, cluster.uri, protocol, **conf)
+        else:
+            client = await OurClient.connect(cluster.uri, protocol, **conf)
         made.append(client)
         return client
 
     yield make
     for client in made:
         await client.close()
+    for each in sessions:
+        each.close()
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ OTHER = {JAVA: OURS, OURS: JAVA}
 NO_CHECKPOINT = {"flushInterval": 3600_000}
 NAMES = {JAVA: "a Java bookie's directories under our bookie", OURS: "our bookie's directories under a Java bookie"}
 
+ONE: dict[str, Any] = {"e": 1, "qw": 1, "qa": 1}
+"""A ledger on the one bookie."""
+
 both_ways = pytest.mark.parametrize("cluster", [JAVA, OURS])
 """Who writes first. The parameter is the column of the report."""
 
@@ -32,10 +35,10 @@ async def write_some(client: Client) -> list[tuple[Handle, list[int]]]:
     """Ledgers of several kinds, left open; each with the sizes of its entries."""
     made: list[tuple[Handle, list[int]]] = []
     for digest in ("CRC32C", "MAC"):
-        writer = await client.create(digest=digest, password="disk")
+        writer = await client.create(**ONE, digest=digest, password="disk")
         await writer.fill(300, 10, step=7)
         made.append((writer, [10 + n * 7 for n in range(300)]))
-    writer = await client.create(e=3, qw=3, qa=3, password="disk", adv=True, ledger=3_000_000_000)
+    writer = await client.create(**ONE, password="disk", adv=True, ledger=3_000_000_000)
     await writer.write(range(20), 5000)
     made.append((writer, [5000] * 20))
     return made
@@ -60,8 +63,8 @@ def swap(cluster: Cluster) -> None:
 
 
 def prepare(new_cluster: MakeCluster, kind: str, **settings: object) -> Cluster:
-    """Three bookies of a kind, as small as the quorum, so that each holds everything. Blocks."""
-    cluster = new_cluster(kind, kind, kind, **settings)
+    """One bookie, that holds everything. Blocks."""
+    cluster = new_cluster(kind, **settings)
     cluster.init_by_us()
     cluster.start()
     return cluster
@@ -100,7 +103,7 @@ async def test_flushed_and_back(new_cluster: MakeCluster, connect: Connect, clus
 
 
 async def write_some_more(client: Client) -> list[tuple[int, list[int]]]:
-    writer = await client.create(password="disk")
+    writer = await client.create(**ONE, password="disk")
     await writer.fill(200, 1000)
     await writer.close()
     return [(writer.ledger, [1000] * 200)]
@@ -114,7 +117,7 @@ async def test_half_flushed(new_cluster: MakeCluster, connect: Connect, cluster:
     client = await connect(running, "java-v3")
     made = await write_some(client)
     for _ in range(3):
-        writer = await client.create(password="disk")
+        writer = await client.create(**ONE, password="disk")
         await writer.fill(600, 2000)
         made.append((writer, [2000] * 600))
     for bookie in running.bookies:
@@ -150,7 +153,7 @@ async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_
 
     for _ in range(2):
         for _ in range(8):
-            writer = await client.create(e=1, qw=1, qa=1, password="disk")
+            writer = await client.create(**ONE, password="disk")
             await writer.fill(50, 100)
             made.append((writer, [100] * 50))
         await asyncio.to_thread(wait_until, flushed, "entry logs in all directories")
@@ -165,7 +168,7 @@ async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_
 async def test_fence_survives(new_cluster: MakeCluster, connect: Connect, cluster: str) -> None:
     running = await asyncio.to_thread(prepare, new_cluster, cluster, **NO_CHECKPOINT)
     writing, recovering = await connect(running, "java-v3"), await connect(running, "ours-auto")
-    writer = await writing.create(password="disk")
+    writer = await writing.create(**ONE, password="disk")
     await writer.fill(10)
     await recovering.open(writer.ledger, password="disk")
     running.stop(peer.KILL)

@@ -67,7 +67,7 @@ async def test_java_writer_killed(cluster: Cluster, connect: Connect, tmp_path: 
 @PAIRS
 @verifies(AREA, "begun by one, a bookie dies, recovered by the other with an ensemble change; ids above 2^31")
 async def test_recovery_with_a_lost_bookie(cluster: Cluster, connect: Connect, begins: str, recovers: str) -> None:
-    writing, recovering = await connect(cluster, begins), await connect(cluster, recovers, addEntryTimeout=5)
+    writing, recovering = await connect(cluster, begins), await connect(cluster, recovers)
     big = 2**40 + (await highest(writing)) % 2**40 + 1
     writer = await writing.create(adv=True, ledger=big, qa=2)
     await writer.write(range(50), 200)

@@ -182,7 +182,7 @@ class Bookie:
     def expire(self) -> None:
         """What ZooKeeper does one session timeout after the process was killed; saves the tests that time."""
         with contextlib.suppress(NoNodeError):
-            self.cluster.zk.delete(f"{self.cluster.root}/available/{self.id}")
+            self.cluster.zk.retry(self.cluster.zk.delete, f"{self.cluster.root}/available/{self.id}")
 
 
 @dataclass
