@@ -9,6 +9,7 @@ FIRST  ?= 0
 HOURS  ?= 8
 ROUNDS ?= 1000
 SEED   ?= 1
+WORKERS ?= 2
 
 .PHONY: help
 help: ## this list
@@ -64,8 +65,8 @@ demo-spark: java $(VENV)/.spark ## ingest real data, read it with Spark while a 
 # --- tests ---
 
 .PHONY: test
-test: java setup lint ## everything that must be green (needs a JDK 17+)
-	$(BIN)/pytest
+test: java setup lint ## everything that must be green (needs a JDK 17+; ten minutes on two cores)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations 10
 
 .PHONY: test-fast
 test-fast: setup ## unit tests only, no JDK needed

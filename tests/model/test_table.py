@@ -9,6 +9,6 @@ from .table import Row, rows
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("row", rows(big=False), ids=lambda row: f"{row.name} | {row.configuration}")
+@pytest.mark.parametrize("row", list(rows(big=False)), ids=lambda row: f"{row.name} | {row.configuration}")
 def test_row(row: Row) -> None:
     row.run()
