@@ -187,7 +187,7 @@ class Scenario:
         assert incarnation is not None
         await self.world.spawn_on(
             incarnation,
-            check_bookie(name, self.cluster.bookies[name], self.tap.promises[name], self.history),
+            check_bookie(name, self.cluster.bookies[name], self.tap.promises[name], self.history, lambda: False),
             "check",
         )
 

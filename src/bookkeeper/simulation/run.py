@@ -219,7 +219,7 @@ class Run:
         bookie = self.cluster.bookies[name]
         if self.cluster.machine(name).disk.faults.fail_reads_of is not None:
             return
-        check = check_bookie(name, bookie, self.tap.promises[name], self.history, damaged=name in self._damaged)
+        check = check_bookie(name, bookie, self.tap.promises[name], self.history, lambda: name in self._damaged)
         task = self.world.spawn_on(incarnation, check, "check")
         died = self.cluster.machine(name).death()
         await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]

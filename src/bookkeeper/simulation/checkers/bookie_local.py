@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from ...bookie.bookie import Bookie
@@ -16,12 +16,12 @@ RUN_BYTES = 1 << 20
 
 
 async def check_bookie(
-    name: str, bookie: Bookie, promises: BookiePromises, history: History, *, damaged: bool = False
+    name: str, bookie: Bookie, promises: BookiePromises, history: History, damaged: Callable[[], bool]
 ) -> int:
     """Compare a bookie that has just started with what it promised; returns the number of entries compared.
 
-    `damaged`: bits of its disk were flipped: then it may fail to read an entry, or give it out broken, which its
-    readers find out; but it must not deny it.
+    `damaged`: whether bits of its disk have been flipped by now: then it may fail to read an entry, or give it out
+    broken, which its readers find out; but it must not deny it.
     """
     storage = bookie.storage
     # What it promised before; it serves already, and goes on promising.
@@ -50,7 +50,7 @@ async def _check_ledger(
     acked: Sequence[int],
     promises: BookiePromises,
     history: History,
-    damaged: bool,
+    damaged: Callable[[], bool],
 ) -> int:
     if acked and not storage.master_key(ledger_id):
         raise Violation(f"{name} has forgotten the master key of ledger {ledger_id}")
@@ -77,7 +77,7 @@ async def _check_run(
     count: int,
     promises: BookiePromises,
     history: History,
-    damaged: bool,
+    damaged: Callable[[], bool],
 ) -> int:
     entry_id, end = first, first + count
     while entry_id < end:
@@ -86,12 +86,12 @@ async def _check_run(
         except (BookKeeperError, OSError) as error:
             if _deleted(history, ledger_id):
                 break
-            if damaged and not isinstance(error, NoEntryError | NoLedgerError):
+            if damaged() and not isinstance(error, NoEntryError | NoLedgerError):
                 entry_id += 1
                 continue
             raise Violation(f"{name} cannot read entry {entry_id} of ledger {ledger_id}: {error!r}") from error
         for entry in _split(run):
-            if entry not in promises.versions.get((ledger_id, entry_id), ()) and not damaged:
+            if entry not in promises.versions.get((ledger_id, entry_id), ()) and not damaged():
                 raise Violation(f"{name} has an entry {entry_id} of ledger {ledger_id} that it was never sent")
             entry_id += 1
     return entry_id - first
