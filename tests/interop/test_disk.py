@@ -22,7 +22,6 @@ MakeCluster = Callable[..., Cluster]
 
 OTHER = {JAVA: OURS, OURS: JAVA}
 NO_CHECKPOINT = {"flushInterval": 3600_000}
-NAMES = {JAVA: "a Java bookie's directories under our bookie", OURS: "our bookie's directories under a Java bookie"}
 
 ONE: dict[str, Any] = {"e": 1, "qw": 1, "qa": 1}
 """A ledger on the one bookie."""

@@ -2,7 +2,8 @@
 
 A test says `@verifies("area", "what")`. Its parameters named in `COLUMNS` become columns of the area's table; each cell
 is how the test ended. `Report.tell` adds a line below the table. With `--record`, the areas that ran take the place of
-what results/VERSION.json had of them, and the page is written anew from all versions' results.
+what results/VERSION.json had of them, and the page is written anew from all versions' results; so does
+`python -m tests.interop.support.report`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ NAMES = {
     "ours": "our bookies",
     "mixed": "both kinds",
 }
+
+ORDER = ("Operations", "Recovery", "Rolling swap", "Random history", "Disk", "Metadata", "Bookies", "Repair")
+"""Areas as the page has them; others come after these."""
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -89,17 +93,17 @@ class Report:
         """A line below an area's table."""
         self.areas.setdefault(area, Area()).told[key] = line
 
-    def record(self, results: Path = RESULTS, page: Path = PAGE) -> None:
+    def record(self) -> None:
         """Merge this run into its version's results, and write the page anew."""
-        results.mkdir(exist_ok=True)
-        path = results / f"{self.version}.json"
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.version}.json"
         known = load(path) if path.exists() else Report(self.version)
         for name, area in self.areas.items():
             told = known.areas[name].told if name in known.areas else {}
             known.areas[name] = Area(area.rows, told | area.told)
         areas = {name: {"rows": area.rows, "told": area.told} for name, area in known.areas.items()}
         path.write_text(json.dumps({"version": self.version, "areas": areas}, indent=1) + "\n")
-        page.write_text(render([load(each) for each in sorted(results.glob("*.json"))]))
+        write_page()
 
 
 def load(path: Path) -> Report:
@@ -108,12 +112,18 @@ def load(path: Path) -> Report:
     return Report(found["version"], {name: Area(**area) for name, area in found["areas"].items()})
 
 
+def write_page() -> None:
+    """Write the page from the results of all versions."""
+    PAGE.write_text(render([load(path) for path in sorted(RESULTS.glob("*.json"))]))
+
+
 def render(reports: list[Report]) -> str:
     """The page: one table per area, a cell for all versions."""
     versions = [report.version for report in reports]
     each = " with each of them" if len(versions) > 1 else ""
     parts = [INTRODUCTION.format(versions=" and ".join(versions), each=each)]
-    for name in dict.fromkeys(name for report in reports for name in report.areas):
+    known = dict.fromkeys(name for report in reports for name in report.areas)
+    for name in dict.fromkeys([*(name for name in ORDER if name in known), *known]):
         areas = {report.version: report.areas.get(name, Area()) for report in reports}
         rows = dict.fromkeys(what for area in areas.values() for what in area.rows)
         columns = dict.fromkeys(column for area in areas.values() for cells in area.rows.values() for column in cells)
@@ -141,3 +151,7 @@ def _cell(outcomes: Mapping[str, str | None]) -> str:
     if len(set(marks.values())) == 1:
         return next(iter(marks.values()))
     return ", ".join(f"{version}: {mark}" for version, mark in marks.items())
+
+
+if __name__ == "__main__":
+    write_page()
