@@ -54,6 +54,8 @@ SETTINGS: dict[str, object] = {
     "flushInterval": 10_000,
 }
 
+COLD_ENTRIES = 100_000
+
 HIGHER, LOWER = "higher", "lower"
 
 
@@ -78,6 +80,13 @@ class System:
         """Megabytes that a bookie holds, on average."""
         pages = [int(Path(f"/proc/{_pid(bookie)}/statm").read_text().split()[1]) for bookie in self.bookies]
         return sum(pages) * PAGE / len(pages) / 1e6
+
+    def forget_pages(self) -> None:
+        """Take what the bookies have on disk out of the page cache."""
+        for path in self.cluster.directory.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def wait_idle(self) -> None:
         """Until the bookies have worked off what they were given."""
@@ -174,12 +183,18 @@ class Clients:
         cpu = (system.cpu() - bookies + run.cpu) / total * 1e6
         return {"rate": rate, "p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"], "cpu_s_per_million": cpu}
 
-    def read(self, system: System, who: str, protocol: str, size: int, batch: bool) -> dict[str, float]:
+    def read(
+        self, system: System, who: str, protocol: str, size: int, *, batch: bool = False, cold: bool = False
+    ) -> dict[str, float]:
+        """Warm: again and again (Java: the best of three times). Cold: once, from the disk, `COLD_ENTRIES` of them."""
         ledger, entries = system.readable[size]
         step = 1000 if batch else 100
         window = 1 if batch else 20  # Java's driver has one batch read under way
+        limit = min(entries, COLD_ENTRIES if cold else int(60_000 * self.seconds))
+        if cold:
+            system.forget_pages()
         if who == JAVA:
-            rounds = 3
+            rounds = 1 if cold else 3
             run = self.java(
                 system,
                 "read-bench",
@@ -189,11 +204,12 @@ class Clients:
                 window=window,
                 rounds=rounds,
                 batchread=str(batch).lower(),
-                limit=min(entries, int(60_000 * self.seconds)),
+                limit=limit,
             )
             return {"rate": max(line["reads_per_s"] for line in run.lines)}
         mode = "--batch" if batch else "--single"
-        run = self.ours(system, "read", protocol, ledger, mode, "--step", step, "--window", window, "-s", self.seconds)
+        part = ("--once", "--limit", limit, "-s", 60) if cold else ("-s", self.seconds)
+        run = self.ours(system, "read", protocol, ledger, mode, "--step", step, "--window", window, *part)
         return {"rate": run.last["entries_per_second"]}
 
     def tail(self, system: System, who: str, rate: int) -> dict[str, float]:
@@ -246,14 +262,18 @@ def measurements(clients: Clients) -> list[Measurement]:
         found.append(Measurement(f"add one at a time, {protocol}", one, {"p50_ms": LOWER, "p99_ms": LOWER}))
         for size in (100, 1024):
 
-            def read(system: System, who: str, p: str = protocol, s: int = size) -> dict[str, float]:
-                return clients.read(system, who, p, s, False)
+            def cold(system: System, who: str, p: str = protocol, s: int = size) -> dict[str, float]:
+                return clients.read(system, who, p, s, cold=True)
 
+            def read(system: System, who: str, p: str = protocol, s: int = size) -> dict[str, float]:
+                return clients.read(system, who, p, s)
+
+            found.append(Measurement(f"cold read {size} B, {protocol}", cold, rate))
             found.append(Measurement(f"read {size} B, {protocol}", read, rate))
     for size in (100, 1024):
 
         def batch(system: System, who: str, s: int = size) -> dict[str, float]:
-            return clients.read(system, who, "v2", s, True)
+            return clients.read(system, who, "v2", s, batch=True)
 
         found.append(Measurement(f"batch read {size} B, v2", batch, rate))
     for protocol in ("v2", "v3"):

@@ -149,6 +149,9 @@ async def test_bench_writes_reads_and_tails(uri: str) -> None:
     for how in ("--batch", "--single"):
         read = json.loads((await run("bench", "read", max(ids, key=int), "-s", 0.5, how, "--json", uri=uri)).out)
         assert read["entries"] > 0
+        part = ("--once", "--limit", 7, "--step", 3, how, "--json")
+        read = json.loads((await run("bench", "read", max(ids, key=int), *part, uri=uri)).out)
+        assert read["entries"] == 7
     for protocol in ("v2", "v3", "auto"):
         tailed = json.loads(
             (await run("bench", "tail", "-s", 1, "-r", 50, "--protocol", protocol, "--json", uri=uri)).out

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Annotated, Any
 
 import typer
@@ -195,6 +196,8 @@ def read(
     step: Annotated[int, typer.Option("--step", min=1, help="Entries asked for by one read.")] = 1000,
     window: Annotated[int, typer.Option("--window", min=1, help="Reads under way.")] = 4,
     batch: Annotated[bool, typer.Option("--batch/--single", help="Batch reads, or a request for each entry.")] = True,
+    once: Annotated[bool, typer.Option("--once", help="Stop at the end of the ledger, or after --seconds.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many entries from the start.")] = None,
     password: Annotated[str, typer.Option("--password", "-p")] = "bench",
     protocol: ProtocolOption = "auto",
     as_json: JsonOption = False,
@@ -210,24 +213,34 @@ def read(
             if last < 0:
                 raise BookKeeperError(f"ledger {ledger_id} has no entries to read")
             result = Result("batch read" if batch else "read", reader.length // (last + 1))
-            await _measure_reads(runtime, reader, last, seconds, step, window, batch, result)
+            if limit is not None:
+                last = min(last, limit - 1)
+            firsts = range(0, last + 1, step)
+            starts = iter(firsts) if once else (first for _ in count() for first in firsts)
+            await _measure_reads(runtime, reader, starts, last, seconds, step, window, batch, result)
         _report(result, as_json)
 
     execute(main)
 
 
 async def _measure_reads(
-    runtime: Runtime, reader: Any, last: int, seconds: float, step: int, window: int, batch: bool, result: Result
+    runtime: Runtime,
+    reader: Any,
+    starts: Iterator[int],
+    last: int,
+    seconds: float,
+    step: int,
+    window: int,
+    batch: bool,
+    result: Result,
 ) -> None:
     started = runtime.now()
     deadline = started + seconds
-    starts = iter(_cycle(last, step))
 
     async def worker() -> None:
-        while (now := runtime.now()) < deadline:
-            first = next(starts)
+        while (now := runtime.now()) < deadline and (first := next(starts, None)) is not None:
             if batch:
-                got = await reader.batch_read(first, max_count=step)
+                got = await reader.batch_read(first, max_count=min(step, last - first + 1))
             else:
                 got = await reader.read(first, min(first + step - 1, last))
             result.entries += len(got)
@@ -246,11 +259,6 @@ async def _measure_reads(
             for each in workers:
                 each.cancel()
     result.seconds = runtime.now() - started
-
-
-def _cycle(last: int, step: int) -> Iterator[int]:
-    while True:
-        yield from range(0, last + 1, step)
 
 
 @app.command()
