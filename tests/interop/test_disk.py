@@ -213,7 +213,7 @@ async def test_tools(new_cluster: MakeCluster, connect: Connect, tools: peer.Too
         generated = running.bookies[0].directory / "generated"
         journals = sorted((running.bookies[0].directory / "journal" / "current").glob("*.txn"))
         log = sorted(current.glob("*.log"))[0].stem
-        entry = rf"Lid={ledger}, "
+        entry = rf"(Lid|ledgerId)={ledger}\b"  # 4.17, 4.18
         directories = ("-j", str(running.bookies[0].directory / "journal"), "-l", str(current.parent))
         for words, wanted in (
             (("lastmark",), "LastLogMark"),
