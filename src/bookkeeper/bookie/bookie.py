@@ -252,6 +252,7 @@ class Bookie:
         )
         ledgers = LedgerTable(runtime, storage, config.ledgerHandleCacheSize)
         storage.set_deletion_listener(ledgers.ledger_deleted)
+        storage.set_failure_listener(self._failed)
         adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats)
         fences = Fences(storage, journals, ledgers)
         reads = ReadPath(runtime, config, storage, ledgers, fences, disks, self.stats)

@@ -190,16 +190,20 @@ def test_a_stop_on_a_full_disk_is_orderly_when_all_is_flushed() -> None:
 @pytest.mark.parametrize("fault", ["fail_next_sync", "fail_next_write"])
 def test_a_failed_write_or_sync_ends_flushing_for_good(fault: str) -> None:
     model = Model()
+    heard: list[BaseException] = []
 
     async def scene(storage: DbLedgerStorage) -> None:
+        storage.set_failure_listener(heard.append)
         for entry_id in range(10):
             model.add(storage, 1, entry_id)
         await model.flush(storage)
         model.add(storage, 1, 10)
+        assert heard == []
         setattr(machine.disk.faults, fault, True)
         for _ in range(3):
             with pytest.raises(FatalBookieError):
                 await storage.flush()
+        assert len(heard) == 1
         assert await storage.read_entry(1, 10) == entry(1, 10, 40)  # still in memory
         await storage.close()
 

@@ -107,6 +107,17 @@ class LedgerStorage(ABC):
         if self._deletion_listener is not None:
             self._deletion_listener(ledger_id)
 
+    _failure_listener: Callable[[BaseException], None] | None = None
+
+    def set_failure_listener(self, listener: Callable[[BaseException], None]) -> None:
+        """`listener(error)` is called when nothing can be written any more, in whatever work that showed."""
+        self._failure_listener = listener
+
+    def _has_failed(self, error: BaseException) -> None:
+        """For engines."""
+        if self._failure_listener is not None:
+            self._failure_listener(error)
+
     # --- adding: in memory ---
 
     @abstractmethod

@@ -83,7 +83,9 @@ class DbDirectory:
         index_path: str,
         readers: Workers,
         name: str,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
+        """`on_failure` is told once, when nothing can be written here any more."""
         self.path = ledger_path
         self._runtime = runtime
         self._options = options
@@ -94,6 +96,7 @@ class DbDirectory:
         self._opened = False
         self._flush_lock = asyncio.Lock()
         self._failure: Exception | None = None
+        self._on_failure = on_failure
         self._half = options.write_cache // 2
         self._active = WriteCache(self._half)
         self._flushing: WriteCache | None = None  # swapped out, not completely on disk yet
@@ -284,6 +287,7 @@ class DbDirectory:
         except Exception as error:
             self._failure = error
             log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
+            self._on_failure(error)
             raise
 
     def _wake(self) -> None:

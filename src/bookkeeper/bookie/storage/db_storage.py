@@ -91,7 +91,15 @@ class DbLedgerStorage(LedgerStorage):
         options = directory_options(configuration, memory_budget(runtime, configuration), len(ledger_roots))
         self._readers = runtime.workers("db-storage-read", configuration.numReadWorkerThreads)
         self._directories = [
-            DbDirectory(runtime, options, f"{ledgers}/current", f"{index}/current", self._readers, str(number))
+            DbDirectory(
+                runtime,
+                options,
+                f"{ledgers}/current",
+                f"{index}/current",
+                self._readers,
+                str(number),
+                self._has_failed,
+            )
             for number, (ledgers, index) in enumerate(zip(ledger_roots, index_roots, strict=True))
         ]
         self._count = len(self._directories)
