@@ -16,8 +16,6 @@ import pytest
 
 from bookkeeper.config import parse_properties
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Result:
     def __init__(self, code: int, out: bytes, err: bytes) -> None:

@@ -22,8 +22,6 @@ from .processes import PASSWORD, payload
 ROUNDS = 20
 ENTRIES = 3000
 
-pytestmark = pytest.mark.timeout(300)
-
 
 async def create(bk: BookKeeper) -> LedgerWriter:
     return await bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)

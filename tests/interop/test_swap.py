@@ -19,7 +19,6 @@ Connect = Callable[..., Any]
 MakeCluster = Callable[..., Cluster]
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("client", ["java-v3", "ours-auto"])
 @verifies(AREA, "4 live Java bookies become ours one by one under load, and Java's again: no append fails, all is read")
 async def test_rolling_swap(new_cluster: MakeCluster, connect: Connect, tools: Tools, client: str) -> None:

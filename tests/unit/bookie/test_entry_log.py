@@ -205,7 +205,7 @@ def test_an_impossible_size_is_corrupt_and_allocates_nothing(tmp_path: Path) -> 
         read_records(file, 0x404, 4, 0, 10, 1 << 20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_flipped_byte_gives_the_stored_bytes_or_corrupt(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -311,7 +311,7 @@ def test_sealed_direct_io_log_with_zeros_behind_its_map(tmp_path: Path) -> None:
         assert not found.torn
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=300))
 def test_any_bytes_scan_without_an_exception(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     _, records = scan(write_log(tmp_path_factory.mktemp("log") / "0.log", data))

@@ -95,7 +95,7 @@ lives = st.lists(
 
 
 @given(seed=st.integers(0, 2**32), lives=lives, flush_every=st.integers(3, 40), backups=st.integers(0, 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_nothing_acknowledged_is_lost(
     seed: int, lives: list[tuple[list[tuple[int, int]], int, bool]], flush_every: int, backups: int
 ) -> None:

@@ -101,7 +101,7 @@ async def test_closing_drops_what_waits_and_says_so() -> None:
     assert all(task.done() for task in bench.tasks)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 4), st.lists(st.integers(0, 4), max_size=40), st.randoms(use_true_random=False))
 def test_everything_runs_once_and_in_order(width: int, ledgers: list[int], rng: object) -> None:
     async def main() -> None:

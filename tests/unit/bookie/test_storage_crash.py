@@ -331,7 +331,7 @@ class Mirror:
             assert await storage.last_entry(ledger_id) == held[max(held)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(operations, st.integers(0, 2**32), st.integers(1, 2))
 def test_the_storage_is_a_dictionary(plan: list[tuple[str, int, int]], seed: int, directories: int) -> None:
     mirror = Mirror()

@@ -76,7 +76,7 @@ answers = st.lists(
 
 @pytest.mark.parametrize("version", [2, 3])
 @given(answers, st.lists(st.integers(1, 60), min_size=1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_answers_are_the_same_however_they_arrive(
     version: int, script: list[tuple[bool, int, int, Status]], cuts: list[int]
 ) -> None:

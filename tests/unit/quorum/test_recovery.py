@@ -267,7 +267,7 @@ def test_closing_ensembles_replace_or_follow_the_last_one() -> None:
 # --- the end is found where it must be ---
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_every_acknowledged_entry_is_recovered_or_recovery_fails(data: st.DataObject) -> None:
     """Copies on any bookies, any of them silent: never closed below what an ack quorum holds."""

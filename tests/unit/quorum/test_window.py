@@ -301,7 +301,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(QUORUMS), STEPS, st.booleans())
 def test_the_window_agrees_with_the_naive_model(
     quorum: tuple[int, int, int], steps: list[tuple[str, int, list[int]]], advanced: bool

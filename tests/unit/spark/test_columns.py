@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.protocol.digest import Digest, digest_for
@@ -41,7 +41,6 @@ payload_lists = st.one_of(
 ).map(lambda all_sizes: [bytes([n & 0xFF]) * size for n, size in enumerate(all_sizes)])
 
 
-@settings(deadline=None)
 @given(payload_lists, st.sampled_from(DIGESTS), st.integers(0, 2**40))
 def test_a_run_is_what_its_entries_are(payloads: list[bytes], digest: Digest, first: int) -> None:
     body = pack(digest, payloads, first)
@@ -55,7 +54,6 @@ def test_a_run_is_what_its_entries_are(payloads: list[bytes], digest: Digest, fi
         assert contents(run.prefix(start + 1)) == contents(run)[: start + 1]
 
 
-@settings(deadline=None)
 @given(payload_lists, st.sampled_from(DIGESTS), st.data())
 def test_nothing_behind_damage_is_used(payloads: list[bytes], digest: Digest, data: st.DataObject) -> None:
     body = bytearray(pack(digest, payloads))

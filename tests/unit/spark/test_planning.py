@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import NoSuchLedgerOnMetadataError
@@ -25,7 +25,6 @@ bounds = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(bounds, st.integers(0, 30), st.integers(0, 30))
 def test_pieces_of_bounds_are_what_is_inside(inside: Bounds, first: int, last: int) -> None:
     pieces = inside.pieces(first, last)
@@ -33,7 +32,6 @@ def test_pieces_of_bounds_are_what_is_inside(inside: Bounds, first: int, last: i
     assert all(a <= b for a, b in pieces)
 
 
-@settings(deadline=None)
 @given(bounds, st.integers(0, 30), st.integers(0, 30), st.frozensets(st.integers(0, 30)), st.integers(0, 30))
 def test_bounds_only_narrow(inside: Bounds, least: int, greatest: int, among: frozenset[int], number: int) -> None:
     assert (number in inside.within(least, greatest)) == (number in inside and least <= number <= greatest)
@@ -41,7 +39,6 @@ def test_bounds_only_narrow(inside: Bounds, least: int, greatest: int, among: fr
     assert number in ALL
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 10**6)), max_size=20), st.integers(1, 10**6))
 def test_every_entry_is_in_one_partition_of_about_the_size(lengths: list[tuple[int, int]], target: int) -> None:
     ranges = [EntryRange(ledger, 5, 4 + entries, size) for ledger, (entries, size) in enumerate(lengths)]
