@@ -41,7 +41,7 @@ from ..protocol.messages import Request, Response
 from ..runtime import Runtime, SocketOptions, TaskScope
 from ..types import BookieId
 from .add_channel import AddAnswers, AddRoute
-from .results import TIMEOUT
+from .results import OK, TIMEOUT
 
 log = logging.getLogger(__name__)
 
@@ -314,6 +314,12 @@ class Connection(asyncio.Protocol):
     def _register(self, key: int, operation: int, deadline: float, done: OnReply) -> None:
         self._requests[key] = Registered(operation, deadline, done)
 
+    def _settle(self, request: Registered, code: int, response: Response | None) -> None:
+        """The bookie has answered a request, or not in time."""
+        if code != OK:
+            self.failed(code)
+        request.done(code, response)
+
     def add_route(self, route: AddRoute) -> None:
         assert route.ledger_id not in self.routes
         self.routes[route.ledger_id] = route
@@ -331,8 +337,7 @@ class Connection(asyncio.Protocol):
         for key in expired:
             request = self._requests.pop(key, None)
             if request is not None:
-                self.failed(TIMEOUT)
-                request.done(TIMEOUT, None)
+                self._settle(request, TIMEOUT, None)
         if add_timeout > 0:
             for route in list(self.routes.values()):
                 route.sweep(now, add_timeout)

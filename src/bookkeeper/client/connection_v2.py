@@ -141,10 +141,7 @@ class V2Connection(Connection):
         elif isinstance(response, BatchReadResponse):
             request = self._requests.pop(response.request_id, None)
             if request is not None:
-                code = result_code(response.status, READ)
-                if code != OK:
-                    self.failed(code)
-                request.done(code, response)
+                self._settle(request, result_code(response.status, READ), response)
         else:
             raise ProtocolError(f"a v2 bookie sent {type(response).__name__}")
 

@@ -82,10 +82,7 @@ class V3Connection(Connection):
                     failed.append((response.entry_id, result_code(response.status, WRITE)))
             elif request is not None:
                 del self._requests[response.txn_id]
-                code = result_code(response.status, default_code(request.operation))
-                if code != OK:
-                    self.failed(code)
-                request.done(code, response)
+                self._settle(request, result_code(response.status, default_code(request.operation)), response)
             elif isinstance(response, HeaderOnlyResponse) and response.operation == Operation.ADD_ENTRY:
                 self._refused(response)
                 return
