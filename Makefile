@@ -98,8 +98,9 @@ else
 endif
 
 .PHONY: soak
+soak: FIRST = 100000
 soak: setup ## seeds that nobody has tried before, for HOURS=8, from FIRST=100000 on
-	$(BIN)/python -m bookkeeper.simulation --hours $(HOURS) --first $(if $(filter command line,$(origin FIRST)),$(FIRST),100000)
+	$(BIN)/python -m bookkeeper.simulation --hours $(HOURS) --first $(FIRST)
 
 .PHONY: mutations
 mutations: setup ## deliberate mistakes in the code, and the seed that catches each (an hour)

@@ -299,8 +299,11 @@ class Journal:
         batch.size += size
         batch.count += count
         (batch.early if early else batch.late).append(done)
-        batch.full = batch.size >= self._batch_size or batch.count >= self._batch_count
-        batch.full = batch.full or self._runtime.buggify("journal batch is full")
+        batch.full = (
+            batch.size >= self._batch_size
+            or batch.count >= self._batch_count
+            or self._runtime.buggify("journal batch is full")
+        )
         self.queued_bytes += size
         self.queued_records += count
         self._schedule()

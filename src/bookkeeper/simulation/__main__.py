@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from itertools import count
 from pathlib import Path
 
-from .campaign import Summary, run_for, run_many, shrink
+from .campaign import Summary, run_many, shrink
 from .nemesis import FAULTS
 from .run import Report, Run
 from .swarm import Options
@@ -77,13 +78,10 @@ def _many(arguments: argparse.Namespace, options: Options) -> int:
                 flush=True,
             )
 
-    if arguments.hours is None:
-        seeds = range(arguments.first, arguments.first + arguments.seeds)
-        summary = run_many(seeds, options, arguments.jobs, progress, stop_after=arguments.stop_after)
-    else:
-        summary = run_for(
-            arguments.hours, arguments.first, options, arguments.jobs, progress, stop_after=arguments.stop_after
-        )
+    seeds = (
+        range(arguments.first, arguments.first + arguments.seeds) if arguments.hours is None else count(arguments.first)
+    )
+    summary = run_many(seeds, options, arguments.jobs, progress, hours=arguments.hours, stop_after=arguments.stop_after)
     for line in summary.lines():
         print(line)
     if arguments.json is not None:

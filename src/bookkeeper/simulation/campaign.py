@@ -6,8 +6,9 @@ import gc
 import json
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from .nemesis import FAULTS
@@ -92,48 +93,33 @@ class Summary:
 
 
 def run_many(
-    seeds: Sequence[int], options: Options, jobs: int, progress: Callable[[Summary], None], *, stop_after: int = 0
+    seeds: Iterable[int],
+    options: Options,
+    jobs: int,
+    progress: Callable[[Summary], None],
+    *,
+    hours: float | None = None,
+    stop_after: int = 0,
 ) -> Summary:
-    """Run the seeds on `jobs` processes; `progress` is called after each. Ends after `stop_after` failures, if any."""
+    """Run the seeds on `jobs` processes; `progress` is called after each run.
+
+    Ends before the seeds do when `hours` are over, or after `stop_after` failures, if given.
+    """
     summary = Summary()
-    _run_all(seeds, options, jobs, summary, _stopwatch(summary, progress), stop_after)
-    return summary
-
-
-def run_for(
-    hours: float, first: int, options: Options, jobs: int, progress: Callable[[Summary], None], *, stop_after: int = 0
-) -> Summary:
-    """Run seeds from `first` on until so much time has passed; ends as `run_many` does, too."""
-    summary = Summary()
-    tell = _stopwatch(summary, progress)
-    while summary.real_seconds < hours * 3600 and not (stop_after and len(summary.failures) >= stop_after):
-        _run_all(range(first, first + BATCH), options, jobs, summary, tell, stop_after)
-        first += BATCH
-    return summary
-
-
-def _stopwatch(summary: Summary, progress: Callable[[Summary], None]) -> Callable[[], None]:
-    """Keeps the summary's time, which begins now, and tells of progress."""
     started = time.monotonic()
-
-    def tell() -> None:
-        summary.real_seconds = time.monotonic() - started
-        progress(summary)
-
-    return tell
-
-
-def _run_all(
-    seeds: Sequence[int], options: Options, jobs: int, summary: Summary, tell: Callable[[], None], stop_after: int
-) -> None:
+    left = iter(seeds)
     # New interpreters, not copies of this one: what this one has imported or patched shall not matter.
     with multiprocessing.get_context("spawn").Pool(jobs, _prepare, maxtasksperchild=RUNS_PER_PROCESS) as pool:
-        for report in pool.imap_unordered(_run, [(seed, options) for seed in seeds]):
-            summary.add(report)
-            tell()
-            if stop_after and len(summary.failures) >= stop_after:
-                pool.terminate()
+        while batch := [(seed, options) for seed in islice(left, BATCH)]:
+            for report in pool.imap_unordered(_run, batch):
+                summary.add(report)
+                summary.real_seconds = time.monotonic() - started
+                progress(summary)
+                if stop_after and len(summary.failures) >= stop_after:
+                    return summary
+            if hours is not None and summary.real_seconds >= hours * 3600:
                 break
+    return summary
 
 
 def _prepare() -> None:

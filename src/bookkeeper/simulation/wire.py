@@ -65,9 +65,13 @@ class BookiePromises:
         unforced = self.unforced.get(ledger_id, {})
         return [entry_id for entry_id in self.acked.get(ledger_id, {}) if entry_id not in unforced]
 
+    def has(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether it has acknowledged the entry."""
+        return entry_id in self.acked.get(ledger_id, ())
+
     def keeps(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether it is one of those."""
-        return entry_id in self.acked.get(ledger_id, ()) and entry_id not in self.unforced.get(ledger_id, ())
+        """Whether it has, and no crash may take it."""
+        return self.has(ledger_id, entry_id) and entry_id not in self.unforced.get(ledger_id, ())
 
 
 @dataclass(slots=True)

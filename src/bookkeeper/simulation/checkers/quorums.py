@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...quorum.distribution import Distribution
 from ..history import History, LedgerHistory, Violation
-from ..wire import WireTap
+from ..wire import BookiePromises, WireTap
 from .metadata_states import MetadataChecker
 
 
@@ -50,11 +50,9 @@ class QuorumChecker:
         ensemble = metadata.ensemble_at(entry_id)
         distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         members = [ensemble[index] for index in distribution.write_set(entry_id)]
-        promises = {bookie: self._tap.promises[_machine(bookie)] for bookie in members}
-        if kept:
-            have = [bookie for bookie, promised in promises.items() if promised.keeps(ledger_id, entry_id)]
-        else:
-            have = [bookie for bookie, promised in promises.items() if entry_id in promised.acked.get(ledger_id, ())]
+        holds = BookiePromises.keeps if kept else BookiePromises.has
+        promises = self._tap.promises
+        have = [bookie for bookie in members if holds(promises[_machine(bookie)], ledger_id, entry_id)]
         if len(have) < metadata.ack_quorum:
             raise Violation(
                 f"ledger {ledger_id}: entry {entry_id} {why}, but of {members} only {have} have "
