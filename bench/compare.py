@@ -24,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,7 @@ class Measurement:
 def measurements(clients: Clients) -> list[Measurement]:
     rate = {"rate": HIGHER}
     full = {"rate": HIGHER, "p99_ms": LOWER, "cpu_s_per_million": LOWER}
+    delay = {"p50_ms": LOWER, "p99_ms": LOWER}
     found = []
     for protocol in ("v2", "v3"):
         for size, ledgers, window in (
@@ -248,33 +250,16 @@ def measurements(clients: Clients) -> list[Measurement]:
             (100, 100, 5000),
             (1024, 100, 5000),
         ):
-
-            def write(
-                system: System, who: str, p: str = protocol, s: int = size, n: int = ledgers, w: int = window
-            ) -> dict[str, float]:
-                return clients.write(system, who, p, s, n, w)
-
+            write = partial(clients.write, protocol=protocol, size=size, ledgers=ledgers, window=window)
             found.append(Measurement(f"add {size} B, {ledgers} ledger{'s' * (ledgers > 1)}, {protocol}", write, full))
-
-        def one(system: System, who: str, p: str = protocol) -> dict[str, float]:
-            return clients.write(system, who, p, 128, 1, 1)
-
-        found.append(Measurement(f"add one at a time, {protocol}", one, {"p50_ms": LOWER, "p99_ms": LOWER}))
+        one = partial(clients.write, protocol=protocol, size=128, ledgers=1, window=1)
+        found.append(Measurement(f"add one at a time, {protocol}", one, delay))
         for size in (100, 1024):
-
-            def cold(system: System, who: str, p: str = protocol, s: int = size) -> dict[str, float]:
-                return clients.read(system, who, p, s, cold=True)
-
-            def read(system: System, who: str, p: str = protocol, s: int = size) -> dict[str, float]:
-                return clients.read(system, who, p, s)
-
-            found.append(Measurement(f"cold read {size} B, {protocol}", cold, rate))
+            read = partial(clients.read, protocol=protocol, size=size)
+            found.append(Measurement(f"cold read {size} B, {protocol}", partial(read, cold=True), rate))
             found.append(Measurement(f"read {size} B, {protocol}", read, rate))
     for size in (100, 1024):
-
-        def batch(system: System, who: str, s: int = size) -> dict[str, float]:
-            return clients.read(system, who, "v2", s, batch=True)
-
+        batch = partial(clients.read, protocol="v2", size=size, batch=True)
         found.append(Measurement(f"batch read {size} B, v2", batch, rate))
     for protocol in ("v2", "v3"):
 
@@ -283,15 +268,17 @@ def measurements(clients: Clients) -> list[Measurement]:
 
         name = f"bookies alone, with Java's client: add 100 B, {protocol}"
         found.append(Measurement(name, swapped, {"rate": HIGHER, "p99_ms": LOWER}))
-    tail = {"p50_ms": LOWER, "p99_ms": LOWER}
-    found.append(Measurement("tail at 1,000/s", lambda system, who: clients.tail(system, who, 1000), tail))
-    found.append(
-        Measurement(
-            "recovery of 20,000 entries", lambda system, who: clients.recover(system, who, 20_000), {"ms": LOWER}
-        )
-    )
+    found.append(Measurement("tail at 1,000/s", partial(clients.tail, rate=1000), delay))
+    found.append(Measurement("recovery of 20,000 entries", partial(clients.recover, count=20_000), {"ms": LOWER}))
     found.append(Measurement("bookie resident memory", lambda system, who: {"MB": system.resident()}, {"MB": LOWER}))
     return found
+
+
+def turns(pairs: int) -> Iterator[tuple[int, str]]:
+    """The number of each pair and whose turn it is: once one of the two begins, once the other."""
+    for number in range(pairs):
+        for kind in (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA):
+            yield number, kind
 
 
 @dataclass
@@ -316,12 +303,10 @@ class Comparison:
         self.results: dict[str, Figure] = {}
 
     def measure(self, measurement: Measurement) -> None:
-        for number in range(self._pairs):
-            order = (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA)
-            for name in order:
-                for system in self._systems.values():
-                    system.wait_idle()
-                self.note(measurement, name, measurement.run(self._systems[name], name))
+        for _, name in turns(self._pairs):
+            for system in self._systems.values():
+                system.wait_idle()
+            self.note(measurement, name, measurement.run(self._systems[name], name))
 
     def note(self, measurement: Measurement, who: str, figures: dict[str, float]) -> None:
         for figure, better in measurement.figures.items():
@@ -361,11 +346,10 @@ def start(zk: KazooClient, address: str, kind: str, directory: Path) -> tuple[Sy
 
 def start_times(zk: KazooClient, address: str, directory: Path, comparison: Comparison, pairs: int) -> None:
     measurement = Measurement("cluster start", lambda system, who: {}, {"s": LOWER})
-    for number in range(pairs):
-        for kind in (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA):
-            system, took = start(zk, address, kind, directory / f"start{number}")
-            comparison.note(measurement, kind, {"s": took})
-            system.cluster.stop()
+    for number, kind in turns(pairs):
+        system, took = start(zk, address, kind, directory / f"start{number}")
+        comparison.note(measurement, kind, {"s": took})
+        system.cluster.stop()
 
 
 async def main(arguments: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from bookkeeper.cli.spark_demo import CHECKSUM
 from bookkeeper.spark import read_ledgers
 from bookkeeper.spark.launch import spark_session
 from tests.spark.support import LiveCluster
@@ -33,8 +34,6 @@ from tests.spark.support import LiveCluster
 CORES = (1, 2)
 """How many tasks Spark runs at a time."""
 RUNS = 3
-CHECKSUM = "sum(cast(crc32(payload) as decimal(38, 0)) * (entry_id + 1))"
-"""Depends on every payload and on its place."""
 
 
 def payloads(count: int, size: int) -> Iterator[bytes]:
@@ -42,11 +41,6 @@ def payloads(count: int, size: int) -> Iterator[bytes]:
     filler = b"the quick brown fox jumps over the lazy dog; " * (size // 45 + 1)
     for number in range(count):
         yield (b"%010d " % number + filler)[:size]
-
-
-def expected(count: int, size: int) -> tuple[int, int, int]:
-    total = sum(zlib.crc32(payload) * (number + 1) for number, payload in enumerate(payloads(count, size)))
-    return count, count * size, total
 
 
 def timed(query: Callable[[], Any]) -> tuple[float, Any]:
@@ -67,6 +61,7 @@ class Data:
 
     count: int
     size: int
+    checksum: int
     ledger_id: int
     lines: Path
     parquet: Path
@@ -74,7 +69,8 @@ class Data:
     @classmethod
     def write(cls, cluster: LiveCluster, directory: Path, count: int, size: int) -> Data:
         ledger_id = cluster.write(payloads(count, size), password=b"bench")
-        data = cls(count, size, ledger_id, directory / f"{size}.jsonl", directory / f"{size}.parquet")
+        checksum = sum(zlib.crc32(payload) * (number + 1) for number, payload in enumerate(payloads(count, size)))
+        data = cls(count, size, checksum, ledger_id, directory / f"{size}.jsonl", directory / f"{size}.parquet")
         write_files(count, size, data.lines, data.parquet)
         return data
 
@@ -89,7 +85,7 @@ class Data:
 
 def measure(spark: SparkSession, uri: str, data: Data, cores: int) -> Iterator[dict[str, Any]]:
     """One row for each way to read the same data with Spark."""
-    wanted = expected(data.count, data.size)
+    wanted = (data.count, data.count * data.size, data.checksum)
     for name, frame in data.ways(spark, uri).items():
         check = frame().selectExpr("count(*)", "sum(length(payload))", CHECKSUM).collect()[0]
         assert tuple(map(int, check)) == wanted, f"{name}: {check} and not {wanted}"

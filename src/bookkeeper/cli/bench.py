@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Annotated, Any
 
 import typer
@@ -215,21 +214,26 @@ def read(
             result = Result("batch read" if batch else "read", reader.length // (last + 1))
             if limit is not None:
                 last = min(last, limit - 1)
-            firsts = range(0, last + 1, step)
-            starts = iter(firsts) if once else (first for _ in count() for first in firsts)
-            await _measure_reads(runtime, reader, starts, last, seconds, step, window, batch, result)
+            await _measure_reads(runtime, reader, _spans(last, step, once), seconds, window, batch, result)
         _report(result, as_json)
 
     execute(main)
 
 
+def _spans(last: int, step: int, once: bool) -> Iterator[tuple[int, int]]:
+    """First and last entry of each read: once up to `last`, or again and again."""
+    while True:
+        for first in range(0, last + 1, step):
+            yield first, min(first + step - 1, last)
+        if once:
+            return
+
+
 async def _measure_reads(
     runtime: Runtime,
     reader: Any,
-    starts: Iterator[int],
-    last: int,
+    spans: Iterator[tuple[int, int]],
     seconds: float,
-    step: int,
     window: int,
     batch: bool,
     result: Result,
@@ -238,11 +242,12 @@ async def _measure_reads(
     deadline = started + seconds
 
     async def worker() -> None:
-        while (now := runtime.now()) < deadline and (first := next(starts, None)) is not None:
+        while (now := runtime.now()) < deadline and (span := next(spans, None)) is not None:
+            first, last = span
             if batch:
-                got = await reader.batch_read(first, max_count=min(step, last - first + 1))
+                got = await reader.batch_read(first, max_count=last - first + 1)
             else:
-                got = await reader.read(first, min(first + step - 1, last))
+                got = await reader.read(first, last)
             result.entries += len(got)
             result.latency.record(runtime.now() - now)
 
