@@ -9,8 +9,9 @@ from typing import Any
 
 from tests.interop.support import peer
 from tests.interop.support.clients import expected
-from tests.interop.support.cluster import JAVA, OURS, Cluster, wait_until
+from tests.interop.support.cluster import JAVA, OURS, Cluster
 from tests.interop.support.report import verifies
+from tests.support.waiting import wait_until
 
 AREA = "Repair"
 

@@ -12,8 +12,9 @@ import pytest
 
 from tests.interop.support import peer
 from tests.interop.support.clients import Client, Handle, expected
-from tests.interop.support.cluster import JAVA, OURS, Cluster, wait_until
+from tests.interop.support.cluster import JAVA, OURS, Cluster
 from tests.interop.support.report import verifies
+from tests.support.waiting import wait_until
 
 AREA = "Disk"
 

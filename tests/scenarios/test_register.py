@@ -12,7 +12,8 @@ from .register import HERE, Entry, exists, functions_in, read_register
 REGISTER = {entry.key: entry for entry in read_register()}
 
 NUMBERED = {
-    "simulation/test_scenarios.py": re.compile(r"test_([cs])(\d+)_"),
+    "simulation/test_bookie_scenarios.py": re.compile(r"test_([cs])(\d+)_"),
+    "simulation/test_client_scenarios.py": re.compile(r"test_([cs])(\d+)_"),
     "unit/client_core/test_ensemble_changes.py": re.compile(r"test_(s?)_?(\d+)_"),
     "unit/client_core/test_recovery.py": re.compile(r"test_(s?)_?(\d+)_"),
 }

@@ -17,10 +17,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+import pytest
+
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.writer import LedgerWriter
-from bookkeeper.errors import LedgerClosedError
+from bookkeeper.errors import LedgerClosedError, LedgerFencedError
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.simulation.checkers.bookie_local import check_bookie
 from bookkeeper.simulation.checkers.metadata_states import MetadataChecker
@@ -34,6 +36,9 @@ from bookkeeper.simulation.wire import WireTap
 from bookkeeper.simulation.world import World
 
 T = TypeVar("T")
+
+BOOKIES = ("b1", "b2", "b3")
+"""Those of a cluster of three."""
 
 STORY_SECONDS = 600.0
 """Virtual seconds after which a story hangs."""
@@ -206,6 +211,16 @@ class Scenario:
         while not condition():
             assert self.world.loop.time() < deadline, "it does not happen"
             await asyncio.sleep(0.01)
+
+
+async def power_off(s: Scenario, name: str) -> None:
+    s.cluster.machine(name).power_off()
+
+
+async def refused(s: Scenario, writer: Any) -> None:
+    """The writer's next append fails because somebody else has recovered the ledger."""
+    with pytest.raises((LedgerFencedError, LedgerClosedError)):
+        await s.append(writer)
 
 
 Story = Callable[[Scenario], Awaitable[T]]

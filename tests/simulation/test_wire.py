@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import V2, V3, Flags, ReadRequest, ReadResponse, Status
 from bookkeeper.simulation.wire import WireTap
@@ -37,21 +39,20 @@ def answer(tap: WireTap, transport: Any, version: int, txn_id: int) -> None:
     tap.sent(transport, encode(ReadResponse(Status.ENOENTRY, 7, 10, txn_id=txn_id, version=version)))
 
 
-def test_the_answer_to_a_plain_read_is_no_fence_though_a_fencing_read_of_the_same_entry_is_under_way() -> None:
+@pytest.mark.parametrize(
+    ("version", "fence", "plain"),
+    [
+        pytest.param(V3, 1, 2, id="v3"),
+        pytest.param(V2, 0, 0, id="v2: answers do not say which read they are of, the last one counts"),
+    ],
+)
+def test_the_answer_to_a_plain_read_is_no_fence_though_a_fencing_read_of_the_same_entry_is_under_way(
+    version: int, fence: int, plain: int
+) -> None:
     tap, transport = conversation()
-    ask(tap, transport, V3, Flags.DO_FENCING, txn_id=1)
-    ask(tap, transport, V3, 0, txn_id=2)
-    answer(tap, transport, V3, txn_id=2)
+    ask(tap, transport, version, Flags.DO_FENCING, fence)
+    ask(tap, transport, version, 0, plain)
+    answer(tap, transport, version, plain)
     assert not tap.promises["b1"].fenced
-    answer(tap, transport, V3, txn_id=1)
-    assert list(tap.promises["b1"].fenced) == [7]
-
-
-def test_in_v2_where_answers_do_not_say_which_read_they_are_of_the_last_one_counts() -> None:
-    tap, transport = conversation()
-    ask(tap, transport, V2, Flags.DO_FENCING, txn_id=0)
-    ask(tap, transport, V2, 0, txn_id=0)
-    answer(tap, transport, V2, txn_id=0)
-    assert not tap.promises["b1"].fenced
-    answer(tap, transport, V2, txn_id=0)
+    answer(tap, transport, version, fence)
     assert list(tap.promises["b1"].fenced) == [7]

@@ -23,6 +23,7 @@ import bookkeeper.sync
 from bookkeeper.bookie.storage.location_index import LocationIndex
 from bookkeeper.cli.local_cluster import BookieProcess, LocalCluster
 from bookkeeper.runtime.real import LoopThread, RealRuntime
+from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -94,15 +95,10 @@ def settle(bk: bookkeeper.sync.BookKeeper, ledger_id: int, whole: bool) -> None:
     if not whole or metadata.last_entry_id < 0 or len(metadata.ensembles) > 1:
         return
     for bookie in metadata.last_ensemble[1]:
-        until(lambda bookie=bookie: bk.list_entries_of(ledger_id, bookie).count == metadata.last_entry_id + 1)
-
-
-def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+        wait_until(
+            lambda bookie=bookie: bk.list_entries_of(ledger_id, bookie).count == metadata.last_entry_id + 1,
+            f"{bookie} has all of ledger {ledger_id}",
+        )
 
 
 def checksum(payloads: Iterator[bytes] | list[bytes]) -> int:
@@ -173,12 +169,12 @@ class SparkCluster:
             "PYSPARK_PYTHON": sys.executable,
         }
         self._start("master", "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
-        until(lambda: _listening(port))
+        wait_until(lambda: _listening(port), f"somebody listens on port {port}")
         for number in range(workers):
             arguments = ("--host", "127.0.0.1", "--webui-port", str(_free_port()), "--cores", "1", "--memory", "1g")
             self._start(f"worker{number}", "Worker", *arguments, self.url)
         log = directory / "master.log"
-        until(lambda: log.read_text(errors="replace").count("Registering worker") == workers)
+        wait_until(lambda: log.read_text(errors="replace").count("Registering worker") == workers, f"{workers} workers")
 
     def _start(self, name: str, kind: str, *arguments: str) -> None:
         command = Path(self._environment["SPARK_HOME"], "bin", "spark-class")

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 import bookkeeper.spark
 from bookkeeper.spark import read_ledgers
 from bookkeeper.spark.launch import spark_session
+from tests.support.waiting import wait_until
 
-from .support import CHECKSUM_SQL, FULL, Killer, LiveCluster, SparkCluster, checksum, kill_one, until
+from .support import CHECKSUM_SQL, FULL, Killer, LiveCluster, SparkCluster, checksum, kill_one
 
 ROUNDS = 20 if FULL else 3
 ENTRIES = 1_000_000 if FULL else 200_000
@@ -63,7 +64,7 @@ def test_executors_and_a_bookie_killed_while_they_read(
     members = [cluster.bookie(name) for name in cluster.metadata(ledger_id).last_ensemble[1]]
     struck = 0
     for _ in range(ROUNDS):
-        until(lambda: len(executors.executors()) == 2)
+        wait_until(lambda: len(executors.executors()) == 2, "two executors")
         victim = dice.choice(members)
         strikes = [lambda: kill_one(executors.executors(), dice), lambda victim=victim: cluster.kill(victim)]
         dice.shuffle(strikes)

@@ -14,8 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,11 +23,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.interop.support import peer
+from tests.support.waiting import wait_until
 
 JAVA = "java"
 OURS = "ours"
 
-START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 
 SETTINGS: dict[str, object] = {
@@ -47,15 +46,6 @@ SETTINGS: dict[str, object] = {
 
 _FIRST_PORT = 20000
 _LAST_PORT = 32000  # below the ports that the system gives to outgoing connections
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = START_SECONDS) -> None:
-    """Poll until `condition()` is true. Raises `TimeoutError`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"after {seconds:g} s still not: {what}")
-        time.sleep(0.05)
 
 
 def free_ports(count: int) -> list[int]:
