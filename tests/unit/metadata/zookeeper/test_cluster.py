@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -295,28 +296,27 @@ async def test_the_health_check_flag(cluster: Cluster) -> None:
 # --- registration ---
 
 
-async def test_a_change_to_read_only_never_leaves_the_bookie_unlisted(cluster: Cluster) -> None:
+async def test_a_change_to_read_only_never_leaves_the_bookie_unlisted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver, other = await cluster.init(), await cluster.open()
     await driver.registration.register(A, Mode.WRITABLE, info())
-    missing = 0
-    done = asyncio.Event()
+    seen: list[set[Mode]] = []
 
-    async def look() -> None:
-        nonlocal missing
-        while not done.is_set():
-            # the two lists are read one after the other: what leaves the first must be in the second by then
-            writable = (await other.discovery.list(Mode.WRITABLE)).value
-            if A not in writable and A not in (await other.discovery.list(Mode.READ_ONLY)).value:
-                missing += A not in (await other.discovery.list(Mode.WRITABLE)).value
+    def and_look(change: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[None]]:
+        async def changed(*args: Any, **kwargs: Any) -> None:
+            await change(*args, **kwargs)
+            seen.append({mode for mode in Mode if A in (await other.discovery.list(mode)).value})
 
-    looking = asyncio.create_task(look())
-    for _ in range(20):
-        await driver.registration.register(A, Mode.READ_ONLY, info())
-        await driver.registration.register(A, Mode.WRITABLE, info())
-        await driver.registration.unregister(A, Mode.READ_ONLY)
-    done.set()
-    await looking
-    assert missing == 0
+        return changed
+
+    for name in ("create", "delete"):
+        monkeypatch.setattr(driver.zk, name, and_look(getattr(driver.zk, name)))
+    await driver.registration.register(A, Mode.READ_ONLY, info())
+    await driver.registration.register(A, Mode.WRITABLE, info())
+    await driver.registration.unregister(A, Mode.READ_ONLY)
+    both = {Mode.WRITABLE, Mode.READ_ONLY}
+    assert seen == [both, {Mode.READ_ONLY}, both, {Mode.WRITABLE}]
 
 
 async def test_a_missing_readonly_directory_is_made(cluster: Cluster) -> None:
