@@ -26,7 +26,13 @@ def _split(value: object) -> object:
     return value
 
 
+def _split_regions(value: object) -> object:
+    return _split(value.replace(";", ",")) if isinstance(value, str) else value
+
+
 StringList = Annotated[list[str], BeforeValidator(_split)]
+RegionList = Annotated[list[str], BeforeValidator(_split_regions)]
+"""Separated by semicolons, in Java; commas do as well."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -121,7 +127,8 @@ _JAVA_ONLY = """
     entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
     codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
     codahaleStatsCSVEndpoint codahaleStatsSlf4jEndpoint codahaleStatsJmxEndpoint limitStatsLogging
-    httpServerClass allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
+    httpServerClass reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
+    reppDisableDurabilityFeatureName allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
     allocatorLeakDetectionPolicy allocatorExitOnOutOfMemory storageserver.grpc.port dlog.bkcEnsembleSize
     dlog.bkcWriteQuorumSize dlog.bkcAckQuorumSize storage.range.store.dirs storage.serve.readonly.tables
     storage.cluster.controller.schedule.interval.ms
@@ -434,3 +441,30 @@ class ClientConfiguration(Settings):
     disabledEnsembleChangeResendMillis: int = Field(500, gt=0)
     """Pause before a failed bookie is tried again while `disable_ensemble_change` is on."""
     enforceMinNumFaultDomainsForWrite: bool = False
+
+    # placement
+    ensemblePlacementPolicy: str = "org.apache.bookkeeper.client.RackawareEnsemblePlacementPolicy"
+    """A policy by the name of its Java class, with or without the package, or `module:Class` for one of one's own."""
+    reppDnsResolverClass: str = "org.apache.bookkeeper.net.ScriptBasedMapping"
+    """The same for who knows where bookies stand."""
+    networkTopologyScriptFileName: str | None = None
+    networkTopologyScriptNumberArgs: int = Field(100, gt=0)
+    networkTopologyScriptTimeoutMillis: int = Field(10000, gt=0)
+    """How long one run of the script may take. Not a Java key."""
+    networkTopologyStabilizePeriodSeconds: float = Field(0, ge=0)
+    ignoreLocalNodeInPlacementPolicy: bool = False
+    useHostnameResolveLocalNodePlacementPolicy: bool = False
+    minNumRacksPerWriteQuorum: int = Field(2, gt=0)
+    enforceMinNumRacksPerWriteQuorum: bool = False
+    reppRegionsToWrite: RegionList | None = None
+    reppMinimumRegionsForDurability: int | None = Field(None, ge=0)
+    reppEnableDurabilityEnforcementInReplace: bool = True
+    minNumZonesPerWriteQuorum: int = Field(2, gt=0)
+    desiredNumZonesPerWriteQuorum: int = Field(3, gt=0)
+    enforceStrictZoneawarePlacement: bool = True
+    diskWeightBasedPlacementEnabled: bool = False
+    bookieMaxMultipleForWeightBasedPlacement: float = Field(3, ge=0)
+    getBookieInfoIntervalSeconds: float = Field(86400, gt=0)
+    getBookieInfoRetryIntervalSeconds: float = Field(60, gt=0)
+    readReorderThresholdPendingRequests: int = Field(0, ge=0)
+    ensembleRandomReadReordering: bool = False

@@ -412,16 +412,16 @@ def test_c87_the_list_of_bookies_outlives_a_session_and_a_lost_store_is_reported
         writer = await s.create(bk)
         assert s.cluster.expire_session("w")
         s.cluster.machine("b1").kill()
-        await s.until(lambda: bk._watcher.writable == tuple(map(s.cluster.bookie_id, ("b2", "b3", "b4"))))
+        await s.until(lambda: bk._placement.bookies.writable == tuple(map(s.cluster.bookie_id, ("b2", "b3", "b4"))))
         second = await s.create(bk)
         assert s.cluster.bookie_id("b1") not in s.stored(second).last_ensemble[1]
         await s.append(second, 3)
         await s.start("b1")
-        await s.until(lambda: len(bk._watcher.writable) == 4)
+        await s.until(lambda: len(bk._placement.bookies.writable) == 4)
         s.cut("w", "store")
         with pytest.raises(MetadataStoreError):
             await s.create(bk)
-        assert len(bk._watcher.writable) == 4
+        assert len(bk._placement.bookies.writable) == 4
         await s.append(second, 3)  # needs the store no more
         s.cut("w", "store", False)
         await s.append(await s.create(bk), 3)

@@ -267,6 +267,8 @@ class FakePlacement:
     def reorder_read(self, ensemble: Sequence[BookieId], write_set: Sequence[int]) -> tuple[int, ...]:
         return tuple(write_set)
 
+    def note_failed(self, bookie: BookieId) -> None: ...
+
     version = 0
 
 

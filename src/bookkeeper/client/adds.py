@@ -422,7 +422,10 @@ class AddPipeline:
             for decision in self.keeper.on_time(now - self._add_timeout):
                 self.carry_out(decision)
             self._route()
-        if self._quorum_timeout > 0 and self.window.overdue(now - self._quorum_timeout) is not None:
+        overdue = self.window.overdue(now - self._quorum_timeout) if self._quorum_timeout > 0 else None
+        if overdue is not None:
+            if len(self.window.acked(overdue)) >= self._distribution.ack_quorum:
+                self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
         self.on_progress()
 

@@ -42,6 +42,9 @@ from .context import AddSink
 DEFAULT_SWEEP_SECONDS = 1.0
 """How often overdue requests are looked for when `timeoutMonitorIntervalSec` does not say."""
 
+CONGESTED = 2**31 - 1
+"""Requests that a bookie counts as having while a connection to it takes nothing."""
+
 
 class BookieClient:
     """The pool of connections. Use from one loop."""
@@ -179,6 +182,13 @@ class BookieClient:
     def _failure(self, code: int, bookie: BookieId, message: Request) -> BKError:
         ledger_id = getattr(message, "ledger_id", None)
         return from_code(code, ledger_id=ledger_id, entry_id=getattr(message, "entry_id", None), bookie=bookie)
+
+    def pending(self, bookie: BookieId) -> int:
+        """Requests that a bookie has yet to answer; a great many where a connection to it is congested."""
+        mine = [connection for connection in self.connections if connection.bookie == bookie]
+        if not all(connection.writable for connection in mine):
+            return CONGESTED
+        return sum(connection.outstanding for connection in mine)
 
     # --- the pool ---
 

@@ -6,50 +6,68 @@ Sets are kept as sorted tuples, so that whoever chooses at random from them choo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from ..config import ClientConfiguration
 from ..errors import MetadataError
 from ..metadata.api import BookieDirectory, Mode, Versioned
 from ..runtime import Runtime, TaskScope
 from ..types import BookieId
+from .placement.read_order import ReplicaClass
 
-WRITABLE, READ_ONLY, SLOW, UNAVAILABLE = range(4)
-"""Classes of replicas, best first (§9.5)."""
+Prepare = Callable[[Collection[BookieId]], Awaitable[None]]
+
+
+async def _nothing(_bookies: Collection[BookieId]) -> None:
+    pass
 
 
 class BookieWatcher:
     """The writable and the read-only bookies, kept up to date in the background. Start with `start`."""
 
-    def __init__(self, runtime: Runtime, config: ClientConfiguration, discovery: BookieDirectory) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfiguration,
+        discovery: BookieDirectory,
+        prepare: Prepare = _nothing,
+    ) -> None:
+        """`prepare` is waited for with every new list, before it becomes known here."""
         self._runtime = runtime
         self._discovery = discovery
-        self._slow_for = config.bookieFailureHistoryExpirationMSec / 1000 if config.enableBookieFailureTracking else 0.0
+        self._prepare = prepare
+        self._remembered_for = config.bookieFailureHistoryExpirationMSec / 1000
+        if not config.enableBookieFailureTracking:
+            self._remembered_for = 0.0
         self.writable: tuple[BookieId, ...] = ()
         """Sorted."""
         self.readonly: tuple[BookieId, ...] = ()
         """Sorted."""
-        self._state: dict[BookieId, int] = {}  # WRITABLE or READ_ONLY, for registered bookies
+        self._registered: dict[BookieId, ReplicaClass] = {}
         self._slow_until: dict[BookieId, float] = {}
+        self._failed_until: dict[BookieId, float] = {}
         self._version = 0
+        self._changed = asyncio.Event()
 
     @property
     def version(self) -> int:
-        """Changes whenever `read_rank` of some bookie may have changed."""
-        if self._slow_until:
+        """Changes whenever `read_class` of some bookie may have changed."""
+        if self._slow_until or self._failed_until:
             now = self._runtime.now()
-            over = [bookie for bookie, until in self._slow_until.items() if until <= now]
-            for bookie in over:
-                del self._slow_until[bookie]
-            self._version += bool(over)
+            for remembered in (self._slow_until, self._failed_until):
+                over = [bookie for bookie, until in remembered.items() if until <= now]
+                for bookie in over:
+                    del remembered[bookie]
+                self._version += bool(over)
         return self._version
 
     async def start(self, tasks: TaskScope) -> None:
         """Read both lists, then follow them. Raises `MetadataError` if the writable one cannot be read."""
         first = await self._discovery.list(Mode.WRITABLE)
-        self._replace(Mode.WRITABLE, first)
+        await self._learn(Mode.WRITABLE, first)
         try:
-            self._replace(Mode.READ_ONLY, await self._discovery.list(Mode.READ_ONLY))
+            await self._learn(Mode.READ_ONLY, await self._discovery.list(Mode.READ_ONLY))
         except MetadataError:
             self._replace(Mode.READ_ONLY, Versioned(frozenset(), first.version))  # the watch will tell
         for mode in Mode:
@@ -61,12 +79,16 @@ class BookieWatcher:
         Raises `MetadataError`.
         """
         known = self.writable
-        self._replace(Mode.WRITABLE, await self._discovery.list(Mode.WRITABLE))
+        await self._learn(Mode.WRITABLE, await self._discovery.list(Mode.WRITABLE))
         return self.writable != known
 
     async def _follow(self, mode: Mode) -> None:
         async for bookies in self._discovery.watch(mode):
-            self._replace(mode, bookies)
+            await self._learn(mode, bookies)
+
+    async def _learn(self, mode: Mode, bookies: Versioned[frozenset[BookieId]]) -> None:
+        await self._prepare(bookies.value)
+        self._replace(mode, bookies)
 
     def _replace(self, mode: Mode, bookies: Versioned[frozenset[BookieId]]) -> None:
         listed = tuple(sorted(bookies.value))
@@ -74,27 +96,46 @@ class BookieWatcher:
             self.writable = listed
         else:
             self.readonly = listed
-        self._state = dict.fromkeys(self.readonly, READ_ONLY) | dict.fromkeys(self.writable, WRITABLE)
+        self._registered = dict.fromkeys(self.readonly, ReplicaClass.READ_ONLY)
+        self._registered |= dict.fromkeys(self.writable, ReplicaClass.LOCAL)
         self._version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self, writable: tuple[BookieId, ...]) -> None:
+        """Wait until the writable bookies are others than these."""
+        while self.writable == writable:
+            await self._changed.wait()
 
     def is_available(self, bookie: BookieId) -> bool:
         """Whether it is registered, writable or read-only."""
-        return bookie in self._state
+        return bookie in self._registered
 
     # --- what was seen of bookies ---
 
     def note_slow(self, bookies: Iterable[BookieId]) -> None:
         """These did not answer a read before another bookie did."""
-        if self._slow_for > 0:
-            until = self._runtime.now() + self._slow_for
-            for bookie in bookies:
-                if bookie not in self._slow_until:
-                    self._version += 1
-                self._slow_until[bookie] = until
+        self._remember(bookies, self._slow_until)
 
-    def read_rank(self, bookie: BookieId) -> int:
-        """The class of a bookie for reads: lower is better. Valid while `version` stays the same."""
-        state = self._state.get(bookie)
-        if state is None:
-            return UNAVAILABLE
-        return SLOW if bookie in self._slow_until else state
+    def note_failed(self, bookie: BookieId) -> None:
+        """It denied an entry that is waited for."""
+        self._remember((bookie,), self._failed_until)
+
+    def _remember(self, bookies: Iterable[BookieId], remembered: dict[BookieId, float]) -> None:
+        if self._remembered_for > 0:
+            until = self._runtime.now() + self._remembered_for
+            for bookie in bookies:
+                if bookie not in remembered:
+                    self._version += 1
+                remembered[bookie] = until
+
+    def read_class(self, bookie: BookieId) -> ReplicaClass:
+        """The class of a bookie for reads, without regard to regions. Valid while `version` stays the same."""
+        registered = self._registered.get(bookie)
+        if registered is None:
+            return ReplicaClass.UNAVAILABLE
+        if bookie in self._slow_until:
+            return ReplicaClass.SLOW
+        if registered is ReplicaClass.LOCAL and bookie in self._failed_until:
+            return ReplicaClass.LOCAL_FAIL
+        return registered

@@ -56,13 +56,14 @@ from ..runtime import Runtime, TaskScope
 from ..runtime.real import RealRuntime
 from ..types import MAX_LEDGER_ID, BookieId, DigestType, LedgerState, WriteFlag
 from .bookie_client import BookieClient
-from .bookies import BookieWatcher
 from .context import ClientContext
-from .placement import DefaultEnsemblePlacementPolicy
+from .placement.free_space import FreeSpace
+from .placement.placement import EnsemblePlacement
 from .quarantine import Quarantine
 from .reader import LedgerReader
 from .recovery import recover_ledger
 from .results import OK, default_code, from_metadata_error, operation_of, result_code
+from .stats import ClientStats
 from .writer import LedgerAdvWriter, LedgerWriter
 
 RESERVED = "bookkeeper.reserved"
@@ -148,16 +149,25 @@ class BookKeeper:
         self._config = config
         self._driver = driver
         self._tasks = TaskScope(runtime, "client")
-        self._watcher = BookieWatcher(runtime, config, driver.discovery)
+        stats = ClientStats()
         self._quarantine = Quarantine(runtime, config, driver.flags.health_check_enabled)
         self._bookies = BookieClient(runtime, config, driver.discovery, on_failure=self._quarantine.failed)
+        self._placement = EnsemblePlacement(
+            runtime,
+            config,
+            driver.discovery,
+            stats=stats,
+            quarantined=self._quarantine,
+            pending=self._bookies.pending,
+        )
         self.context = ClientContext(
             runtime=runtime,
             config=config,
             driver=driver,
             bookies=self._bookies,
-            placement=DefaultEnsemblePlacementPolicy(self._watcher, runtime, self._quarantine),
+            placement=self._placement,
             tasks=self._tasks,
+            stats=stats,
         )
         """What everything opened here shares; for parts of this package."""
         self._connected = False
@@ -181,15 +191,26 @@ class BookKeeper:
         self._connected = True
         try:
             await self._driver.open()
-            await self._watcher.start(self._tasks)
+            await self._placement.start(self._tasks)
             if self._config.bookieHealthCheckEnabled:
                 self._tasks.spawn(self._quarantine.run(), name="bookie health check")
+            if self._config.diskWeightBasedPlacementEnabled:
+                self._weigh_bookies()
         except BaseException as error:
             await self.close()
             if isinstance(error, MetadataError):
                 raise from_metadata_error(error) from error
             raise
         return self
+
+    def _weigh_bookies(self) -> None:
+        async def free(bookie: BookieId) -> int | None:
+            space = await self._space_of(bookie)
+            return None if space is None else space.free
+
+        room = FreeSpace(self._runtime, self._config, self._placement.bookies, free)
+        self._placement.draw.free_space = room.known
+        self._tasks.spawn(room.run(), name="free space of bookies")
 
     async def close(self) -> None:
         """End the client: outstanding requests fail with `ClientClosedError`, the session ends. Idempotent.

@@ -7,7 +7,7 @@ One `ClientContext` per client object. The connection layer (`bookie_client`) im
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ..config import ClientConfiguration
@@ -17,6 +17,7 @@ from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.tasks import TaskScope
 from ..types import BookieId, WriteFlag
+from .stats import ClientStats
 
 if TYPE_CHECKING:
     from .connection import OnReply, ReadCall
@@ -107,7 +108,7 @@ class Placement(Protocol):
         custom_metadata: Mapping[str, bytes],
         excluded: Sequence[BookieId] = (),
     ) -> list[BookieId]:
-        """Raises `NotEnoughBookiesError`."""
+        """Raises `NotEnoughBookiesError`, `IncorrectParameterError`."""
 
     def replace(
         self,
@@ -119,7 +120,10 @@ class Placement(Protocol):
         index: int,
         excluded: Sequence[BookieId] = (),
     ) -> BookieId:
-        """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble. Raises `NotEnoughBookiesError`."""
+        """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble.
+
+        Raises `NotEnoughBookiesError`, `IncorrectParameterError`.
+        """
 
     async def refresh(self) -> bool:
         """Look again which bookies are writable; True if they are others than were known. Raises `MetadataError`."""
@@ -131,11 +135,14 @@ class Placement(Protocol):
         """In which order to ask the replicas `write_set` (ensemble indexes). Valid while `version` stays the same."""
 
     @property
-    def version(self) -> int:
-        """Changes when `reorder_read` may answer differently."""
+    def version(self) -> int | None:
+        """Changes when `reorder_read` may answer differently; None if it may at any time."""
 
     def note_slow(self, bookies: Sequence[BookieId]) -> None:
         """These did not answer a read before another bookie did."""
+
+    def note_failed(self, bookie: BookieId) -> None:
+        """It denied an entry that is waited for."""
 
 
 @dataclass(slots=True)
@@ -149,6 +156,7 @@ class ClientContext:
     placement: Placement
     tasks: TaskScope
     """Owner of the client's background tasks."""
+    stats: ClientStats = field(default_factory=ClientStats)
     ensemble_change_disabled: bool = False
     """The feature `disable_ensemble_change`: failed bookies are not replaced."""
     closed: bool = False

@@ -37,7 +37,7 @@ class LedgerReads:
         self.batch_reads_fail = False
         """A batch read found no bookie that answers it: this handle reads entry by entry from now on."""
         self._orders: dict[tuple[BookieId, ...], Orders] = {}
-        self._orders_version = -1  # placement's version for which _orders holds
+        self._orders_version: int | None = None  # placement's version for which _orders holds
         config = context.config
         self._reorder = config.reorderReadSequenceEnabled
         self._sticky: int | None = None
@@ -62,7 +62,7 @@ class LedgerReads:
     def orders(self, ensemble: tuple[BookieId, ...]) -> Orders:
         """Whom to ask for the entries of an ensemble, worked out once for as long as it holds."""
         version = self.context.placement.version
-        if version != self._orders_version:
+        if version is None or version != self._orders_version:
             self._orders.clear()
             self._orders_version = version
         orders = self._orders.get(ensemble)

@@ -8,6 +8,7 @@ without news end it when so many bookies have said so that no ack quorum can kno
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from ..errors import (
     BKError,
@@ -23,6 +24,7 @@ from ..protocol.messages import Flags, ReadRequest, ReadResponse, Response
 from ..quorum.coverage import OK, is_negative
 from ..quorum.reading import first_error
 from ..runtime import TimerHandle
+from ..types import BookieId
 from .entry import LastConfirmedAndEntry, LedgerEntry
 from .ledger_reads import LedgerReads
 from .results import DIGEST_MISMATCH, UNAUTHORIZED
@@ -78,7 +80,7 @@ class LongPoll:
         """False when everybody was asked."""
         if self._asked == len(self._order):
             return False
-        index = self._order[self._asked]
+        bookie = self._ensemble[self._order[self._asked]]
         self._asked += 1
         request = ReadRequest(
             self._reads.ledger_id,
@@ -91,9 +93,9 @@ class LongPoll:
         # The bookie may wait as long as it was told to before the time for its answer begins.
         timeout = self._timeout + bookies.read_timeout if bookies.read_timeout > 0 else 0.0
         try:
-            bookies.call(self._ensemble[index], request, timeout, self._answered)
+            bookies.call(bookie, request, timeout, partial(self._answered, bookie))
         except (ClientClosedError, TooManyRequestsError) as error:
-            asyncio.get_running_loop().call_soon(self._answered, error.code, None)
+            asyncio.get_running_loop().call_soon(self._answered, bookie, error.code, None)
         return True
 
     def _start_timer(self, delay: float) -> None:
@@ -107,7 +109,7 @@ class LongPoll:
 
     # --- hearing ---
 
-    def _answered(self, code: int, response: Response | None) -> None:
+    def _answered(self, bookie: BookieId, code: int, response: Response | None) -> None:
         self._answered_count += 1
         entry: LedgerEntry | None = None
         if code == OK and isinstance(response, ReadResponse):
@@ -128,7 +130,7 @@ class LongPoll:
         elif code == ClientClosedError.code:
             self._fail(ClientClosedError(ledger_id=self._reads.ledger_id))
         else:
-            self._failed(code)
+            self._failed(bookie, code)
 
     def _entry_in(self, response: ReadResponse) -> LedgerEntry | None:
         if response.entry_id == -1:
@@ -147,10 +149,11 @@ class LongPoll:
         else:
             self._go_on()
 
-    def _failed(self, code: int) -> None:
+    def _failed(self, bookie: BookieId, code: int) -> None:
         self._error = first_error(self._error, code)
         if is_negative(code):
             self._missed += 1
+            self._reads.context.placement.note_failed(bookie)
         if self._parallel and self._missed > self._max_missed:
             self._finish()
         else:

@@ -24,10 +24,10 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random as Random
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -344,7 +344,7 @@ class Runtime(ABC):
     # --- chance ---
 
     @abstractmethod
-    def random(self, purpose: str) -> random.Random:
+    def random(self, purpose: str) -> Random:
         """A source of random numbers of its own for each purpose; the same object for the same purpose."""
 
     @abstractmethod
@@ -380,6 +380,14 @@ class Runtime(ABC):
         return asyncio.get_running_loop().create_task(work, name=name)
 
     # --- the process ---
+
+    async def run_program(self, arguments: Sequence[str], *, timeout: float) -> bytes:  # noqa: ARG002
+        """Run a program to its end; what it printed.
+
+        Raises `OSError` when it cannot be started, ends with an exit code other than 0, or takes longer than `timeout`
+        seconds.
+        """
+        raise FileNotFoundError(f"there is no program {arguments[0]}")
 
     @abstractmethod
     def hostname(self) -> str: ...

@@ -343,6 +343,23 @@ class RealRuntime(Runtime):
     def give_way(self) -> None:
         time.sleep(GIVE_WAY_SECONDS)
 
+    async def run_program(self, arguments: Sequence[str], *, timeout: float) -> bytes:
+        process = await asyncio.create_subprocess_exec(
+            *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(timeout):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            raise TimeoutError(f"{arguments[0]} took longer than {timeout:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            raise OSError(f"{arguments[0]} ended with exit code {process.returncode}")
+        return output
+
     def hostname(self) -> str:
         return socket.gethostname()
 

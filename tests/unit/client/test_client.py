@@ -104,13 +104,14 @@ async def test_only_writable_bookies_get_ledgers(cluster: FakeCluster) -> None:
     gone = cluster.bookies[1]
     await cluster.unregister(gone)
     await cluster.register(gone, Mode.READ_ONLY)
-    await eventually(lambda: gone.id in client._watcher.readonly and gone.id not in client._watcher.writable)
+    known = client._placement.bookies
+    await eventually(lambda: gone.id in known.readonly and gone.id not in known.writable)
     for _ in range(10):
         ledger_id = await client.reserve_ledger(ensemble_size=2, write_quorum=2, ack_quorum=2)
         assert gone.id not in (await client.get_ledger_metadata(ledger_id)).ensembles[0]
     assert await client.writable_bookies() == {b.id for b in cluster.bookies} - {gone.id}
     assert await client.readonly_bookies() == {gone.id}
-    assert client._watcher.is_available(gone.id)
+    assert known.is_available(gone.id)
 
 
 async def test_a_chosen_ledger_id_is_taken_once(cluster: FakeCluster) -> None:

@@ -262,13 +262,27 @@ async def test_unregistered_bookies_are_asked_last(cluster: FakeCluster) -> None
     reader = await ledger.open(client)
     gone = ledger.bookies[0]
     await cluster.unregister(gone)
-    await eventually(lambda: gone.id not in client._watcher.writable)
+    await eventually(lambda: gone.id not in client._placement.bookies.writable)
     await reader.read(0, 5)
     assert gone.count(ReadRequest) == 0
     await cluster.register(gone, Mode.READ_ONLY)
-    await eventually(lambda: gone.id in client._watcher.readonly)
+    await eventually(lambda: gone.id in client._placement.bookies.readonly)
     await reader.read(0, 5)
     assert gone.count(ReadRequest) == 2
+
+
+async def test_a_congested_bookie_is_passed_over(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 6)
+    first = ledger.bookies[0]
+    first.on_request = lambda _: HOLD
+    reader = await ledger.open(await cluster.connect(readReorderThresholdPendingRequests=1, speculativeReadTimeout=0))
+    waiting = asyncio.create_task(reader.read(0, 0))
+    await eventually(lambda: first.count(ReadRequest) == 1)
+    assert [entry.id for entry in await reader.read(0, 0)] == [0]
+    assert first.count(ReadRequest) == 1
+    assert not waiting.done()
+    first.release()
+    await waiting
 
 
 async def test_a_read_crosses_fragments(cluster: FakeCluster) -> None:

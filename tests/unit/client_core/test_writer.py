@@ -523,6 +523,22 @@ async def test_an_entry_may_have_to_wait_for_an_ack_from_another_rack() -> None:
         await writer.close()
 
 
+async def test_an_entry_that_waits_for_another_rack_too_long_is_counted() -> None:
+    timeouts = {"addEntryQuorumTimeoutSec": 0.05, "addEntryTimeoutSec": 100}
+    async with World(3, enforceMinNumFaultDomainsForWrite=True, **timeouts) as world:
+        world.placement.spans = lambda acked: "b3" in acked
+        world["b3"].hold = True
+        writer = await world.writer()
+        with pytest.raises(AddEntryQuorumTimeoutError):
+            await writer.append(b"x")
+        assert world.context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS == 1
+        world["b2"].hold = True
+        writer = await world.writer()
+        with pytest.raises(AddEntryQuorumTimeoutError):  # for want of acks
+            await writer.append(b"x")
+        assert world.context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS == 1
+
+
 # --- client closed, dropped ---
 
 

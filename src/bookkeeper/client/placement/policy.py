@@ -1,0 +1,107 @@
+"""What a placement policy decides (spec client §11.1).
+
+A policy knows a topology of writable bookies and a way to draw from them, and nothing else: no clock, no network. It
+raises `NotEnoughBookiesError` where no bookies fit, and `IncorrectParameterError` for quorums that it cannot serve.
+
+Whether an ensemble *adheres* to a policy is only reported. A ledger whose bookies stand badly is better than none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import ClassVar, NamedTuple
+
+from ...config import ClientConfiguration
+from ...errors import NotEnoughBookiesError
+from ...types import BookieId
+from .draw import Draw
+from .topology import Topology
+
+
+class Adherence(IntEnum):
+    """How well an ensemble stands."""
+
+    FAIL = 1
+    MEETS_SOFT = 3
+    MEETS_STRICT = 5
+
+
+class Quorums(NamedTuple):
+    """E, Wq and Aq of a ledger."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+
+
+class EnsemblePlacementPolicy(ABC):
+    """Base of the policies, and of an operator's own: `ensemblePlacementPolicy=module:Class`."""
+
+    default_location: ClassVar[str] = "/default-rack"
+    """Where a bookie stands of which nobody knows more."""
+    prefers_own_region: ClassVar[bool] = False
+    """Whether replicas of the client's own region are read first."""
+
+    def __init__(
+        self, topology: Topology, draw: Draw, config: ClientConfiguration, local_location: str | None = None
+    ) -> None:
+        """`local_location`: where the client itself stands, if known and if it matters.
+
+        Raises `ConfigurationError` for settings that contradict each other.
+        """
+        self.topology = topology
+        self.draw = draw
+        self.config = config
+        self.local_location = local_location
+
+    @abstractmethod
+    def new_ensemble(
+        self, quorums: Quorums, custom_metadata: Mapping[str, bytes], excluded: Collection[BookieId]
+    ) -> list[BookieId]:
+        """Bookies for a ledger, all different, none of `excluded`."""
+
+    @abstractmethod
+    def replace(
+        self,
+        quorums: Quorums,
+        custom_metadata: Mapping[str, bytes],
+        ensemble: Sequence[BookieId],
+        index: int,
+        excluded: Collection[BookieId],
+    ) -> BookieId:
+        """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble."""
+
+    def adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:  # noqa: ARG002
+        """How well an ensemble stands. Bookies that are gone count for nothing."""
+        return Adherence.MEETS_STRICT
+
+    def acked_adheres(self, acked: Sequence[BookieId], quorums: Quorums) -> bool:  # noqa: ARG002
+        """Whether an entry that these stored is in enough fault domains."""
+        return True
+
+    # --- for policies ---
+
+    def candidates(self, excluded: Collection[BookieId], within: str = "") -> list[BookieId]:
+        """The bookies of a rack or region that may be taken."""
+        return [bookie for bookie in self.topology.leaves(within) if bookie not in excluded]
+
+    def take(self, count: int, excluded: Collection[BookieId], within: str = "") -> list[BookieId]:
+        """That many, wherever they stand. Raises `NotEnoughBookiesError`."""
+        found = self.candidates(excluded, within)
+        if len(found) < count:
+            raise not_enough(f"{count} needed, {len(found)} may be taken", self.topology.leaves(within))
+        return self.draw.some(found, count)
+
+
+def not_enough(why: str, writable: Collection[BookieId]) -> NotEnoughBookiesError:
+    """The error, with what was needed and how many there are."""
+    return NotEnoughBookiesError(f"{why}; {len(writable)} bookies are writable")
+
+
+def windows(ensemble: Sequence[BookieId], quorums: Quorums) -> Iterable[list[BookieId]]:
+    """The write set of each ensemble index."""
+    size = len(ensemble)
+    for first in range(size):
+        yield [ensemble[(first + i) % size] for i in range(min(quorums.write_quorum, size))]
