@@ -5,7 +5,7 @@ measurement is a pair, Java's and ours one after the other, first one first and 
 `--pairs` times. Nothing is measured while the other cluster's bookies still work off what they were given. What counts
 is the ratio within a pair; the report has its median, least and greatest.
 
-    python -m bench.compare --pairs 5 --seconds 10 --json compare.json --svg compare.svg
+    python -m bench.compare --pairs 3 --seconds 10 --json compare.json --svg compare.svg
     python -m bench.compare --quick                   does it work?
 
 A ratio above 1 is in our favour, whatever was measured: rates are ours / Java's, times and memory Java's / ours.
@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,6 +34,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+import bookkeeper.sync
 from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
 from tests.interop.support import peer
 from tests.interop.support.cluster import JAVA, OURS, Bookie, Cluster
@@ -53,7 +56,18 @@ SETTINGS: dict[str, object] = {
     "dbStorage_rocksDB_blockCacheSize": 32 << 20,
     "journalPreAllocSizeMB": 16,
     "flushInterval": 10_000,
+    # What was measured is deleted at once, and its disk space is to come back while the next measurement begins.
+    "journalMaxSizeMB": 512,
+    "journalMaxBackups": 1,
+    "logSizeLimit": 256 << 20,
+    "gcWaitTime": 10_000,
+    "minorCompactionThreshold": 0,
+    "majorCompactionThreshold": 0,
 }
+
+ROOM_BYTES = 15 << 30
+"""Free disk space that a measurement may need."""
+ROOM_LIMIT_SECONDS = 120.0
 
 COLD_ENTRIES = 100_000
 
@@ -86,8 +100,24 @@ class System:
         """Take what the bookies have on disk out of the page cache."""
         for path in self.cluster.directory.rglob("*"):
             if path.is_file():
-                with path.open("rb") as file:
+                with contextlib.suppress(FileNotFoundError), path.open("rb") as file:  # collected meanwhile
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def discard(self) -> None:
+        """Delete the ledgers that are not to be read later."""
+        kept = {ledger for ledger, _ in self.readable.values()}
+        with bookkeeper.sync.connect(self.cluster.uri) as bk:
+            for ledger in list(bk.list_ledgers()):
+                if ledger not in kept:
+                    bk.delete_ledger(ledger)
+
+    def wait_for_room(self) -> None:
+        """Until garbage collection has made room for the next measurement."""
+        deadline = time.monotonic() + ROOM_LIMIT_SECONDS
+        while (free := shutil.disk_usage(self.cluster.directory).free) < ROOM_BYTES:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{free >> 30} GB are free on the disk, {ROOM_BYTES >> 30} GB are needed")
+            time.sleep(1)
 
     def wait_idle(self) -> None:
         """Until the bookies have worked off what they were given."""
@@ -182,6 +212,7 @@ class Clients:
         if ledgers == 1:
             system.readable[size] = (ledger, total)
         cpu = (system.cpu() - bookies + run.cpu) / total * 1e6
+        system.discard()
         return {"rate": rate, "p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"], "cpu_s_per_million": cpu}
 
     def read(
@@ -306,7 +337,13 @@ class Comparison:
         for _, name in turns(self._pairs):
             for system in self._systems.values():
                 system.wait_idle()
+                system.wait_for_room()
             self.note(measurement, name, measurement.run(self._systems[name], name))
+
+    def forget(self, measurement: Measurement) -> None:
+        """It did not come to its end."""
+        for figure in measurement.figures:
+            self.results.pop(f"{measurement.name}: {figure}", None)
 
     def note(self, measurement: Measurement, who: str, figures: dict[str, float]) -> None:
         for figure, better in measurement.figures.items():
@@ -370,13 +407,19 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
     systems: dict[str, System] = {}
     comparison = Comparison(systems, arguments.pairs)
     clients = Clients(arguments.seconds, arguments.warm)
+    failed: list[str] = []
     try:
         start_times(zk, address, directory, comparison, arguments.pairs)
         for kind in (JAVA, OURS):
             systems[kind], _ = start(zk, address, kind, directory)
         for measurement in measurements(clients):
             if arguments.only in measurement.name:
-                comparison.measure(measurement)
+                try:
+                    comparison.measure(measurement)
+                except RuntimeError as error:
+                    comparison.forget(measurement)
+                    failed.append(f"{measurement.name}: {error}")
+                    print(f"  FAILED: {failed[-1]}", flush=True)
     finally:
         for system in systems.values():
             system.cluster.stop()
@@ -397,11 +440,13 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     if arguments.svg:
         arguments.svg.write_text(draw(lines, f"against Apache BookKeeper {peer.version()}, {arguments.pairs} pairs"))
+    if failed:
+        sys.exit(f"{len(failed)} measurements failed:\n" + "\n".join(failed))
 
 
 def arguments_of(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="measured time of one run")
     parser.add_argument("--warm", type=float, default=10.0, help="time before measuring; a JVM needs some")
     parser.add_argument("--only", default="", help="measurements whose name has this text")
