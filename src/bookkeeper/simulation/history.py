@@ -62,10 +62,17 @@ class History:
     appended: int = 0
     reads: int = 0
     recoveries: int = 0
+    bytes_only: bool = False
+    """Numbers may be damaged under way, as nothing protects them: only the bytes of entries are promised."""
     on_acknowledged: Callable[[LedgerHistory, int], None] | None = None
     """A further check of each acknowledged entry."""
     on_forced: Callable[[LedgerHistory, int], None] | None = None
     """A further check of each `force`."""
+
+    def broken(self, what: str) -> None:
+        """A promise was not kept, other than that of an entry's bytes. Raises `Violation` where it was given."""
+        if not self.bytes_only:
+            raise Violation(what)
 
     def created(
         self,
@@ -87,9 +94,9 @@ class History:
         """An append succeeded (RI-4, RI-9, PI-15)."""
         ledger = self.ledgers[ledger_id]
         if entry_id != ledger.acked + 1:
-            raise Violation(f"ledger {ledger_id}: entry {entry_id} acknowledged after entry {ledger.acked}")
+            self.broken(f"ledger {ledger_id}: entry {entry_id} acknowledged after entry {ledger.acked}")
         if ledger.closed is not None and entry_id > ledger.closed[0] and not ledger.deferred:
-            raise Violation(f"ledger {ledger_id}: entry {entry_id} acknowledged, closed at {ledger.closed[0]}")
+            self.broken(f"ledger {ledger_id}: entry {entry_id} acknowledged, closed at {ledger.closed[0]}")
         ledger.acked = entry_id
         self.appended += 1
         if self.on_acknowledged is not None:
@@ -99,7 +106,7 @@ class History:
         """A `force` succeeded that was called when entries up to `entry_id` had been acknowledged (RI-14)."""
         ledger = self.ledgers[ledger_id]
         if ledger.closed is not None and entry_id > ledger.closed[0]:
-            raise Violation(f"ledger {ledger_id}: entry {entry_id} forced, closed at {ledger.closed[0]}")
+            self.broken(f"ledger {ledger_id}: entry {entry_id} forced, closed at {ledger.closed[0]}")
         if self.on_forced is not None:
             self.on_forced(ledger, entry_id)
         ledger.forced = max(ledger.forced, entry_id)
@@ -113,7 +120,7 @@ class History:
         """An open with recovery returned (RI-1, RI-10, PI-3)."""
         self.recoveries += 1
         if last < safe_before:
-            raise Violation(f"ledger {ledger_id}: recovered up to {last}, but {safe_before} was acknowledged before")
+            self.broken(f"ledger {ledger_id}: recovered up to {last}, but {safe_before} was acknowledged before")
         self.saw_closed(ledger_id, last, length)
 
     def saw_closed(self, ledger_id: int, last: int, length: int) -> None:
@@ -122,19 +129,20 @@ class History:
         name = f"ledger {ledger_id}"
         if ledger.closed is not None:
             if ledger.closed != (last, length):
-                raise Violation(f"{name}: closed as {ledger.closed}, then as {(last, length)}")
+                self.broken(f"{name}: closed as {ledger.closed}, then as {(last, length)}")
             return
         ledger.closed = (last, length)
         if last < ledger.safe:
-            raise Violation(f"{name}: closed at {last}, but {ledger.safe} was acknowledged")
+            self.broken(f"{name}: closed at {last}, but {ledger.safe} was acknowledged")
         if last < ledger.read_up_to:
-            raise Violation(f"{name}: closed at {last}, but {ledger.read_up_to} was read as confirmed")
+            self.broken(f"{name}: closed at {last}, but {ledger.read_up_to} was read as confirmed")
         if last >= ledger.sent:
-            raise Violation(f"{name}: closed at {last}, but only {ledger.sent} entries were ever sent")
+            self.broken(f"{name}: closed at {last}, but only {ledger.sent} entries were ever sent")
+            return
         expected = sum(len(payload(ledger_id, entry_id)) for entry_id in range(last + 1))
         # As in BookKeeper, the length of deferred ledgers counts what was not forced.
         if length != expected and not (ledger.deferred or ledger.advanced or ledger.length_unknown):
-            raise Violation(f"{name}: closed with length {length}, its entries have {expected} bytes")
+            self.broken(f"{name}: closed with length {length}, its entries have {expected} bytes")
 
     def content(self, ledger_id: int, entry_id: int, data: bytes) -> None:
         """Somebody was given an entry, confirmed or not (PI-8, RI-2, RI-12)."""
@@ -143,7 +151,7 @@ class History:
         if data != payload(ledger_id, entry_id):
             raise Violation(f"ledger {ledger_id}: entry {entry_id} was read with other bytes than were written")
         if entry_id >= ledger.sent:
-            raise Violation(f"ledger {ledger_id}: entry {entry_id} was read but never sent")
+            self.broken(f"ledger {ledger_id}: entry {entry_id} was read but never sent")
 
 
 class Viewer:
@@ -160,12 +168,12 @@ class Viewer:
         ledger = self._ledger
         name = f"ledger {ledger.ledger_id}"
         if lac < self._lac:
-            raise Violation(f"{name}: the LAC of one handle fell from {self._lac} to {lac}")
+            self._history.broken(f"{name}: the LAC of one handle fell from {self._lac} to {lac}")
         self._lac = lac
         if lac >= ledger.sent:
-            raise Violation(f"{name}: LAC {lac} reported, {ledger.sent} entries sent")
+            self._history.broken(f"{name}: LAC {lac} reported, {ledger.sent} entries sent")
         if ledger.closed is not None and lac > ledger.closed[0]:
-            raise Violation(f"{name}: LAC {lac} reported, closed at {ledger.closed[0]}")
+            self._history.broken(f"{name}: LAC {lac} reported, closed at {ledger.closed[0]}")
 
     def start_sequence(self, first: int) -> None:
         """The entries to come follow each other, from this one on."""
@@ -177,10 +185,10 @@ class Viewer:
         name = f"ledger {ledger.ledger_id}"
         self.lac(lac)
         if entry_id > lac:
-            raise Violation(f"{name}: entry {entry_id} was read with LAC {lac}")
+            self._history.broken(f"{name}: entry {entry_id} was read with LAC {lac}")
         if self._next is not None:
             if entry_id != self._next:
-                raise Violation(f"{name}: entry {entry_id} came where {self._next} was due")
+                self._history.broken(f"{name}: entry {entry_id} came where {self._next} was due")
             self._next += 1
         self._history.content(ledger.ledger_id, entry_id, data)
         ledger.read_up_to = max(ledger.read_up_to, entry_id)

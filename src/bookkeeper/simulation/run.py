@@ -98,7 +98,7 @@ class Run:
         self.world.corrupt = self.configuration.corrupt_network
         loop = self.world.loop
         loop.step_limit, loop.deadline = STEP_LIMIT, VIRTUAL_LIMIT
-        self.history = History()
+        self.history = History(bytes_only=self.configuration.corrupt_network)
         self.cluster = SimulatedCluster(self.world, self.configuration.bookies, settings=self.configuration.settings)
         self.nemesis: Nemesis | None = None
         self._until = until
