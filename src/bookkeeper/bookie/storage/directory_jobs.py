@@ -20,7 +20,7 @@ from ...runtime import File, Files, KeyValueStore, Runtime
 from . import entry_log_format as fmt
 from . import ledger_index
 from .compaction import LiveEntry, finish_compactions
-from .entry_log import EntryLogWriter, check_log_names, list_logs
+from .entry_log import WRITE_BYTES, EntryLogWriter, check_log_names, list_logs
 from .entry_log_reader import Records, read_records
 from .ledger_index import Changes
 from .location_index import LocationIndex, Run
@@ -149,6 +149,11 @@ def _pieces(buffers: list[tuple[int, LedgerBuffer]]) -> Iterator[Piece]:
             yield ledger_id, entry_ids, entries
 
 
+def _entries_at_once(entries: Sequence[bytes]) -> int:
+    """So many that one append neither keeps the interpreter for long nor makes a huge write."""
+    return max(1, min(CHUNK, WRITE_BYTES * len(entries) // max(1, sum(map(len, entries)))))
+
+
 def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None]) -> list[Run]:
     """Append entries to the log and sync it; returns their locations.
 
@@ -160,8 +165,9 @@ def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[
         try:
             for ledger_id, entry_ids, entries in pieces:
                 places: array[int] = array("q")
-                for start in range(0, len(entries), CHUNK):
-                    places += writer.append(ledger_id, entries[start : start + CHUNK])
+                step = _entries_at_once(entries)
+                for start in range(0, len(entries), step):
+                    places += writer.append(ledger_id, entries[start : start + step])
                     give_way()
                 runs.append((ledger_id, entry_ids, places))
             writer.sync()

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 WRITE_BYTES = 1 << 20
 """Records are gathered to writes of about this size."""
 
+JOIN_BELOW = 4096
+"""Records that are shorter on average are joined, as each piece of a write costs. Longer ones are not copied for that."""
+
 SYNC_BYTES = 16 << 20
 """Written data is synced at least this often, so that the sync at the end of a flush, which shares the disk with
 the journal's, finds little left to do."""
@@ -84,7 +87,10 @@ class EntryLogWriter:
         records[::2] = words(sizes)
         records[1::2] = entries
         start = fmt.location_of(self._current_id(), self._position + fmt.SIZE_WORD)
-        self._pieces.append(b"".join(records))
+        if total < JOIN_BELOW * len(entries):
+            self._pieces.append(b"".join(records))
+        else:
+            self._pieces += records
         self._position += total
         self._sizes[ledger_id] = self._sizes.get(ledger_id, 0) + total
         if self._position - self._written >= WRITE_BYTES:
