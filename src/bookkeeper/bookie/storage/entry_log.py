@@ -33,7 +33,7 @@ WRITE_BYTES = 1 << 20
 """Records are gathered to writes of about this size."""
 
 JOIN_BELOW = 4096
-"""Records that are shorter on average are joined, as each piece of a write costs. Longer ones are not copied for that."""
+"""Records that are shorter on average are joined, as each piece of a write costs. Longer ones are not copied."""
 
 SYNC_BYTES = 16 << 20
 """Written data is synced at least this often, so that the sync at the end of a flush, which shares the disk with
