@@ -39,9 +39,9 @@ from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
 from tests.interop.support import peer
 from tests.interop.support.cluster import JAVA, OURS, Bookie, Cluster
 
+from . import processor_time
 from .compare_chart import draw
 
-HZ = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 IDLE_CPU = 0.10
 """CPU seconds a second that count as nothing to do, for the bookies of one cluster together."""
@@ -89,7 +89,7 @@ class System:
 
     def cpu(self) -> float:
         """CPU seconds that the bookies have used."""
-        return sum(_cpu_of(bookie) for bookie in self.bookies)
+        return sum(processor_time.of_process(_pid(bookie)) for bookie in self.bookies)
 
     def resident(self) -> float:
         """Megabytes that a bookie holds, on average."""
@@ -132,11 +132,6 @@ class System:
 def _pid(bookie: Bookie) -> int:
     assert bookie.process is not None
     return bookie.process.pid
-
-
-def _cpu_of(bookie: Bookie) -> float:
-    fields = Path(f"/proc/{_pid(bookie)}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / HZ
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,24 @@
 Starts three bookies, and Spark with one task at a time and then with two. Each figure is of one pass over all rows in
 which the payloads come to the JVM and are added up there; rows and checksums are compared with what was written. The
 client alone is `bookkeeper bench read`: one reader beside the bookies, as Spark with one task is. Two tasks on two
-cores share them with the bookies.
+cores share them with the bookies. So what a core gives a reader is told by the processor time it used: the client's, or
+the JVM's and its Python workers'; not the bookies', who serve both alike.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,8 @@ from bookkeeper.cli.spark_demo import CHECKSUM
 from bookkeeper.spark import read_ledgers
 from bookkeeper.spark.launch import spark_session
 from tests.spark.support import LiveCluster
+
+from . import processor_time
 
 CORES = (1, 2)
 """How many tasks Spark runs at a time."""
@@ -43,16 +49,25 @@ def payloads(count: int, size: int) -> Iterator[bytes]:
         yield (b"%010d " % number + filler)[:size]
 
 
-def timed(query: Callable[[], Any]) -> tuple[float, Any]:
+@dataclass(frozen=True)
+class Took:
+    """Seconds by the clock, and of processor time of the readers."""
+
+    seconds: float
+    processor: float
+
+
+def timed(query: Callable[[], Any], bookies: Container[int]) -> tuple[Took, Any]:
     """Best of some runs, and the result, which must be the same each time."""
     results = []
-    seconds = []
+    took = []
     for _ in range(RUNS):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), processor_time.of_descendants(os.getpid(), bookies)
         results.append(query())
-        seconds.append(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        took.append(Took(seconds, processor_time.of_descendants(os.getpid(), bookies) - used))
     assert all(result == results[0] for result in results)
-    return min(seconds), results[0]
+    return min(took, key=attrgetter("seconds")), results[0]
 
 
 @dataclass(frozen=True)
@@ -83,23 +98,27 @@ class Data:
         }
 
 
-def measure(spark: SparkSession, uri: str, data: Data, cores: int) -> Iterator[dict[str, Any]]:
+def measure(spark: SparkSession, cluster: LiveCluster, data: Data, cores: int) -> Iterator[dict[str, Any]]:
     """One row for each way to read the same data with Spark."""
     wanted = (data.count, data.count * data.size, data.checksum)
-    for name, frame in data.ways(spark, uri).items():
+    bookies = {bookie.process.pid for bookie in cluster.bookies if bookie.process is not None}
+    for name, frame in data.ways(spark, cluster.uri).items():
         check = frame().selectExpr("count(*)", "sum(length(payload))", CHECKSUM).collect()[0]
         assert tuple(map(int, check)) == wanted, f"{name}: {check} and not {wanted}"
-        seconds, got = timed(lambda frame=frame: totals(frame))
+        took, got = timed(lambda frame=frame: totals(frame), bookies)
         assert got == wanted[:2]
-        yield row(f"Spark, {name}", data.size, data.count, seconds, cores)
+        yield row(f"Spark, {name}", data.size, data.count, took, cores)
 
 
 def measure_alone(uri: str, data: Data) -> dict[str, Any]:
     """The client without Spark."""
     command = ["bench", "read", str(data.ledger_id), "--uri", uri, "--json", "--seconds", "5"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-m", "bookkeeper", *command], stdout=subprocess.PIPE, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     alone = json.loads(done.stdout)
-    return row("bookkeeper bench read", data.size, alone["entries"], alone["seconds"], 1)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return row("bookkeeper bench read", data.size, alone["entries"], Took(alone["seconds"], processor), 1)
 
 
 def totals(frame: Callable[[], DataFrame]) -> tuple[int, int]:
@@ -107,10 +126,16 @@ def totals(frame: Callable[[], DataFrame]) -> tuple[int, int]:
     return rows, size
 
 
-def row(what: str, size: int, count: int, seconds: float, cores: int) -> dict[str, Any]:
-    rate = count / seconds
-    return {"what": what, "size": size, "cores": cores, "rows_per_second": round(rate),
-            "mb_per_second": round(rate * size / 1e6, 1), "per_core": round(rate / cores)}  # fmt: skip
+def row(what: str, size: int, count: int, took: Took, cores: int) -> dict[str, Any]:
+    rate = count / took.seconds
+    return {
+        "what": what,
+        "size": size,
+        "cores": cores,
+        "rows_per_second": round(rate),
+        "mb_per_second": round(rate * size / 1e6, 1),
+        "rows_per_processor_second": round(count / took.processor),
+    }
 
 
 def write_files(count: int, size: int, lines: Path, parquet: Path) -> None:
@@ -140,13 +165,13 @@ def main() -> None:
             for cores in CORES:
                 with spark_session("bench", f"local[{cores}]", {"spark.driver.memory": "2g"}) as spark:
                     for data in everything:
-                        rows += measure(spark, cluster.uri, data, cores)
+                        rows += measure(spark, cluster, data, cores)
         finally:
             cluster.close()
     for each in sorted(rows, key=lambda row: (row["size"], row["cores"])):
         print(
             f"{each['what']:<24} {each['size']:>5} B, cores: {each['cores']} {each['rows_per_second']:>10,} rows/s"
-            f" {each['mb_per_second']:>8,} MB/s {each['per_core']:>10,} rows/s and core"
+            f" {each['mb_per_second']:>8,} MB/s {each['rows_per_processor_second']:>10,} rows per second of a core"
         )
 
 

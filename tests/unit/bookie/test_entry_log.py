@@ -78,6 +78,32 @@ def test_an_entry_larger_than_a_log_gets_one_of_its_own(tmp_path: Path) -> None:
         assert read_records(file, locations[1], 1, 1, 1, 100).raw == record(entry(1, 1, 5000))
 
 
+@settings(max_examples=30)
+@given(
+    runs=st.lists(st.lists(st.sampled_from([0, 100, 3000, 5000, 20_000]), min_size=1, max_size=8), max_size=6),
+    limit=st.sampled_from([40_000, 200_000, 1 << 30]),
+)
+def test_small_and_large_entries_are_where_their_locations_say(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[int]], limit: int
+) -> None:
+    directory = tmp_path_factory.mktemp("log")
+    writer = EntryLogWriter(FILES, str(directory), limit)
+    stored: dict[int, bytes] = {}
+    for number, sizes in enumerate(runs):
+        entries = [entry(number, i, size) for i, size in enumerate(sizes)]
+        stored.update(zip(writer.append(number, entries), entries, strict=True))
+        if number % 2:
+            writer.sync()
+    writer.close()
+    found = {}
+    for log_id in list_logs(FILES, str(directory)):
+        log = (directory / fmt.log_name(log_id)).read_bytes()
+        for location in stored:
+            if location >> 32 == log_id:
+                found[location] = log[location & 0xFFFFFFFF :][: len(stored[location])]
+    assert found == stored
+
+
 def test_a_restart_never_appends_to_an_existing_log(tmp_path: Path) -> None:
     for expected in range(3):
         writer = EntryLogWriter(FILES, str(tmp_path), 1 << 30)

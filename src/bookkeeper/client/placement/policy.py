@@ -91,7 +91,10 @@ class EnsemblePlacementPolicy(ABC):
         """That many, wherever they stand. Raises `NotEnoughBookiesError`."""
         found = self.candidates(excluded, within)
         if len(found) < count:
-            raise not_enough(f"{count} needed, {len(found)} may be taken", self.topology.leaves(within))
+            writable = len(self.topology.leaves(within))
+            raise NotEnoughBookiesError(
+                f"{count} bookies needed; of {writable} writable ones {len(found)} may be taken"
+            )
         return self.draw.some(found, count)
 
 

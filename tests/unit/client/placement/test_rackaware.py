@@ -90,7 +90,7 @@ def test_bookies_of_unknown_racks_are_not_taken_under_enforcement() -> None:
 def test_excluded_bookies_are_not_taken() -> None:
     policy = make(Rackaware, places(x=2, y=2))
     assert set(policy.new_ensemble(Quorums(2, 2, 2), {}, ids("x0", "y1"))) == {"x1", "y0"}
-    with pytest.raises(NotEnoughBookiesError, match="4 bookies are writable"):
+    with pytest.raises(NotEnoughBookiesError, match="of 4 writable ones"):
         policy.new_ensemble(Quorums(3, 2, 2), {}, ids("x0", "y1"))
 
 
