@@ -130,8 +130,9 @@ bench: setup ## microseconds per stage of the data path
 	$(BIN)/python -m bench
 
 .PHONY: bench-compare
-bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios, JSON, chart (takes an hour; needs Maven)
-	$(BIN)/python -m bench.compare --json compare.json --svg compare.svg
+PAIRS ?= 3
+bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (an hour; PAIRS=3; needs Maven)
+	$(BIN)/python -m bench.compare --pairs $(PAIRS) --json compare.json --svg compare.svg --table compare.md
 
 .PHONY: clean
 clean: ## remove the virtual environment and caches

@@ -40,7 +40,7 @@ from tests.interop.support import peer
 from tests.interop.support.cluster import JAVA, OURS, Bookie, Cluster
 
 from . import processor_time
-from .compare_chart import draw
+from .compare_chart import draw, table
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 IDLE_CPU = 0.10
@@ -435,6 +435,8 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     if arguments.svg:
         arguments.svg.write_text(draw(lines, f"against Apache BookKeeper {peer.version()}, {arguments.pairs} pairs"))
+    if arguments.table:
+        arguments.table.write_text(table(lines))
     if failed:
         sys.exit(f"{len(failed)} measurements failed:\n" + "\n".join(failed))
 
@@ -449,6 +451,7 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, help="where the clusters' directories are made")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
+    parser.add_argument("--table", type=Path, help="where a table goes, as Markdown")
     arguments = parser.parse_args(argv)
     if arguments.quick:
         arguments.pairs, arguments.seconds, arguments.warm = 1, 2.0, 2.0

@@ -1,4 +1,8 @@
-"""The comparison as a picture: one bar for each figure, on a logarithmic scale around 1, with the spread as a line."""
+"""The comparison as a picture and as a table.
+
+The picture has a bar for each figure, on a logarithmic scale around 1, with the spread as a line. The table has a row
+for each measurement, with the median and the spread of each of its figures.
+"""
 
 from __future__ import annotations
 
@@ -56,3 +60,21 @@ def draw(lines: Sequence[dict[str, Any]], title: str) -> str:
         parts.append(f'<text x="{WIDTH - RIGHT + 8}" y="{y + 12}">{ratio:.2f}</text>')
     parts.append("</svg>\n")
     return "\n".join(parts)
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """Markdown. The part of `what` behind the last colon names the figure."""
+    figures: dict[str, None] = {}
+    rows: dict[str, dict[str, str]] = {}
+    for line in lines:
+        what, _, figure = line["what"].rpartition(": ")
+        figures[figure] = None
+        ratio = f"{line['ratio']:.2f}" if line["ratio"] < 1 else f"**{line['ratio']:.2f}**"
+        rows.setdefault(what, {})[figure] = f"{ratio} ({line['least']:.2f} to {line['greatest']:.2f})"
+    head = ["", *figures]
+    parts = [
+        head,
+        ["---"] * len(head),
+        *([what, *(row.get(name, "") for name in figures)] for what, row in rows.items()),
+    ]
+    return "".join(f"| {' | '.join(part)} |\n" for part in parts)

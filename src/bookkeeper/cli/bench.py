@@ -28,7 +28,10 @@ from .output import JsonOption, UriOption, console, execute, human_bytes, print_
 app = typer.Typer(no_args_is_help=True, help="Measure appends, reads and tailing.")
 
 BATCH = 64
-"""Appends handed in between two looks at the clock."""
+"""Appends handed in between two looks at the clock, at most."""
+
+BATCHES_UNDER_WAY = 8
+"""So many batches at least make up the window: of fewer, each end would leave much of the window empty."""
 
 ProtocolOption = Annotated[str, typer.Option("--protocol", help="auto, v2 or v3.")]
 SecondsOption = Annotated[float, typer.Option("--seconds", "-s", min=0.1, help="Measured time.")]
@@ -162,7 +165,7 @@ async def _feed(
     """Keep `window` appends under way on one ledger until the deadline, then wait for the rest."""
     under_way: deque[tuple[asyncio.Future[int], float, int]] = deque()
     pending = 0
-    batch = min(BATCH, window)
+    batch = max(1, min(BATCH, window // BATCHES_UNDER_WAY))
     while runtime.now() < deadline:
         while pending + batch > window:
             pending -= await _settle(runtime, under_way, result)

@@ -49,6 +49,8 @@ class BookieWatcher:
         self._failed_until: dict[BookieId, float] = {}
         self._version = 0
         self._changed = asyncio.Event()
+        self._learning = asyncio.Lock()
+        """Lists become known in the order in which they were read, however long one is prepared."""
 
     @property
     def version(self) -> int:
@@ -79,12 +81,14 @@ class BookieWatcher:
         Raises `MetadataError`.
         """
         known = self.writable
-        await self._learn(Mode.WRITABLE, await self._discovery.list(Mode.WRITABLE))
+        async with self._learning:
+            await self._learn(Mode.WRITABLE, await self._discovery.list(Mode.WRITABLE))
         return self.writable != known
 
     async def _follow(self, mode: Mode) -> None:
         async for bookies in self._discovery.watch(mode):
-            await self._learn(mode, bookies)
+            async with self._learning:
+                await self._learn(mode, bookies)
 
     async def _learn(self, mode: Mode, bookies: Versioned[frozenset[BookieId]]) -> None:
         await self._prepare(bookies.value)
@@ -101,6 +105,8 @@ class BookieWatcher:
         self._version += 1
         self._changed.set()
         self._changed = asyncio.Event()
+        self._learning = asyncio.Lock()
+        """Lists become known in the order in which they were read, however long one is prepared."""
 
     async def changed(self, writable: tuple[BookieId, ...]) -> None:
         """Wait until the writable bookies are others than these."""

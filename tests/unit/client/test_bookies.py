@@ -101,3 +101,41 @@ async def test_a_new_list_is_prepared_before_it_is_known() -> None:
     await waiting
     assert watcher.writable == ("a", "b")
     assert prepared[-1] == {"a", "b"}
+
+
+async def test_an_old_list_that_takes_long_does_not_replace_a_newer_one() -> None:
+    directory = Directory(["a"])
+    clock = Clock()
+    gates: list[asyncio.Event] = []
+
+    async def prepare(_bookies: object) -> None:
+        gates.append(asyncio.Event())
+        await gates[-1].wait()
+
+    async def until_prepared(count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(gates) < count:
+                await asyncio.sleep(0)
+
+    tasks = TaskScope(clock, "test")
+    watcher = BookieWatcher(clock, ClientConfiguration.from_mapping({}), directory, prepare)
+    starting = asyncio.create_task(watcher.start(tasks))
+    for both in (1, 2):
+        await until_prepared(both)
+        gates[-1].set()
+    await starting
+    directory.lists[Mode.WRITABLE] = ["a", "b"]
+    refreshing = asyncio.create_task(watcher.refresh())
+    await until_prepared(3)
+    directory.now_writable("a", "b", "c")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(gates) == 3  # the newer list waits its turn
+    gates[2].set()
+    assert await refreshing
+    assert watcher.writable == ("a", "b")
+    await until_prepared(4)
+    gates[3].set()
+    await watcher.changed(("a", "b"))
+    assert watcher.writable == ("a", "b", "c")
+    await tasks.close()
