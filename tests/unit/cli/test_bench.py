@@ -43,3 +43,40 @@ async def test_an_append_is_timed_from_its_own_start_not_from_that_of_the_one_be
     await _feed(cast(Runtime, clock), cast(LedgerWriter, writer), b"x" * 10, window=1, deadline=5.0, result=result)
     assert result.entries == writer.entries > 4
     assert result.latency.greatest == 1.0
+
+
+class ManualAppends:
+    """Appends are acknowledged when the test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: list[asyncio.Future[int]] = []
+
+    def append_nowait(self, _payload: bytes) -> asyncio.Future[int]:
+        self.under_way.append(asyncio.get_running_loop().create_future())
+        return self.under_way[-1]
+
+    async def append_soon(self, payload: bytes) -> asyncio.Future[int]:
+        return self.append_nowait(payload)
+
+    def acknowledge(self, count: int) -> None:
+        for future in self.under_way[:count]:
+            future.set_result(0)
+        del self.under_way[:count]
+
+
+async def test_the_window_is_filled_up_again_long_before_it_is_empty() -> None:
+    clock, writer, result = StepClock(), ManualAppends(), Result("write", 10)
+    feeding = asyncio.ensure_future(
+        _feed(cast(Runtime, clock), cast(LedgerWriter, writer), b"x", window=100, deadline=1.0, result=result)
+    )
+    for _ in range(50):
+        async with asyncio.timeout(20):
+            while len(writer.under_way) < 88:
+                await asyncio.sleep(0)
+        assert len(writer.under_way) <= 100
+        writer.acknowledge(12)
+    clock.time = 1.0
+    while not feeding.done():
+        writer.acknowledge(len(writer.under_way))
+        await asyncio.sleep(0)
+    assert result.entries > 600

@@ -1,0 +1,113 @@
+"""Timeouts of appends, and appends that wait for other racks, at handle level (spec client §5.4, §5.7, §17.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from bookkeeper.errors import (
+    AddEntryQuorumTimeoutError,
+    LedgerClosedError,
+)
+from tests.support.fake_ensemble import World, settle, until
+
+# --- time (scenario 29, and per-bookie timeouts) ---
+
+
+async def test_an_ack_quorum_not_reached_in_time_ends_the_ledger() -> None:
+    async with World(3, addEntryQuorumTimeoutSec=0.05, addEntryTimeoutSec=100) as world:
+        writer = await world.writer()
+        world["b1"].hold = world["b2"].hold = True
+        futures = [writer.append_nowait(b"x") for _ in range(3)]
+        for future in futures:
+            with pytest.raises(AddEntryQuorumTimeoutError):
+                await future
+        with pytest.raises(LedgerClosedError):
+            await writer.append(b"y")
+        await writer.close()
+        assert (await world.stored()).last_entry_id == -1
+
+
+async def test_a_bookie_that_does_not_answer_in_time_is_replaced() -> None:
+    async with World(4, addEntryTimeoutSec=0.05) as world:
+        writer = await world.writer((3, 3, 3))
+        world["b2"].hold = True
+        assert await writer.append(b"x") == 0
+        assert world.ensembles(writer.metadata) == {0: "b1 b4 b3"}
+        await writer.close()
+
+
+async def test_a_bookie_that_is_late_with_an_acknowledged_entry_is_replaced_before_the_next() -> None:
+    async with World(4, addEntryTimeoutSec=0.05) as world:
+        writer = await world.writer()
+        world["b3"].hold = True
+        await writer.append(b"x")
+        await until(lambda: world.pipeline(writer).keeper.delayed)
+        assert world.ensembles(writer.metadata) == {0: "b1 b2 b3"}
+        await writer.append(b"y")
+        assert world.ensembles(writer.metadata) == {0: "b1 b2 b3", 1: "b1 b2 b4"}
+        assert world["b3"].added() == []
+        await writer.close()
+
+
+async def test_the_first_append_after_a_pause_has_all_its_time() -> None:
+    async with World(3, addEntryTimeoutSec=1, timeoutMonitorIntervalSec=0.1) as world:
+        writer = await world.writer()
+        for _ in range(2):
+            world["b1"].hold = world["b2"].hold = True
+            future = writer.append_nowait(b"x")
+            await asyncio.sleep(0.5)  # several looks at the clock
+            world["b1"].release()
+            world["b2"].release()
+            await future
+            await asyncio.sleep(1.2)  # nothing to time: the clock stands still
+        await writer.close()
+
+
+async def test_time_in_which_the_machine_stood_still_is_not_held_against_the_bookies() -> None:
+    async with World(3, addEntryTimeoutSec=1) as world:
+        writer = await world.writer()
+        for bookie in ("b1", "b2", "b3"):
+            world[bookie].hold = True
+        future = writer.append_nowait(b"x")
+        await settle()
+        time.sleep(2.2)  # noqa: ASYNC251 - nothing runs, neither the writer nor the bookies
+        await settle()
+        for bookie in ("b1", "b2", "b3"):
+            world[bookie].release()
+        assert await future == 0
+        await writer.close()
+
+
+# --- fault domains (scenario 31) ---
+
+
+async def test_an_entry_may_have_to_wait_for_an_ack_from_another_rack() -> None:
+    async with World(3, enforceMinNumFaultDomainsForWrite=True) as world:
+        world.placement.spans = lambda acked: "b3" in acked
+        writer = await world.writer()
+        world["b3"].hold = True
+        future = writer.append_nowait(b"x")
+        await settle()
+        assert not future.done()
+        world["b3"].release()
+        assert await future == 0
+        await writer.close()
+
+
+async def test_an_entry_that_waits_for_another_rack_too_long_is_counted() -> None:
+    timeouts = {"addEntryQuorumTimeoutSec": 0.05, "addEntryTimeoutSec": 100}
+    async with World(3, enforceMinNumFaultDomainsForWrite=True, **timeouts) as world:
+        world.placement.spans = lambda acked: "b3" in acked
+        world["b3"].hold = True
+        writer = await world.writer()
+        with pytest.raises(AddEntryQuorumTimeoutError):
+            await writer.append(b"x")
+        assert world.context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS == 1
+        world["b2"].hold = True
+        writer = await world.writer()
+        with pytest.raises(AddEntryQuorumTimeoutError):  # for want of acks
+            await writer.append(b"x")
+        assert world.context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS == 1
