@@ -2,8 +2,10 @@
 
 Both have a ZooKeeper root in one server, three bookies with fsync on, one client process; ledgers are 3/3/2. Each
 measurement is a pair, Java's and ours one after the other, first one first and then the other; a pair is repeated
-`--pairs` times. Nothing is measured while the other cluster's bookies still work off what they were given. What counts
-is the ratio within a pair; the report has its median, least and greatest.
+`--pairs` times. What counts is the ratio within a pair; the report has its median, least and greatest.
+
+Nothing is measured while bookies work off what they were given, garbage collection included: reads come first, and
+what a measurement of writes wrote is deleted and collected before the next one begins.
 
     python -m bench.compare --pairs 3 --seconds 10 --json compare.json --svg compare.svg
     python -m bench.compare --quick                   does it work?
@@ -20,7 +22,6 @@ import json
 import os
 import platform
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -50,24 +51,24 @@ IDLE_LIMIT_SECONDS = 60.0
 BOOKIE_JVM = "-Xmx1g -XX:MaxDirectMemorySize=1g"
 CLIENT_JVM = "-Xmx2g -XX:MaxDirectMemorySize=1g"
 
+LOG_BYTES = 256 << 20
+
 SETTINGS: dict[str, object] = {
     "dbStorage_writeCacheMaxSizeMb": 256,
     "dbStorage_readAheadCacheMaxSizeMb": 128,
     "dbStorage_rocksDB_blockCacheSize": 32 << 20,
     "journalPreAllocSizeMB": 16,
     "flushInterval": 10_000,
-    # What was measured is deleted at once, and its disk space is to come back while the next measurement begins.
+    # What was written is deleted at once, and collected before the next measurement begins.
     "journalMaxSizeMB": 512,
     "journalMaxBackups": 1,
-    "logSizeLimit": 256 << 20,
-    "gcWaitTime": 10_000,
+    "logSizeLimit": LOG_BYTES,
+    "gcWaitTime": 3_000,
     "minorCompactionThreshold": 0,
     "majorCompactionThreshold": 0,
 }
 
-ROOM_BYTES = 15 << 30
-"""Free disk space that a measurement may need."""
-ROOM_LIMIT_SECONDS = 120.0
+COLLECTION_LIMIT_SECONDS = 180.0
 
 COLD_ENTRIES = 100_000
 
@@ -103,20 +104,28 @@ class System:
                 with contextlib.suppress(FileNotFoundError), path.open("rb") as file:  # collected meanwhile
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def discard(self) -> None:
-        """Delete the ledgers that are not to be read later."""
+    def log_bytes(self) -> int:
+        """What the entry logs of all bookies take."""
+        total = 0
+        for path in self.cluster.directory.rglob("*.log"):
+            with contextlib.suppress(FileNotFoundError):  # collected meanwhile
+                total += path.stat().st_size
+        return total
+
+    def discard(self, log_bytes: int) -> None:
+        """Delete the ledgers that are not to be read, and wait until garbage collection is through with them:
+        `log_bytes` is what there was before they were written."""
         kept = {ledger for ledger, _ in self.readable.values()}
         with bookkeeper.sync.connect(self.cluster.uri) as bk:
             for ledger in list(bk.list_ledgers()):
                 if ledger not in kept:
                     bk.delete_ledger(ledger)
-
-    def wait_for_room(self) -> None:
-        """Until garbage collection has made room for the next measurement."""
-        deadline = time.monotonic() + ROOM_LIMIT_SECONDS
-        while (free := shutil.disk_usage(self.cluster.directory).free) < ROOM_BYTES:
+        deadline = time.monotonic() + COLLECTION_LIMIT_SECONDS
+        while self.log_bytes() > log_bytes + 2 * LOG_BYTES * len(self.bookies):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{free >> 30} GB are free on the disk, {ROOM_BYTES >> 30} GB are needed")
+                raise RuntimeError(
+                    f"{self.name}: deleted ledgers take disk space after {COLLECTION_LIMIT_SECONDS:.0f} s"
+                )
             time.sleep(1)
 
     def wait_idle(self) -> None:
@@ -186,35 +195,34 @@ class Clients:
         )
 
     def write(self, system: System, who: str, protocol: str, size: int, ledgers: int, window: int) -> dict[str, float]:
-        bookies = system.cpu()
-        if who == JAVA:
-            run = self.java(
-                system,
-                "write-bench",
-                protocol,
-                size=size,
-                ledgers=ledgers,
-                window=window,
-                warm=self.warm,
-                seconds=self.seconds,
-            )
-            rate, ledger = run.last["adds_per_s"], run.last["ledger"]
-        else:
-            settings = ("--size", size, "-n", ledgers, "--window", window, "-s", self.seconds, "--warm", self.warm)
-            run = self.ours(system, "write", protocol, *settings)
-            rate, ledger = run.last["entries_per_second"], run.last["ledgers"][0]
-        total = run.last["total"]
-        if ledgers == 1:
-            system.readable[size] = (ledger, total)
-        cpu = (system.cpu() - bookies + run.cpu) / total * 1e6
-        system.discard()
+        """New ledgers, deleted when they were measured."""
+        before, bookies = system.log_bytes(), system.cpu()
+        run = self._write(system, who, protocol, size, ledgers, window)
+        cpu = (system.cpu() - bookies + run.cpu) / run.last["total"] * 1e6
+        system.discard(before)
+        rate = run.last["adds_per_s" if who == JAVA else "entries_per_second"]
         return {"rate": rate, "p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"], "cpu_s_per_million": cpu}
+
+    def _write(self, system: System, who: str, protocol: str, size: int, ledgers: int, window: int) -> Run:
+        if who == JAVA:
+            shape = {"size": size, "ledgers": ledgers, "window": window}
+            return self.java(system, "write-bench", protocol, **shape, warm=self.warm, seconds=self.seconds)
+        settings = ("--size", size, "-n", ledgers, "--window", window, "-s", self.seconds, "--warm", self.warm)
+        return self.ours(system, "write", protocol, *settings)
+
+    def _readable(self, system: System, who: str, size: int) -> tuple[int, int]:
+        """A ledger to read, written when it is first asked for; and how many entries it has."""
+        if size not in system.readable:
+            last = self._write(system, who, "v2", size, 1, 2000).last
+            system.readable[size] = (last["ledger"] if who == JAVA else last["ledgers"][0], last["total"])
+            system.wait_idle()
+        return system.readable[size]
 
     def read(
         self, system: System, who: str, protocol: str, size: int, *, batch: bool = False, cold: bool = False
     ) -> dict[str, float]:
         """Warm: again and again (Java: the best of three times). Cold: once, from the disk, `COLD_ENTRIES` of them."""
-        ledger, entries = system.readable[size]
+        ledger, entries = self._readable(system, who, size)
         step = 1000 if batch else 100
         window = 1 if batch else 20  # Java's driver has one batch read under way
         limit = min(entries, COLD_ENTRIES if cold else int(60_000 * self.seconds))
@@ -269,6 +277,16 @@ def measurements(clients: Clients) -> list[Measurement]:
     delay = {"p50_ms": LOWER, "p99_ms": LOWER}
     found = []
     for protocol in ("v2", "v3"):
+        for size in (100, 1024):
+            read = partial(clients.read, protocol=protocol, size=size)
+            found.append(Measurement(f"cold read {size} B, {protocol}", partial(read, cold=True), rate))
+            found.append(Measurement(f"read {size} B, {protocol}", read, rate))
+    for size in (100, 1024):
+        batch = partial(clients.read, protocol="v2", size=size, batch=True)
+        found.append(Measurement(f"batch read {size} B, v2", batch, rate))
+    found.append(Measurement("tail at 1,000/s", partial(clients.tail, rate=1000), delay))
+    found.append(Measurement("recovery of 20,000 entries", partial(clients.recover, count=20_000), {"ms": LOWER}))
+    for protocol in ("v2", "v3"):
         for size, ledgers, window in (
             (100, 1, 2000),
             (1024, 1, 2000),
@@ -280,13 +298,6 @@ def measurements(clients: Clients) -> list[Measurement]:
             found.append(Measurement(f"add {size} B, {ledgers} ledger{'s' * (ledgers > 1)}, {protocol}", write, full))
         one = partial(clients.write, protocol=protocol, size=128, ledgers=1, window=1)
         found.append(Measurement(f"add one at a time, {protocol}", one, delay))
-        for size in (100, 1024):
-            read = partial(clients.read, protocol=protocol, size=size)
-            found.append(Measurement(f"cold read {size} B, {protocol}", partial(read, cold=True), rate))
-            found.append(Measurement(f"read {size} B, {protocol}", read, rate))
-    for size in (100, 1024):
-        batch = partial(clients.read, protocol="v2", size=size, batch=True)
-        found.append(Measurement(f"batch read {size} B, v2", batch, rate))
     for protocol in ("v2", "v3"):
 
         def swapped(system: System, who: str, p: str = protocol) -> dict[str, float]:
@@ -294,8 +305,6 @@ def measurements(clients: Clients) -> list[Measurement]:
 
         name = f"bookies alone, with Java's client: add 100 B, {protocol}"
         found.append(Measurement(name, swapped, {"rate": HIGHER, "p99_ms": LOWER}))
-    found.append(Measurement("tail at 1,000/s", partial(clients.tail, rate=1000), delay))
-    found.append(Measurement("recovery of 20,000 entries", partial(clients.recover, count=20_000), {"ms": LOWER}))
     found.append(Measurement("bookie resident memory", lambda system, who: {"MB": system.resident()}, {"MB": LOWER}))
     return found
 
@@ -332,7 +341,6 @@ class Comparison:
         for _, name in turns(self._pairs):
             for system in self._systems.values():
                 system.wait_idle()
-                system.wait_for_room()
             self.note(measurement, name, measurement.run(self._systems[name], name))
 
     def forget(self, measurement: Measurement) -> None:
