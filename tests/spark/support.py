@@ -76,7 +76,9 @@ class LiveCluster:
 
     def write(self, payloads: Iterator[bytes] | list[bytes], **shape: Any) -> int:
         """A closed ledger with these entries; `shape` as for `create_ledger`."""
-        with bookkeeper.sync.connect(self.uri) as bk:
+        # A bookie lists millions of entries in seconds, and has a flush to do beside it.
+        patient = bookkeeper.ClientConfiguration.from_mapping({"readEntryTimeoutSec": 120})
+        with bookkeeper.sync.connect(self.uri, config=patient) as bk:
             shape = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2, **shape}
             writer = bk.create_ledger(**shape)
             writer.append_many(payloads)
