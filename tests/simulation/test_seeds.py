@@ -7,8 +7,13 @@ import pytest
 from bookkeeper.simulation.run import run_seed
 from bookkeeper.simulation.swarm import Options
 
+FOUND = [
+    200309,  # the creation of a journal fails at its sync, replay reads it all the same, then power goes
+]
+"""Seeds that once failed."""
 
-@pytest.mark.parametrize("seed", range(12))
+
+@pytest.mark.parametrize("seed", [*range(12), *FOUND])
 def test_nothing_is_violated(seed: int) -> None:
     report = run_seed(seed)
     assert report.violation is None, f"{report.violation}\nreplay: make simulate SEED={seed}"

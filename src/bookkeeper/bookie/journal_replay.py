@@ -99,7 +99,10 @@ async def replay(
     damage: Damage,
     reached: Callable[[LogMark], None],
 ) -> None:
-    """Apply all records after `mark`, in order; `reached` hears the end of each file. Reads on `lane`.
+    """Apply all records after `mark`, in order; `reached` hears how far it is after each file. Reads on `lane`.
+
+    A file without a record moves the mark to its beginning only: it may be one whose creation failed at the sync, so
+    that a loss of power still takes its header.
 
     Raises `CorruptStorageError` for damage, `OSError`, and whatever `apply` raises.
     """
@@ -110,7 +113,7 @@ async def replay(
 
 
 async def _replay_file(file: File, lane: Workers, source: Source, apply: Apply, max_entry: int, damage: Damage) -> int:
-    """Apply the records of one file; returns where they end."""
+    """Apply the records of one file; returns where they end, or where they were to begin if there are none."""
     count = 0
     scan = JournalScan(file, source.journal_id, source.start, max_entry=max_entry, end=source.end, last=source.last)
     while True:
@@ -131,4 +134,4 @@ async def _replay_file(file: File, lane: Workers, source: Source, apply: Apply, 
         log.warning("%s: the tail after %d was never acknowledged: %s", file.path, scan.position, scan.torn)
     if scan.skipped:
         log.warning("%s: skipped %d records of unknown kinds", file.path, scan.skipped)
-    return scan.position
+    return scan.position if count else source.start
