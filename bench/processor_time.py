@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 from collections.abc import Container
 from pathlib import Path
 
@@ -14,6 +15,12 @@ def of_process(pid: int) -> float:
     """What a process has used by itself."""
     user, system = _fields(pid)[11:13]
     return (int(user) + int(system)) / HZ
+
+
+def of_ended_children() -> float:
+    """What the children of this process have used that it has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def of_descendants(pid: int, without: Container[int] = ()) -> float:

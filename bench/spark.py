@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -113,12 +112,11 @@ def measure(spark: SparkSession, cluster: LiveCluster, data: Data, cores: int) -
 def measure_alone(uri: str, data: Data) -> dict[str, Any]:
     """The client without Spark."""
     command = ["bench", "read", str(data.ledger_id), "--uri", uri, "--json", "--seconds", "5"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = processor_time.of_ended_children()
     done = subprocess.run([sys.executable, "-m", "bookkeeper", *command], stdout=subprocess.PIPE, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = processor_time.of_ended_children() - before
     alone = json.loads(done.stdout)
-    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return row("bookkeeper bench read", data.size, alone["entries"], Took(alone["seconds"], processor), 1)
+    return row("bookkeeper bench read", data.size, alone["entries"], Took(alone["seconds"], took), 1)
 
 
 def totals(frame: Callable[[], DataFrame]) -> tuple[int, int]:

@@ -105,8 +105,6 @@ class BookieWatcher:
         self._version += 1
         self._changed.set()
         self._changed = asyncio.Event()
-        self._learning = asyncio.Lock()
-        """Lists become known in the order in which they were read, however long one is prepared."""
 
     async def changed(self, writable: tuple[BookieId, ...]) -> None:
         """Wait until the writable bookies are others than these."""

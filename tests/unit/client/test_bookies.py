@@ -135,7 +135,14 @@ async def test_an_old_list_that_takes_long_does_not_replace_a_newer_one() -> Non
     assert await refreshing
     assert watcher.writable == ("a", "b")
     await until_prepared(4)
+    refreshing = asyncio.create_task(watcher.refresh())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(gates) == 4  # and so does whoever comes while it is prepared
     gates[3].set()
     await watcher.changed(("a", "b"))
     assert watcher.writable == ("a", "b", "c")
+    await until_prepared(5)
+    gates[4].set()
+    assert await refreshing  # others than were known when it was asked
     await tasks.close()

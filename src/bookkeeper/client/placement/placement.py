@@ -179,7 +179,7 @@ class EnsemblePlacement:
         raise refusal
 
     def _note_adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> None:
-        if self._now.policy.adherence(ensemble, quorums) is Adherence.FAIL:
+        if self.adherence(ensemble, *quorums) is Adherence.FAIL:
             self._stats.ENSEMBLE_NOT_ADHERING_TO_PLACEMENT_POLICY_TOTAL += 1
 
     def adherence(

@@ -58,7 +58,7 @@ class Seating:
     def _choices(self, seats: Sequence[str], capacities: Mapping[str, int]) -> list[str]:
         """Regions for the next place, best first: those with the fewest places so far."""
         possible = [region for region, capacity in capacities.items() if seats.count(region) < capacity]
-        fit = [region for region in possible if self.allows([*seats], len(seats), region)]
+        fit = [region for region in possible if self.allows(seats, len(seats), region)]
         return sorted(fit, key=seats.count)
 
     def allows(self, seats: Sequence[str | None], place: int, region: str) -> bool:
@@ -104,6 +104,7 @@ class RegionAwareEnsemblePlacementPolicy(EnsemblePlacementPolicy):
             )
         self._durability = durability
         self._turn = 0  # which region is first among those that are not the client's own
+        self._everywhere = RackawareEnsemblePlacementPolicy(topology, draw, config)
         self._inside: dict[str, RackawareEnsemblePlacementPolicy] = {}
 
     def new_ensemble(
@@ -190,8 +191,7 @@ class RegionAwareEnsemblePlacementPolicy(EnsemblePlacementPolicy):
 
     def acked_adheres(self, acked: Sequence[BookieId], quorums: Quorums) -> bool:
         """Racks count, whatever region they are in."""
-        racks = {self.topology.rack(bookie) for bookie in acked} - {None}
-        return len(racks) >= min(quorums.write_quorum, self.config.minNumRacksPerWriteQuorum)
+        return self._everywhere.acked_adheres(acked, quorums)
 
     def _check(self, quorums: Quorums) -> None:
         size, write, ack = quorums
