@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
-from bookkeeper.bookie.storage.entry_log import EntryLogWriter, check_log_names, last_log_id, list_logs
+from bookkeeper.bookie.storage.entry_log import REMEMBERED_LOGS, EntryLogWriter, check_log_names, last_log_id, list_logs
 from bookkeeper.bookie.storage.entry_log_reader import LogScan, Record, read_records
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime.real import RealFiles
@@ -168,6 +168,29 @@ def test_rewind_to_before_the_current_log_empties_it(tmp_path: Path) -> None:
     found, records = scan(tmp_path / f"{current}.log")
     assert [(r.ledger_id, r.entry_id) for r in records] == [(2, 0)]
     assert not found.torn
+
+
+def test_sizes_of_sealed_logs_are_handed_out_once(tmp_path: Path) -> None:
+    one = len(record(entry(1, 0)))
+    writer = EntryLogWriter(FILES, str(tmp_path), fmt.HEADER_SIZE + 3 * one)
+    writer.append(1, [entry(1, 0), entry(1, 1)])
+    writer.append(2, [entry(2, 0), entry(2, 1)])
+    writer.sync()
+    assert writer.take_sealed() == {0: {1: 2 * one, 2: one}}
+    assert writer.take_sealed() == {}
+    mark = writer.mark()
+    writer.append(3, [entry(3, 0)])
+    writer.rewind(mark)
+    writer.close()
+    assert writer.take_sealed() == {1: {2: one}}
+
+
+def test_only_so_many_sealed_logs_are_remembered(tmp_path: Path) -> None:
+    writer = EntryLogWriter(FILES, str(tmp_path), 1 << 30)
+    for ledger_id in range(REMEMBERED_LOGS + 3):
+        writer.append(ledger_id, [entry(ledger_id, 0)])
+        writer.roll()
+    assert list(writer.take_sealed()) == list(range(3, REMEMBERED_LOGS + 3))
 
 
 def test_strange_log_names_are_refused(tmp_path: Path) -> None:

@@ -244,6 +244,32 @@ async def test_logs_of_deleted_ledgers_are_deleted(tmp_path: Path) -> None:
             await check(storage, ledger_id, range(100))
 
 
+async def test_a_log_that_this_process_wrote_is_deleted_without_being_read(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(2), 300)
+        written = logs(tmp_path)[:-1]
+        for log_id in written:  # nothing on the disk tells any more what was in the logs
+            (tmp_path / "d0" / "current" / fmt.log_name(log_id)).write_bytes(b"damaged")
+        garbage = collector(storage, tmp_path, majorCompactionThreshold=0, minorCompactionThreshold=0)
+        await garbage.collect()
+        assert logs(tmp_path)[:-1] == written
+        storage.delete_ledger(0)
+        await garbage.collect()
+        await garbage.close()
+        assert written[0] not in logs(tmp_path)
+        assert written[-1] in logs(tmp_path)
+
+
+async def test_a_log_of_an_earlier_process_is_not_deleted_unread(tmp_path: Path) -> None:
+    path = await one_log(tmp_path)
+    path.write_bytes(b"damaged")
+    async with opened(tmp_path) as storage:
+        for ledger_id in (0, 1):
+            storage.delete_ledger(ledger_id)
+        await collect(storage, tmp_path)
+        assert path.exists()
+
+
 async def test_compaction_moves_what_lives_and_deletes_the_log(tmp_path: Path) -> None:
     async with opened(tmp_path, logSizeLimit=LOGS) as storage:
         for part in range(10):  # every log has a part of every ledger

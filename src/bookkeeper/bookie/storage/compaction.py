@@ -3,11 +3,11 @@
 Theory of operation
 
 An entry in a log is alive if the location index points at it; everything else in the log is garbage: entries of deleted
-ledgers, of which the index knows nothing, and older copies of entries that were written again. Sizes per ledger (from
-the ledgers map, or a scan) only serve to choose which logs are worth compacting. No log is ever deleted on their word:
-before it goes, a pass over all its records must find none alive, and must have come to the end that the sealed log's
-header names (BI-13). Else, because a crash or damage may have cut the log off, the whole index is searched for pointers
-into it.
+ledgers, of which the index knows nothing, and older copies of entries that were written again. Sizes per ledger that
+were read back (from the ledgers map, or by a scan) only serve to choose which logs are worth compacting. No log is ever
+deleted on their word: before it goes, a pass over all its records must find none alive, and must have come to the end
+that the sealed log's header names (BI-13). Else, because a crash or damage may have cut the log off, the whole index is
+searched for pointers into it.
 
 All functions here are for a worker.
 """

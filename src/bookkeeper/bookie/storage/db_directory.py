@@ -305,6 +305,10 @@ class DbDirectory:
         """Size of each log that is not written to any more, by ascending id."""
         return await self._lane.submit(jobs.closed_logs, self._writer, self._runtime.files, self.path)
 
+    async def sealed_logs(self) -> dict[int, dict[int, int]]:
+        """Record bytes per ledger in the logs sealed since the last call, as the writer counted them."""
+        return await self._lane.submit(self._writer.take_sealed)
+
     def known_ledgers(self) -> frozenset[int]:
         """Ledgers of which the location index may have entries: also those deleted since the last flush."""
         return frozenset([*self._index.ledgers, *self._deleted])

@@ -39,6 +39,9 @@ SYNC_BYTES = 16 << 20
 """Written data is synced at least this often, so that the sync at the end of a flush, which shares the disk with
 the journal's, finds little left to do."""
 
+REMEMBERED_LOGS = 256
+"""Sealed logs of which the sizes are kept for garbage collection; those of the oldest are read from disk again."""
+
 _LAST_ID = "lastId"
 
 
@@ -65,6 +68,7 @@ class EntryLogWriter:
         self._position = 0  # _written + bytes in _pieces
         self._unsynced = 0  # bytes written since the last sync
         self._sizes: dict[int, int] = {}  # record bytes per ledger in the current log
+        self._sealed: dict[int, dict[int, int]] = {}  # the same of logs sealed since `take_sealed`
 
     @property
     def active_log(self) -> int | None:
@@ -133,7 +137,16 @@ class EntryLogWriter:
         self._file.pwrite(fmt.seal_fields(self._position, len(self._sizes)), fmt.SEAL_OFFSET)
         self._sync_file()
         self._file.close()
+        self._sealed[self._current_id()] = self._sizes
+        if len(self._sealed) > REMEMBERED_LOGS:
+            del self._sealed[next(iter(self._sealed))]
         self._file, self._log_id, self._unsynced, self._sizes = None, None, 0, {}
+
+    def take_sealed(self) -> dict[int, dict[int, int]]:
+        """Record bytes per ledger in the logs sealed since the last call, counted as they were appended: what a log
+        may hold, whatever has become of it on disk. Of the last `REMEMBERED_LOGS`."""
+        sealed, self._sealed = self._sealed, {}
+        return sealed
 
     def close(self) -> None:
         """Seal the current log."""

@@ -10,10 +10,11 @@ One collector serves all directories of a storage. Every `gcWaitTime` it makes a
 3. *Compaction*: of logs whose living share is below a threshold the live entries are moved to the current log; then the
    log is deleted. Minor and major compaction differ in threshold and interval.
 
-Whatever stays in doubt stays on disk: a log is only deleted after a pass over its records found none that the index
-points at. A log that was never sealed, or cannot be read to its end, may be shorter than it was: it needs the proof
-that the index has no pointer into it (BI-13). The flush that begins step 2 makes deletions of ledgers durable in the
-index first.
+Whatever stays in doubt stays on disk (BI-13). What the writer counted while it wrote a log is proof: of ledgers that it
+did not write there, nothing can be there. What a disk says about a log is not: such a log is only deleted after a pass
+over its records found none that the index points at. A log that was never sealed, or cannot be read to its end, may be
+shorter than it was: it needs the proof that the index has no pointer into it. The flush that begins step 2 makes
+deletions of ledgers durable in the index first.
 
 Failures end the pass, or skip one log; the next pass tries again.
 """
@@ -46,6 +47,8 @@ class _LogUse:
     """Record bytes when it was first looked at."""
     ledgers: dict[int, int]
     """Record bytes per ledger that still exists."""
+    counted: bool
+    """Whether the writer counted them, in this process; else they were read from the disk."""
 
     def live_share(self, log_size_limit: int | None) -> float:
         """Living bytes of all; with a limit given, of a log of that size at least (`useTargetEntryLogSizeForGc`)."""
@@ -181,6 +184,8 @@ class GarbageCollector:
     async def _clean_logs(self, number: int, directory: DbDirectory) -> None:
         """Bring the uses of all closed logs up to date, delete logs without a living ledger."""
         uses, kept = self._uses[number], self._kept[number]
+        for log_id, sizes in (await directory.sealed_logs()).items():
+            uses[log_id] = _LogUse(sum(sizes.values()), sizes, counted=True)
         closed = await directory.closed_logs()
         for log_id in [log_id for log_id in uses if log_id not in closed]:
             del uses[log_id]
@@ -195,11 +200,11 @@ class GarbageCollector:
                     kept[log_id] = None
                     log.error("%s is kept, because it cannot be read: %s", directory.log_path(log_id), error)
                     continue
-                uses[log_id] = _LogUse(sum(sizes.values()), sizes)
+                uses[log_id] = _LogUse(sum(sizes.values()), sizes, counted=False)
             use = uses[log_id]
             use.ledgers = {ledger_id: size for ledger_id, size in use.ledgers.items() if ledger_id in known}
             if not use.ledgers:
-                await self._delete(number, directory, log_id)
+                await (self._delete if use.counted else self._prove_and_delete)(number, directory, log_id)
 
     async def _compact_logs(self, forced: bool) -> None:
         now = self._runtime.now()
@@ -236,9 +241,9 @@ class GarbageCollector:
             self._keep(number, directory, log_id, str(error))
             return
         log.info("%s: %d entries moved", directory.log_path(log_id), moved)
-        await self._delete(number, directory, log_id)
+        await self._prove_and_delete(number, directory, log_id)
 
-    async def _delete(self, number: int, directory: DbDirectory, log_id: int) -> None:
+    async def _prove_and_delete(self, number: int, directory: DbDirectory, log_id: int) -> None:
         """Delete a log if it can be proved that nothing points into it."""
         check = directory.mover(log_id)
         try:
@@ -253,6 +258,9 @@ class GarbageCollector:
             if pointers:
                 self._keep(number, directory, log_id, f"{pointers} index entries point at what is not there")
                 return
+        await self._delete(number, directory, log_id)
+
+    async def _delete(self, number: int, directory: DbDirectory, log_id: int) -> None:
         await directory.remove_log(log_id)
         self._uses[number].pop(log_id, None)
         log.info("%s deleted: no entry in it is in use", directory.log_path(log_id))
