@@ -217,8 +217,8 @@ class Clients:
     def read(
         self, system: System, who: str, protocol: str, size: int, *, batch: bool = False, cold: bool = False
     ) -> dict[str, float]:
-        """Warm: again and again after a first time that does not count (Java: the best of three times). Cold: once, from
-        the disk, `COLD_ENTRIES` of them."""
+        """Warm: again and again after a first time that does not count (Java: the best of three times).
+        Cold: once, from the disk, `COLD_ENTRIES` of them."""
         ledger, entries = self._readable(system, who, size)
         step = 1000 if batch else 100
         window = 1 if batch else 20  # Java's driver has one batch read under way

@@ -16,8 +16,8 @@ from bookkeeper.protocol.auth import decode_auth_message
 from bookkeeper.protocol.availability import decode_availability, encode_availability
 from bookkeeper.protocol.digest import digest_for
 from bookkeeper.protocol.frames import FrameSplitter, frame
-from bookkeeper.protocol.messages import AddRequest, Request, Response
-from bookkeeper.protocol.varint import unvarint
+from bookkeeper.protocol.messages import AddRequest, ReadRequest, ReadResponse, Request, Response, Status
+from bookkeeper.protocol.varint import unvarint, varint
 from bookkeeper.types import DigestType
 from tests.support.wire import damaged_bodies, recorded
 
@@ -85,6 +85,53 @@ def test_adds_taken_in_bulk_are_those_that_the_single_decoder_sees(codec: object
         if codec is v3:
             assert unvarint(run.txn_tokens[-1]) % 2**64 == add.txn_id
     assert taken_in_all > 0
+
+
+@pytest.mark.parametrize("codec", [v2, v3], ids=["v2", "v3"])
+def test_reads_taken_in_bulk_are_those_that_the_single_decoder_sees(codec: object) -> None:
+    decode_read_run = codec.decode_read_run  # type: ignore[attr-defined]
+    decode_request: Callable[[bytes], Request] = codec.decode_request  # type: ignore[attr-defined]
+    bodies = V2_BODIES if codec is v2 else V3_BODIES
+    reads = [body for body in bodies if decode_read_run([body], 0, 1) is not None]
+    example = max(reads, key=len)
+    taken_in_all = 0
+    for body in _bodies([example, *reads], "reads"):
+        alone = decode_read_run([body], 0, 1)
+        run = decode_read_run([example, body], 0, 2)
+        read = decode_request(body) if alone is not None or len(run.entry_ids) == 2 else None
+        for found in (alone, run if len(run.entry_ids) == 2 else None):
+            if found is not None:
+                taken_in_all += 1
+                txn_id = unvarint(found.txn_tokens[-1]) if codec is v3 else 0
+                version = 3 if codec is v3 else 2
+                assert read == ReadRequest(found.ledger_id, found.entry_ids[-1], txn_id=txn_id, version=version)
+    assert taken_in_all > 0
+
+
+def test_answers_to_reads_taken_in_bulk_are_those_that_the_single_decoder_sees() -> None:
+    answers = v3.ReadAnswers()
+    good = [item.body for item in recorded(3) if not item.is_request and answers.decode(item.body) is not None]
+    example = max(good, key=len)
+    taken = 0
+    for body in _bodies([example, *good], "answers"):
+        answers.decode(example)
+        found = answers.decode(body)
+        if found is None:
+            continue
+        token, number, entry, lac = found
+        txn_id, entry_id = unvarint(token), unvarint(number)
+        if (varint(txn_id), varint(entry_id)) != (token, number):
+            continue  # nobody asked for that
+        taken += 1
+        response = decode_v3_read(body)
+        assert response == ReadResponse(Status.EOK, response.ledger_id, entry_id, entry, lac, None, txn_id, 3)
+    assert taken > 0
+
+
+def decode_v3_read(body: bytes) -> ReadResponse:
+    response = v3.decode_response(body)
+    assert isinstance(response, ReadResponse)
+    return response
 
 
 @pytest.mark.parametrize("codec", [v2, v3], ids=["v2", "v3"])

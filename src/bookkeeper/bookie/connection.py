@@ -3,8 +3,8 @@
 Theory of operation
 
 One socket read is cut into frames, and all of them are handled in the same turn of the loop. Whether a frame is v2 or
-v3 is told by its first byte, frame by frame. Rows of adds go to `adds` as runs; everything else is decoded and
-dispatched one by one. Answers are gathered and written once per turn.
+v3 is told by its first byte, frame by frame. Rows of adds go to `adds` as runs, rows of plain reads to `reads`;
+everything else is decoded and dispatched one by one. Answers are gathered and written once per turn.
 
 What bounds a connection:
 
@@ -62,6 +62,8 @@ READS_TOGETHER = 64
 
 _V2_ADD = bytes((V2, v2.OP_ADD))
 _V2_READ = bytes((V2, v2.OP_READ))
+_V3_READ = v3.READ_HEADER
+_V3_READ_AT = slice(v3.HEADER_AT, v3.HEADER_AT + len(_V3_READ))
 
 
 class BookieConnection(asyncio.Protocol):
@@ -208,15 +210,15 @@ class BookieConnection(asyncio.Protocol):
             end = len(bodies)
             while at < end:
                 body = bodies[at]
+                if taken := self._plain_reads(bodies, at):
+                    at += taken
+                    continue
                 if version_of(body) == V3:
                     runs, at = v3.decode_add_runs(bodies, at)
                 elif body[:2] == _V2_ADD:
                     runs, at = v2.decode_add_runs(bodies, at)
                 else:
                     runs = []
-                    if body[:2] == _V2_READ and (taken := self._plain_reads(bodies, at)):
-                        at += taken
-                        continue
                 for run in runs:
                     self._add(batch, run)
                 if at < end and not runs:
@@ -226,14 +228,19 @@ class BookieConnection(asyncio.Protocol):
             batch.submit()
 
     def _plain_reads(self, bodies: list[bytes], at: int) -> int:
-        """Handle plain v2 reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""
-        if self._held_reads:
+        """Handle plain reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""
+        body = bodies[at]
+        if body[:2] == _V2_READ:
+            decode = v2.decode_read_run
+        elif body[_V3_READ_AT] == _V3_READ:
+            decode = v3.decode_read_run
+        else:
             return 0
-        reads = v2.decode_plain_reads(bodies, at, at + READS_AT_ONCE)
-        if len(reads) < 2:
+        run = None if self._held_reads else decode(bodies, at, at + READS_AT_ONCE)
+        if run is None:
             return 0
         path = self._service.reads
-        return path.read_from_memory(self, reads) or path.read_together(self, reads[:READS_TOGETHER])
+        return path.read_from_memory(self, run) or path.read_together(self, run.first(READS_TOGETHER))
 
     def _dispatch(self, batch: AddBatch, body: bytes) -> None:
         """Handle a request that is not an ordinary add."""

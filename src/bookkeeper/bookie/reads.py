@@ -17,16 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import takewhile
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import BookieError, LimboError, NoEntryError, NoLedgerError
 from bookkeeper.protocol import messages as m
-from bookkeeper.protocol import v2
+from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.availability import encode_availability
-from bookkeeper.protocol.messages import V2, Flags, Status
+from bookkeeper.protocol.messages import V2, Flags, ReadRun, Status
 from bookkeeper.runtime import Runtime
 from bookkeeper.types import LAST_ADD_CONFIRMED
 
@@ -109,69 +108,82 @@ class ReadPath:
             return True
         return self._start(connection, reply, self._read, self._stats.READ_ENTRY)
 
-    def read_from_memory(self, connection: BookieConnection, reads: Sequence[tuple[int, int]]) -> int:
-        """Answer plain v2 reads, as (ledger id, entry id), from memory; returns how many, from the first on.
+    def read_from_memory(self, connection: BookieConnection, run: ReadRun) -> int:
+        """Answer plain reads from memory; returns how many, from the first on.
 
         Ends at the first that is not in memory, and when there is much to send.
         """
         if connection.output_full:
             return 0
+        lac = None
+        if run.version != V2 and (lac := self._lac_in_memory(run.ledger_id)) is None:
+            return 0
         cached = self._storage.cached_entry
-        encode = v2.encode_read_response
-        answers: list[bytes] = []
+        ledger_id = run.ledger_id
+        entries: list[bytes] = []
         size = 0
-        for ledger_id, entry_id in reads:
+        for entry_id in run.entry_ids:
             entry = cached(ledger_id, entry_id)
             if entry is None:
                 break
-            answers.append(encode(ledger_id, entry_id, entry))
+            entries.append(entry)
             size += len(entry)
             if size > ANSWERS_AT_ONCE:
                 break
-        if answers:
+        if entries:
             self._stats.READ_BYTES += size
-            self._stats.READ_ENTRY.ok(0.0, len(answers))
-            connection.send(b"".join(answers))
-        return len(answers)
+            self._stats.READ_ENTRY.ok(0.0, len(entries))
+            connection.send(_encode(run, entries, lac))
+        return len(entries)
 
-    def read_together(self, connection: BookieConnection, reads: Sequence[tuple[int, int]]) -> int:
-        """Queue plain v2 reads of one ledger, from the first on, as one piece of work; returns how many."""
-        ledger_id = reads[0][0]
-        entry_ids = [entry_id for _, entry_id in takewhile(lambda ids: ids[0] == ledger_id, reads)]
-        count = len(entry_ids)
-        work = partial(self._answer_together, connection, ledger_id, entry_ids, self._runtime.now())
+    def read_together(self, connection: BookieConnection, run: ReadRun) -> int:
+        """Queue plain reads as one piece of work; returns how many: 0, if they must be looked at one by one."""
+        count = len(run.entry_ids)
+        work = partial(self._answer_together, connection, run, self._runtime.now())
         if (
-            not self.permits.free()
+            count < 2
+            or not self.permits.free()
             or self.permits.used - self.polls.waiting + count > self._max_pending
-            or not connection.lanes.submit(ledger_id, work, count)
+            or not connection.lanes.submit(run.ledger_id, work, count)
         ):
             return 0
         self.permits.take(count)
         return count
 
-    async def _answer_together(
-        self, connection: BookieConnection, ledger_id: int, entry_ids: Sequence[int], started: float
-    ) -> None:
+    async def _answer_together(self, connection: BookieConnection, run: ReadRun, started: float) -> None:
         stats = self._stats.READ_ENTRY
-        answers: list[bytes] = []
+        found = ReadRun(run.ledger_id, run.version)
+        entries: list[bytes] = []
         size = 0
-        for entry_id in entry_ids:
+        tokens = run.txn_tokens if run.version != V2 else [b""] * len(run.entry_ids)
+        for entry_id, token in zip(run.entry_ids, tokens, strict=True):
             try:
-                entry = await self._load(ledger_id, entry_id)
+                entry = await self._load(run.ledger_id, entry_id)
             except Exception as error:
-                answers.append(Reply(m.ReadRequest(ledger_id, entry_id), V2).plain(status_of(error, READ)))
+                request = m.ReadRequest(run.ledger_id, entry_id, txn_id=v3.txn_id(token), version=run.version)
+                connection.send(Reply(request, run.version).plain(status_of(error, READ)))
                 stats.fail(self._runtime.now() - started)
                 continue
-            answers.append(v2.encode_read_response(ledger_id, entry_id, entry))
+            found.entry_ids.append(entry_id)
+            found.txn_tokens.append(token)
+            entries.append(entry)
             size += len(entry)
             if size > ANSWERS_AT_ONCE:
-                stats.ok(self._runtime.now() - started, len(answers))
-                connection.send(b"".join(answers))
-                answers.clear()
+                await self._send_together(connection, found, entries, started)
+                found = ReadRun(run.ledger_id, run.version)
+                entries.clear()
                 size = 0
                 await connection.output_has_room()
-        stats.ok(self._runtime.now() - started, len(answers))
-        connection.send(b"".join(answers))
+        await self._send_together(connection, found, entries, started)
+
+    async def _send_together(
+        self, connection: BookieConnection, run: ReadRun, entries: Sequence[bytes], started: float
+    ) -> None:
+        if not entries:
+            return
+        lac = await self._lac(run.ledger_id) if run.version != V2 else None
+        self._stats.READ_ENTRY.ok(self._runtime.now() - started, len(entries))
+        connection.send(_encode(run, entries, lac))
 
     def batch_read(self, connection: BookieConnection, reply: Reply) -> bool:
         request = reply.request
@@ -274,18 +286,27 @@ class ReadPath:
         if entry is None:
             return False
         lac = None
-        if reply.protocol != V2:
-            try:
-                handle = self._ledgers.find(ledger_id)
-            except NoLedgerError:
-                return False
-            if not handle.lac_known:
-                return False
-            lac = handle.lac
+        if reply.protocol != V2 and (lac := self._lac_in_memory(ledger_id)) is None:
+            return False
         self._stats.READ_BYTES += len(entry)
         self._stats.READ_ENTRY.ok(0.0)
         connection.send(self._entry(reply, request, entry, lac))
         return True
+
+    def _lac_in_memory(self, ledger_id: int) -> int | None:
+        """The LAC that goes with entries of a ledger; None if one would have to wait for it."""
+        try:
+            handle = self._ledgers.find(ledger_id)
+        except NoLedgerError:
+            return None
+        return handle.lac if handle.lac_known else None
+
+    async def _lac(self, ledger_id: int) -> int | None:
+        """The LAC that goes with entries of a ledger, which are there whatever became of it (G7)."""
+        try:
+            return await self._ledgers.load_lac(self._ledgers.find(ledger_id))
+        except (BookieError, OSError):
+            return None
 
     @staticmethod
     def _entry(reply: Reply, request: m.ReadRequest, entry: bytes, lac: int | None) -> bytes:
@@ -306,13 +327,7 @@ class ReadPath:
         request = reply.request
         assert isinstance(request, m.ReadRequest)
         entry = await self._load(request.ledger_id, request.entry_id)
-        lac = None
-        if reply.protocol != V2:
-            try:
-                lac = await self._ledgers.load_lac(self._ledgers.find(request.ledger_id))
-            except (BookieError, OSError):
-                lac = None  # the entry is there whatever became of the LAC (G7)
-        return self._entry(reply, request, entry, lac)
+        return self._entry(reply, request, entry, await self._lac(request.ledger_id) if reply.protocol != V2 else None)
 
     async def _read_fenced(self, _: BookieConnection, reply: Reply) -> bytes:
         """A fencing read, after its fence."""
@@ -440,6 +455,13 @@ class ReadPath:
                 request.txn_id,
             )
         )
+
+
+def _encode(run: ReadRun, entries: Sequence[bytes], lac: int | None) -> bytes:
+    """The answers to the first reads of a run."""
+    if run.version == V2:
+        return v2.encode_read_responses(run, entries)
+    return v3.encode_read_responses(run, entries, lac)
 
 
 def limit_run(body: bytes, room: int) -> bytes:

@@ -141,8 +141,13 @@ class Dialer:
 
     def next_txn_id(self) -> int:
         """A transaction id: unique in this client, so that an answer can never be taken for another request's."""
-        self._last_txn_id += 1
-        return self._last_txn_id
+        return self.take_txn_ids(1)[0]
+
+    def take_txn_ids(self, count: int) -> range:
+        """The same of so many requests."""
+        first = self._last_txn_id + 1
+        self._last_txn_id += count
+        return range(first, first + count)
 
     async def dial(self, bookie: BookieId, protocol: asyncio.Protocol) -> None:
         """Connect `protocol` to the bookie's `bookie-rpc` endpoint. Raises `OSError`, `BookKeeperError`."""

@@ -1,13 +1,16 @@
 """A connection that speaks protocol version 3 (spec wire-protocol §3).
 
 Answers belong to requests by transaction id. Answers to adds are routed by the ids inside them, because the writer
-makes the frames. An answer without an operation's message (§3.4) completes its request; for an add nobody could say
-which one it was, so 'unauthorized' there ends the connection, and so everything on it.
+makes the frames. Reads of entries by their ids are kept by the transaction id as it stands on the wire, and their
+answers handled in bulk: for each socket read one call per `ReadCall`. An answer without an operation's message (§3.4)
+completes its request; for an add nobody could say which one it was, so 'unauthorized' there ends the connection, and so
+everything on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 from ..errors import IllegalOpError, ProtocolError, UnauthorizedError
 from ..protocol import v3
@@ -19,17 +22,17 @@ from ..protocol.messages import (
     BatchReadResponse,
     HeaderOnlyResponse,
     Operation,
-    ReadRequest,
     ReadResponse,
     Request,
     Response,
     Status,
     UnsupportedRequest,
 )
+from ..protocol.varint import varint
 from ..types import BookieId
 from .add_channel import AddAnswers, by_ledger
 from .connection import Connection, Dialer, OnReply, ReadCall
-from .results import OK, WRITE, default_code, operation_of, result_code
+from .results import OK, READ, TIMEOUT, WRITE, default_code, operation_of, result_code
 
 
 class V3Connection(Connection):
@@ -40,6 +43,15 @@ class V3Connection(Connection):
     def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
         super().__init__(dialer, bookie, on_closed)
         self._responses = v3.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes)
+        self._answers = v3.ReadAnswers()
+        self._reads: dict[bytes, tuple[ReadCall, int]] = {}
+        """Outstanding entry reads by transaction id: who waits, and for which entry."""
+
+    @property
+    def outstanding(self) -> int:
+        return len(self._requests) + len(self._reads)
+
+    # --- sending ---
 
     def request(self, message: Request, deadline: float, done: OnReply) -> None:
         if isinstance(message, BatchReadRequest | UnsupportedRequest | AuthRequest):
@@ -52,8 +64,11 @@ class V3Connection(Connection):
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
         self._check_room(len(entry_ids))
-        for entry_id in entry_ids:
-            self.request(ReadRequest(ledger_id, entry_id), call.deadline, _EntryReply(call, entry_id))
+        tokens = list(map(v3.txn_token, self._dialer.take_txn_ids(len(entry_ids))))
+        self._reads.update(zip(tokens, zip(repeat(call), entry_ids, strict=False), strict=True))
+        self._send(v3.encode_read_requests(ledger_id, entry_ids, tokens))
+
+    # --- receiving ---
 
     def data_received(self, data: bytes) -> None:
         responses = self._responses
@@ -70,22 +85,62 @@ class V3Connection(Connection):
 
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
         """Everything but plain acks. Answers to adds are put into `adds`."""
-        for body in bodies:
-            response = v3.decode_response(body)
-            assert not isinstance(response, BatchReadResponse)  # v3 has none
-            request = self._requests.get(response.txn_id)
-            if isinstance(response, AddResponse) and (request is None or request.operation != Operation.ADD_ENTRY):
-                acked, failed = adds.setdefault(response.ledger_id, ([], []))
-                if response.status == Status.EOK:
-                    acked.append(response.entry_id)
-                else:
-                    failed.append((response.entry_id, result_code(response.status, WRITE)))
-            elif request is not None:
-                del self._requests[response.txn_id]
-                self._settle(request, result_code(response.status, default_code(request.operation)), response)
-            elif isinstance(response, HeaderOnlyResponse) and response.operation == Operation.ADD_ENTRY:
-                self._refused(response)
-                return
+        decode = self._answers.decode
+        reads = self._reads
+        calls: list[ReadCall] = []  # with answers to deliver
+        try:
+            for body in bodies:
+                found = decode(body)
+                if found is not None:
+                    token, number, entry, lac = found
+                    waiting = reads.get(token)
+                    if waiting is not None:
+                        call, entry_id = waiting
+                        if number == varint(entry_id):
+                            del reads[token]
+                            if not call.answers:
+                                calls.append(call)
+                            call.answers.append((entry_id, OK, entry, lac))
+                            continue
+                if not self._other_received(v3.decode_response(body), adds, calls):
+                    return
+        finally:
+            for call in calls:  # also what came in front of an illegal message
+                call.deliver()
+
+    def _other_received(self, response: Response, adds: AddAnswers, calls: list[ReadCall]) -> bool:
+        """Whether the connection goes on."""
+        assert not isinstance(response, BatchReadResponse)  # v3 has none
+        request = self._requests.get(response.txn_id)
+        token = v3.txn_token(response.txn_id)
+        if isinstance(response, AddResponse) and (request is None or request.operation != Operation.ADD_ENTRY):
+            acked, failed = adds.setdefault(response.ledger_id, ([], []))
+            if response.status == Status.EOK:
+                acked.append(response.entry_id)
+            else:
+                failed.append((response.entry_id, result_code(response.status, WRITE)))
+        elif request is not None:
+            del self._requests[response.txn_id]
+            self._settle(request, result_code(response.status, default_code(request.operation)), response)
+        elif token in self._reads:
+            self._read_answered(token, response, calls)
+        elif isinstance(response, HeaderOnlyResponse) and response.operation == Operation.ADD_ENTRY:
+            self._refused(response)
+            return False
+        return True
+
+    def _read_answered(self, token: bytes, response: Response, calls: list[ReadCall]) -> None:
+        """An entry read has failed, or its answer is not in the usual form."""
+        call, entry_id = self._reads.pop(token)
+        code = result_code(response.status, READ)
+        if not call.answers:
+            calls.append(call)
+        if code == OK and isinstance(response, ReadResponse):
+            call.answers.append((entry_id, OK, response.entry or b"", response.max_lac))
+        else:
+            if code != OK:
+                self.failed(code)
+            call.answers.append((entry_id, code, None, None))
 
     def _refused(self, response: HeaderOnlyResponse) -> None:
         """An add was refused without saying which: all of them are lost."""
@@ -94,20 +149,22 @@ class V3Connection(Connection):
             return
         raise ProtocolError(f"an add was refused with status {response.status} and without its ids")
 
+    # --- failing ---
 
-class _EntryReply:
-    """Turns the answer to one entry read into an `Answer`."""
+    def sweep(self, now: float, add_timeout: float) -> None:
+        super().sweep(now, add_timeout)
+        self._fail_reads(TIMEOUT, [token for token, (call, _) in self._reads.items() if call.deadline <= now])
 
-    __slots__ = ("call", "entry_id")
+    def _fail_requests(self, code: int) -> None:
+        super()._fail_requests(code)
+        self._fail_reads(code, list(self._reads))
 
-    def __init__(self, call: ReadCall, entry_id: int) -> None:
-        self.call = call
-        self.entry_id = entry_id
-
-    def __call__(self, code: int, response: Response | None) -> None:
-        call = self.call
-        if code == OK and isinstance(response, ReadResponse):
-            call.answers.append((self.entry_id, OK, response.entry or b"", response.max_lac))
-        else:
-            call.answers.append((self.entry_id, code, None, None))
-        call.deliver()
+    def _fail_reads(self, code: int, tokens: list[bytes]) -> None:
+        calls: dict[ReadCall, None] = {}
+        for call, entry_id in [self._reads.pop(token) for token in tokens]:
+            if code == TIMEOUT:
+                self.failed(code)
+            call.answers.append((entry_id, code, None, None))
+            calls[call] = None
+        for call in calls:
+            call.deliver()

@@ -238,9 +238,11 @@ class RangeRead:
     def _note_slow(self, call: _Attempt, answers: Iterable[Answer]) -> None:
         """Replicas that were asked before the one that delivered count as slow."""
         slow: dict[BookieId, None] = {}
-        for entry_id, code, _, _ in answers:
+        for entry_id, _, _, _ in answers:
             state = self._troubled.get(entry_id)
-            if code == OK and state is not None and state.succeed(call.index):
+            if state is None or self._results[entry_id - self._first] is None:
+                continue  # no trouble, or this answer was no good copy either
+            if state.succeed(call.index):
                 slow.update(dict.fromkeys(call.ensemble[index] for index in state.asked[:-1] if index != call.index))
         if slow:
             self._reads.context.placement.note_slow(list(slow))

@@ -100,6 +100,21 @@ class AddRun:
 
 
 @dataclass(slots=True)
+class ReadRun:
+    """Reads of entries of one ledger, by their ids and without anything else, that arrived together."""
+
+    ledger_id: int
+    version: int
+    entry_ids: list[int] = field(default_factory=list)
+    txn_tokens: list[bytes] = field(default_factory=list)
+    """v3: the transaction id of each read, as it stands on the wire (`v3.txn_token`). Not used in v2."""
+
+    def first(self, count: int) -> ReadRun:
+        """The first `count` of them."""
+        return ReadRun(self.ledger_id, self.version, self.entry_ids[:count], self.txn_tokens[:count])
+
+
+@dataclass(slots=True)
 class ReadRequest:
     """Read one entry, the last entry (-1), fence, or long-poll (`previous_lac` given)."""
 

@@ -57,6 +57,7 @@ from .messages import (
     Flags,
     ReadRequest,
     ReadResponse,
+    ReadRun,
     Request,
     Response,
     Status,
@@ -332,26 +333,34 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
     return list(runs.values()), taken
 
 
-def decode_plain_reads(bodies: Sequence[bytes], start: int, end: int) -> list[tuple[int, int]]:
-    """Ledger and entry ids of the plain reads of one entry that stand at `bodies[start:end]`, up to the first body
-    that is something else. A plain read has no flags and asks for an entry by its id. Never raises.
+def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | None:
+    """The plain reads of one ledger that stand at `bodies[start:end]`, up to the first body that is something else.
+
+    A plain read has no flags and asks for an entry by its id. None if there is none; never raises.
     """
-    reads = []
+    entry_ids: list[int] = []
     unpack = _PLAIN_READ.unpack
     size = _PLAIN_READ.size
+    run_ledger = -1
     for body in bodies[start:end]:
         if len(body) != size:
             break
         word, ledger_id, entry_id = unpack(body)
-        if word != READ_RESPONSE or entry_id < 0:
+        if word != READ_RESPONSE or entry_id < 0 or ledger_id < 0 or (entry_ids and ledger_id != run_ledger):
             break
-        reads.append((ledger_id, entry_id))
-    return reads
+        run_ledger = ledger_id
+        entry_ids.append(entry_id)
+    return ReadRun(run_ledger, V2, entry_ids) if entry_ids else None
 
 
-def encode_read_response(ledger_id: int, entry_id: int, entry: bytes) -> bytes:
-    """The frame that answers a plain read with its entry."""
-    return _read_response_head(RESPONSE_HEAD_SIZE + len(entry), READ_RESPONSE, 0, ledger_id, entry_id) + entry
+def encode_read_responses(run: ReadRun, entries: Sequence[bytes]) -> bytes:
+    """The frames that answer the first reads of a run with their entries."""
+    head = _read_response_head
+    ledger_id = run.ledger_id
+    pieces: list[bytes] = []
+    for entry_id, entry in zip(run.entry_ids, entries, strict=False):
+        pieces += (head(RESPONSE_HEAD_SIZE + len(entry), READ_RESPONSE, 0, ledger_id, entry_id), entry)
+    return b"".join(pieces)
 
 
 def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:

@@ -1,7 +1,7 @@
 """Protocol version 3: protobuf messages (spec wire-protocol §3; the fields are in `v3_schema`).
 
-This module handles any message. The data path, adds in bulk, is in `v3_adds` and, for a client's acknowledgements,
-`v3_acks`; their names are offered here too, so that `v2` and `v3` look alike.
+This module handles any message. The data path is in `v3_adds`, `v3_acks` (a client's acknowledgements) and `v3_reads`;
+their names are offered here too, so that `v2` and `v3` look alike.
 
 A message without a required field is broken, but asking protobuf whether it is complete costs as much as parsing. Reads
 are known to be complete when no required field reads as its default; only otherwise the question is asked.
@@ -27,9 +27,19 @@ from .v3_adds import (
     decode_add_runs,
     encode_add_response,
     encode_add_responses,
+    txn_id,
     txn_token,
 )
 from .v3_flags import ADD_FLAGS, READ_FLAGS, priority_flag, priority_of, read_flag
+from .v3_reads import (
+    HEADER_AT,
+    READ_HEADER,
+    READ_TAG,
+    ReadAnswers,
+    decode_read_run,
+    encode_read_requests,
+    encode_read_responses,
+)
 from .v3_schema import UNSET, UNSET_INT64, UNSET_STATUS, VERSION_THREE
 from .v3_schema import Request as WireRequest
 from .v3_schema import Response as WireResponse
@@ -44,8 +54,15 @@ __all__ = [
     "decode_add_runs",
     "encode_add_response",
     "encode_add_responses",
+    "txn_id",
     "txn_token",
     "ResponseSplitter",
+    "HEADER_AT",
+    "READ_HEADER",
+    "ReadAnswers",
+    "decode_read_run",
+    "encode_read_requests",
+    "encode_read_responses",
 ]
 
 
@@ -297,10 +314,6 @@ def _write_header(header: Any, version: int, operation: int, txn_id: int, priori
 
 
 _READ_ENTRY = int(Operation.READ_ENTRY)
-_READ_HEADER = b"\x08\x03\x10\x01\x18"
-"""BKPacketHeader up to its txn id: version 3, operation READ_ENTRY."""
-
-_READ_RESPONSE_TAG = b"\xa2\x06"
 _pack_length = Struct(">I").pack
 
 
@@ -371,9 +384,7 @@ def _encode_read_response(message: m.ReadResponse) -> bytes:
         after += b"\x28" + varint(message.max_lac)
     if message.lac_update_timestamp is not None:
         after += b"\x30" + varint(message.lac_update_timestamp)
-    header = (
-        b"\x0a" + varint(len(_READ_HEADER) + len(token)) + _READ_HEADER + token + b"\x10" + code + _READ_RESPONSE_TAG
-    )
+    header = b"\x0a" + varint(len(READ_HEADER) + len(token)) + READ_HEADER + token + b"\x10" + code + READ_TAG
     inner_size = len(before) + len(entry) + len(after)
     header += varint(inner_size)
     return b"".join((_pack_length(len(header) + inner_size), header, before, entry, after))

@@ -27,7 +27,7 @@ from .messages import V3, AddRun, Flags, Operation, Status
 from .v3_flags import ADD_FLAGS, priority_flag, priority_of
 from .v3_schema import VERSION_THREE
 from .v3_schema import Request as WireRequest
-from .varint import varint
+from .varint import size_behind_its_varint, unvarint, varint
 
 ADD_HEADER = b"\x08\x03\x10\x02\x18"
 """BKPacketHeader up to its txn id: version 3, operation ADD_ENTRY."""
@@ -48,6 +48,11 @@ _pack_length = Struct(">I").pack
 def txn_token(txn_id: int) -> bytes:
     """A transaction id as it stands on the wire: what `AddRequestEncoder` takes and `AddRun` holds."""
     return varint(txn_id)
+
+
+def txn_id(token: bytes) -> int:
+    """The transaction id that a token stands for; of an empty one, 0."""
+    return unvarint(token)
 
 
 class AddRequestEncoder:
@@ -262,8 +267,8 @@ def _add_layout(size: int, shape: _AddShape) -> _AddLayout | None:
     """The layout of a body of `size` bytes; None if no add of that size and shape has an entry that can be stored."""
     token_size, ledger_size, number_size = shape
     head = b"\x0a" + varint(len(ADD_HEADER) + token_size) + ADD_HEADER
-    add_size = _size_behind_its_varint(size - len(head) - token_size - len(ADD_TAG))
-    entry_size = _size_behind_its_varint(add_size - (1 + ledger_size + 1 + number_size + 2 + MASTER_KEY_LENGTH + 1))
+    add_size = size_behind_its_varint(size - len(head) - token_size - len(ADD_TAG))
+    entry_size = size_behind_its_varint(add_size - (1 + ledger_size + 1 + number_size + 2 + MASTER_KEY_LENGTH + 1))
     if entry_size < packaged.MIN_STORED_SIZE:
         return None
     middle_start = ADD_TAG + varint(add_size) + b"\x08"
@@ -283,11 +288,3 @@ def _add_layout(size: int, shape: _AddShape) -> _AddLayout | None:
         int.from_bytes(b"\x80" * token_size, "little"),
         int.from_bytes(b"\x80" * (token_size - 1) + b"\x00", "little"),
     )
-
-
-def _size_behind_its_varint(total: int) -> int:
-    """The n for which the varint of n and n bytes are `total` bytes; -1 if there is none."""
-    for size in range(max(0, total - 5), total):
-        if len(varint(size)) + size == total:
-            return size
-    return -1

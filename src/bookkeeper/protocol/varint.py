@@ -36,8 +36,19 @@ def varint(value: int) -> bytes:
 
 def unvarint(encoded: bytes) -> int:
     """Decode one complete varint as an int64."""
+    if len(encoded) <= 4:
+        packed = int.from_bytes(encoded, "little")
+        return packed & 0x7F | packed >> 1 & 0x3F80 | packed >> 2 & 0x1FC000 | packed >> 3 & 0xFE00000
     value = 0
     for byte in reversed(encoded):
         value = value << 7 | byte & 0x7F
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
+
+
+def size_behind_its_varint(total: int) -> int:
+    """The n for which the varint of n and n bytes are `total` bytes; -1 if there is none."""
+    for size in range(max(0, total - 5), total):
+        if len(varint(size)) + size == total:
+            return size
+    return -1

@@ -396,6 +396,18 @@ async def test_iteration_yields_what_is_before_a_bad_entry_and_then_its_error(
     assert failure.value.entry_id == 217
 
 
+@PROTOCOLS
+async def test_a_damaged_copy_that_comes_with_good_ones_is_no_copy(cluster: FakeCluster, protocol: str) -> None:
+    """It once counted as delivered for the choice of slow bookies, which made the entry's error an unexpected one."""
+    ledger = await make_ledger(cluster, 30)
+    for bookie in cluster.bookies:
+        ledger.corrupt(bookie, 17)
+    reader = await ledger.open(await cluster.connect(protocol=protocol, batchReadEnabled=False))
+    with pytest.raises(DigestMismatchError) as failure:
+        await reader.read(0, 29)
+    assert failure.value.entry_id == 17
+
+
 async def test_iteration_works_in_small_windows(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 100)
     reader = await ledger.open(await cluster.connect())

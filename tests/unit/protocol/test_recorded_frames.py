@@ -9,7 +9,14 @@ import pytest
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for
 from bookkeeper.protocol.frames import FrameSplitter, version_of
-from bookkeeper.protocol.messages import AddRequest, AddResponse, HeaderOnlyResponse, ReadResponse, UnsupportedRequest
+from bookkeeper.protocol.messages import (
+    AddRequest,
+    AddResponse,
+    HeaderOnlyResponse,
+    ReadRequest,
+    ReadResponse,
+    UnsupportedRequest,
+)
 from bookkeeper.types import DigestType
 from tests.support.wire import Recorded, recorded
 
@@ -47,8 +54,17 @@ def test_the_bulk_forms_agree_with_the_single_ones(version: int) -> None:
                 )
                 assert run.entry_ids == [message.entry_id]
                 assert run.entries == [message.entry]
+            plain_read = isinstance(message, ReadRequest) and not message.flags and message.entry_id >= 0
+            read_run = codec.decode_read_run([item.body], 0, 1)
+            assert (read_run is not None) == plain_read
+            if read_run is not None:
+                assert (read_run.ledger_id, read_run.entry_ids) == (message.ledger_id, [message.entry_id])
         else:
             response = codec.decode_response(item.body)
+            if codec is v3:
+                is_entry = isinstance(response, ReadResponse) and not response.status and response.entry is not None
+                usual = is_entry and response.entry_id >= 0 and response.lac_update_timestamp is None
+                assert (v3.ReadAnswers().decode(item.body) is not None) == usual
             acks, bodies = codec.ResponseSplitter().feed(item.frame)
             if isinstance(response, AddResponse) and response.status == 0:
                 assert (acks, bodies) == ([(response.ledger_id, response.entry_id)], [])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from itertools import takewhile
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from bookkeeper.protocol import v2
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.frames import frame
 from bookkeeper.protocol.messages import (
+    V2,
     AddRequest,
     AddResponse,
     AuthRequest,
@@ -22,6 +24,7 @@ from bookkeeper.protocol.messages import (
     HeaderOnlyResponse,
     ReadRequest,
     ReadResponse,
+    ReadRun,
     Request,
     Response,
     Status,
@@ -284,20 +287,27 @@ def test_the_fused_add_encoder_writes_what_the_two_steps_write(
     assert encode(entry_id, lac, 1000, payload) == v2.encode_add_request(key, packaged, flags)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))), st.integers(0, 3))
-def test_plain_reads_are_decoded_up_to_the_first_other_body(reads: list[tuple[int, int]], start: int) -> None:
-    start = min(start, len(reads))
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 7, 2**63 - 1]), st.integers(0, 2**63 - 1)), min_size=1), st.integers(0, 3)
+)
+def test_a_run_is_the_plain_reads_of_one_ledger_that_stand_together(reads: list[tuple[int, int]], start: int) -> None:
+    start = min(start, len(reads) - 1)
     plain = [v2.encode_request(ReadRequest(*ids))[4:] for ids in reads]
+    expected = list(takewhile(lambda ids: ids[0] == reads[start][0], reads[start:]))
     others = [
         v2.encode_request(ReadRequest(1, -1))[4:],
+        v2.encode_request(ReadRequest(-1, 2))[4:],
         v2.encode_request(ReadRequest(1, 2, Flags.DO_FENCING, KEY))[4:],
-        plain[0] + b"\0" if plain else b"",
+        plain[0] + b"\0",
     ]
     for other in others:
-        assert v2.decode_plain_reads([*plain, other, *plain], start, start + len(plain) + 1) == reads[start:]
+        run = v2.decode_read_run([*plain, other, *plain], start, start + len(plain) + 1)
+        assert run == ReadRun(reads[start][0], V2, [entry_id for _, entry_id in expected])
+        assert v2.decode_read_run([other, *plain], 0, 2) is None
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.binary(max_size=50))
-def test_a_read_answer_in_bulk_is_the_usual_one(ledger_id: int, entry_id: int, entry: bytes) -> None:
-    usual = v2.encode_response(ReadResponse(Status.EOK, ledger_id, entry_id, entry))
-    assert v2.encode_read_response(ledger_id, entry_id, entry) == usual
+@given(st.integers(0, 2**63 - 1), st.lists(st.tuples(st.integers(0, 2**63 - 1), st.binary(max_size=50))))
+def test_answers_to_reads_in_bulk_are_the_usual_ones(ledger_id: int, reads: list[tuple[int, bytes]]) -> None:
+    usual = [v2.encode_response(ReadResponse(Status.EOK, ledger_id, entry_id, entry)) for entry_id, entry in reads]
+    run = ReadRun(ledger_id, V2, [entry_id for entry_id, _ in reads])
+    assert v2.encode_read_responses(run, [entry for _, entry in reads]) == b"".join(usual)
