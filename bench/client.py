@@ -8,21 +8,22 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from bookkeeper.client.add_channel import AddChannel, AddRoute
-from bookkeeper.client.connection import Dialer, OnReply, ReadCall
+from bookkeeper.client.connection import Connection, Dialer, OnReply, ReadCall
 from bookkeeper.client.connection_v2 import V2Connection
+from bookkeeper.client.connection_v3 import V3Connection
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.ledger_reads import LedgerReads
 from bookkeeper.client.read_batch import BatchRead
 from bookkeeper.client.read_range import RangeRead
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.protocol import v2
+from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for
-from bookkeeper.protocol.messages import BatchReadResponse, ReadResponse, Request, Status
+from bookkeeper.protocol.messages import V3, BatchReadResponse, ReadResponse, ReadRun, Request, Status
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, DigestType
@@ -74,7 +75,7 @@ class OneBookie:
     read_timeout = 5.0
     v2_only = False
 
-    def __init__(self, connection: V2Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
@@ -103,12 +104,17 @@ async def main() -> None:
     config = ClientConfiguration.from_mapping({"readEntriesWindow": COUNT, "speculativeReadTimeout": 0})
     dialer = NobodyDialer(runtime, config, cast(Any, None))
     connection = V2Connection(dialer, BOOKIE, lambda _: None)
+    v3_connection = V3Connection(dialer, BOOKIE, lambda _: None)
     await asyncio.sleep(0)
-    context = ClientContext(
-        runtime, config, cast(Any, None), cast(Any, OneBookie(connection)), cast(Any, AnyOrder()), dialer.tasks
-    )
     metadata = LedgerMetadata(7, 1, 1, 1, {0: (BOOKIE,)})
-    reads = LedgerReads(context, Distribution(1, 1, 1), DIGEST, lambda: metadata, lambda lac, length: None)
+
+    def reads_of(connection: Connection) -> LedgerReads:
+        bookies = cast(Any, OneBookie(connection))
+        context = ClientContext(runtime, config, cast(Any, None), bookies, cast(Any, AnyOrder()), dialer.tasks)
+        return LedgerReads(context, Distribution(1, 1, 1), DIGEST, lambda: metadata, lambda lac, length: None)
+
+    reads = reads_of(connection)
+    v3_reads = reads_of(v3_connection)
 
     channel = AddChannel(BOOKIE, 7, Sink(), 2, lambda channel: _bind(connection, channel))
     frames = [v2.encode_add_request(bytes(20), entry) for entry in ENTRIES]
@@ -128,17 +134,14 @@ async def main() -> None:
     answers = chunks(b"".join(v2.encode_response(ReadResponse(Status.EOK, 7, i, ENTRIES[i])) for i in range(COUNT)))
 
     async def single_reads() -> float:
-        read = RangeRead(reads, 0, COUNT - 1)
-        task = asyncio.ensure_future(read.run())
-        started = time.process_time()
-        await asyncio.sleep(0)
-        for chunk in answers:
-            connection.data_received(chunk)
-        entries, error = await task
-        took = time.process_time() - started
-        assert len(entries) == COUNT
-        assert error is None
-        return took
+        return await _read(reads, connection, lambda: answers)
+
+    async def v3_single_reads() -> float:
+        def v3_answers() -> list[bytes]:
+            run = ReadRun(7, V3, list(range(COUNT)), list(v3_connection._reads))
+            return chunks(v3.encode_read_responses(run, ENTRIES, COUNT))
+
+        return await _read(v3_reads, v3_connection, v3_answers)
 
     per_batch = 1000
     bodies = [
@@ -167,6 +170,7 @@ async def main() -> None:
         ("send an add (frame encoded)", send),
         ("hear an ack", ack),
         ("read an entry by itself: request, answer, check", single_reads),
+        ("the same with v3", v3_single_reads),
         ("read an entry in a batch of 1000: answer, check", batch_reads),
     ]:
         best = min([await measure() for _ in range(RUNS)])
@@ -185,7 +189,24 @@ def _ack(entry_id: int) -> Any:
     return AddResponse(Status.EOK, 7, entry_id)
 
 
-def _feed(connection: V2Connection, data: list[bytes]) -> float:
+async def _read(reads: LedgerReads, connection: Connection, answers: Callable[[], list[bytes]]) -> float:
+    """Read all entries. The answers are asked for when the requests are out."""
+    read = RangeRead(reads, 0, COUNT - 1)
+    task = asyncio.ensure_future(read.run())
+    started = time.process_time()
+    await asyncio.sleep(0)
+    took = time.process_time() - started
+    data = answers()
+    took += _feed(connection, data)
+    started = time.process_time()
+    entries, error = await task
+    took += time.process_time() - started
+    assert len(entries) == COUNT
+    assert error is None
+    return took
+
+
+def _feed(connection: Connection, data: list[bytes]) -> float:
     started = time.process_time()
     for chunk in data:
         connection.data_received(chunk)

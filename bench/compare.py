@@ -71,6 +71,7 @@ SETTINGS: dict[str, object] = {
 COLLECTION_LIMIT_SECONDS = 180.0
 
 COLD_ENTRIES = 100_000
+WARM_ENTRIES = 200_000
 
 HIGHER, LOWER = "higher", "lower"
 
@@ -222,7 +223,7 @@ class Clients:
         ledger, entries = self._readable(system, who, size)
         step = 1000 if batch else 100
         window = 1 if batch else 20  # Java's driver has one batch read under way
-        limit = min(entries, COLD_ENTRIES if cold else int(60_000 * self.seconds))
+        limit = min(entries, COLD_ENTRIES if cold else WARM_ENTRIES)
         if cold:
             system.forget_pages()
         if who == JAVA:

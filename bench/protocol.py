@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.frames import FrameSplitter
-from bookkeeper.protocol.messages import ReadRequest, ReadResponse, Status
+from bookkeeper.protocol.messages import V2, V3, ReadRun
 from bookkeeper.types import DigestType
 
 Stage = tuple[str, Callable[[], object]]
@@ -56,18 +56,18 @@ def _v2_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     bodies = FrameSplitter().feed(stream)
     runs, _ = v2.decode_add_runs(bodies)
     acks = b"".join(map(v2.encode_add_responses, runs))
-    read_body = v2.encode_request(ReadRequest(*ids[0]))[4:]
-    read = ReadResponse(Status.EOK, *ids[0], entries[0])
-    answer = v2.encode_response(read)[4:]
+    read_ids = range(FIRST_ENTRY, FIRST_ENTRY + len(ids))
+    read_bodies = FrameSplitter().feed(v2.encode_read_requests(FIRST_LEDGER, read_ids))
+    read_run = ReadRun(FIRST_LEDGER, V2, list(read_ids))
     yield "v2 client: encode add", lambda: [v2.encode_add_request(KEY, entry) for entry in entries]
     yield "v2 bookie: split into frames", lambda: FrameSplitter().feed(stream)
     yield "v2 bookie: decode adds in runs", lambda: v2.decode_add_runs(bodies)
     yield "v2 bookie: decode adds one by one", lambda: [v2.decode_request(body) for body in bodies]
     yield "v2 bookie: encode acks", lambda: [v2.encode_add_responses(run) for run in runs]
     yield "v2 client: split and decode acks", lambda: v2.ResponseSplitter().feed(acks)
-    yield "v2 bookie: decode read", lambda: [v2.decode_request(read_body) for _ in ids]
-    yield "v2 bookie: encode read response", lambda: [v2.encode_response(read) for _ in ids]
-    yield "v2 client: decode read response", lambda: [v2.decode_response(answer) for _ in ids]
+    yield "v2 client: encode reads", lambda: v2.encode_read_requests(FIRST_LEDGER, read_ids)
+    yield "v2 bookie: decode reads", lambda: v2.decode_read_run(read_bodies, 0, len(ids))
+    yield "v2 bookie: encode answers", lambda: v2.encode_read_responses(read_run, entries)
 
 
 def _v3_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Stage]:
@@ -84,9 +84,12 @@ def _v3_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     runs, _ = v3.decode_add_runs(bodies)
     acks = b"".join(map(v3.encode_add_responses, runs))
     ack_bodies = FrameSplitter().feed(acks)
-    read_body = v3.encode_request(ReadRequest(*ids[0], txn_id=FIRST_TXN))[4:]
-    read = ReadResponse(Status.EOK, *ids[0], entries[0], ids[0][1], txn_id=FIRST_TXN)
-    answer = v3.encode_response(read)[4:]
+    read_ids = range(FIRST_ENTRY, FIRST_ENTRY + len(ids))
+    tokens = [v3.txn_token(txn_id) for txn_id in range(FIRST_TXN, FIRST_TXN + len(ids))]
+    read_bodies = FrameSplitter().feed(v3.encode_read_requests(FIRST_LEDGER, read_ids, tokens))
+    read_run = ReadRun(FIRST_LEDGER, V3, list(read_ids), tokens)
+    answers = FrameSplitter().feed(v3.encode_read_responses(read_run, entries, FIRST_ENTRY))
+    decode_answer = v3.ReadAnswers().decode
     yield "v3 client: encode add", encode_adds
     yield "v3 bookie: split into frames", lambda: FrameSplitter().feed(stream)
     yield "v3 bookie: decode adds in runs", lambda: v3.decode_add_runs(bodies)
@@ -94,9 +97,12 @@ def _v3_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     yield "v3 bookie: encode acks", lambda: [v3.encode_add_responses(run) for run in runs]
     yield "v3 client: split and decode acks", lambda: v3.ResponseSplitter().feed(acks)
     yield "v3 client: decode acks one by one", lambda: [v3.decode_response(body) for body in ack_bodies]
-    yield "v3 bookie: decode read", lambda: [v3.decode_request(read_body) for _ in ids]
-    yield "v3 bookie: encode read response", lambda: [v3.encode_response(read) for _ in ids]
-    yield "v3 client: decode read response", lambda: [v3.decode_response(answer) for _ in ids]
+    yield "v3 client: encode reads", lambda: v3.encode_read_requests(FIRST_LEDGER, read_ids, tokens)
+    yield "v3 bookie: decode reads", lambda: v3.decode_read_run(read_bodies, 0, len(ids))
+    yield "v3 bookie: decode reads one by one", lambda: [v3.decode_request(body) for body in read_bodies]
+    yield "v3 bookie: encode answers", lambda: v3.encode_read_responses(read_run, entries, FIRST_ENTRY)
+    yield "v3 client: decode answers", lambda: [decode_answer(body) for body in answers]
+    yield "v3 client: decode answers one by one", lambda: [v3.decode_response(body) for body in answers]
 
 
 def measure(size: int, count: int, rounds: int, ledgers: int) -> dict[str, float]:

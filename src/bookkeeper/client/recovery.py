@@ -51,6 +51,10 @@ log = logging.getLogger(__name__)
 
 LENGTH_UNKNOWN = "ledger %d ends at entry %d, which cannot be read now: its length is recorded as %d, an estimate"
 
+READS_AT_ONCE = 128
+"""Entries that are read together at most, unless `recoveryReadBatchSize` is more. All but the first few of a long tail
+cost no round trip of their own then; behind the end of the ledger, where the last batch asks, it is not many either."""
+
 _OnAnswer = Callable[[int, Response | None], None]
 """Result code, and the response if there was one."""
 
@@ -129,6 +133,7 @@ class _Attempt:
             self._distribution,
             metadata.ensembles,
             batch_size=config.recoveryReadBatchSize,
+            max_batch_size=min(READS_AT_ONCE, config.readEntriesWindow),
             max_write_backs=config.maxPendingAddEntries,
             max_write_back_bytes=config.maxPendingAddBytes,
             order=self._read_order,

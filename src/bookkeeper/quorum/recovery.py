@@ -6,8 +6,8 @@ under us.
     FENCING   Ask every bookie of the last ensemble to fence and to tell its LAC. When the answers cover the
               ensemble, no ack quorum of unfenced bookies is left. Begin at the highest LAC heard, but not below the
               last fragment: all before that was confirmed when the fragment was made.
-    READING   Read entry after entry from there, fencing with every read. One good copy: the entry may have been
-              acknowledged, so it is written back through a writer's window, to an ack quorum. A quorum coverage of
+    READING   Read entry after entry from there, in batches, fencing with every read. One good copy: the entry may have
+              been acknowledged, so it is written back through a writer's window, to an ack quorum. A quorum coverage of
               denials: it was not acknowledged and never will be; the ledger ends before it. Neither: recovery fails,
               and somebody tries again later. Silence is not denial.
     LENGTH    If nothing had to be read, the ledger's length is still to be found: in the entry at the LAC. If that
@@ -123,16 +123,20 @@ class LedgerRecovery:
         ensembles: Ensembles,
         *,
         batch_size: int = 1,
+        max_batch_size: int = 1,
         max_write_backs: int = 1000,
         max_write_back_bytes: int = 64 << 20,
         order: ReadOrder = write_set_order,
         rules: ProtocolRules = SAFE,
     ) -> None:
-        """`batch_size` entries are read at once; no more are read while the limits of entries and payload bytes
-        still to be written back are reached."""
+        """`batch_size` entries are read at once at first. A batch that was there whole doubles the next one, up to
+        `max_batch_size`, and to what may be expected to have `max_write_back_bytes`. No more are read while the limits
+        of entries and payload bytes still to be written back are reached."""
         self._distribution = distribution
         self._ensembles = dict(ensembles)
         self._batch_size = batch_size
+        self._max_batch_size = max(batch_size, max_batch_size)
+        self._largest = 1  # payload bytes of the largest entry read
         self._max_write_backs = max_write_backs
         self._max_write_back_bytes = max_write_back_bytes
         self._order = order
@@ -198,7 +202,9 @@ class LedgerRecovery:
 
     def _next_batch(self) -> list[Action]:
         first = self._batch_end
-        self._batch_end += self._batch_size
+        fitting = max(1, self._max_write_back_bytes // self._largest)
+        self._batch_end += min(self._batch_size, fitting)
+        self._batch_size = min(2 * self._batch_size, self._max_batch_size)
         needed = quorum_coverage(self._distribution.write_quorum, self._distribution.ack_quorum)
         return [self._begin_read(entry_id, needed) for entry_id in range(first, self._batch_end)]
 
@@ -267,6 +273,7 @@ class LedgerRecovery:
             del self._reads[self._next]
             payload, length = self._found.pop(self._next)
             self._length = length
+            self._largest = max(self._largest, len(payload))
             self._backlog.append(len(payload))
             self._backlog_bytes += len(payload)
             actions.append(WriteBack(self._next, payload, length, lac))

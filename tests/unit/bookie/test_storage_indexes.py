@@ -69,6 +69,19 @@ def test_lookups(store: KeyValueStore) -> None:
     assert sum(1 for _ in index.all()) == count + 1
 
 
+def test_the_last_entry_of_a_ledger_without_any_is_not_looked_for_among_deleted_ones(
+    store: KeyValueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Backwards through the keys of a large deleted ledger RocksDB took so long that all adds of a bookie timed out."""
+    index = LocationIndex(store)
+    index.write([], [(7, range(1000), array("q", range(1, 1001)))], nothing)
+    index.write([7], [(8, [3, 4], array("q", [1, 2]))], nothing)
+    assert index.last(8) == (4, 2)
+    monkeypatch.setattr(store, "last_below", None)
+    for ledger_id in (6, 7, 9):
+        assert index.last(ledger_id) is None
+
+
 def test_deleted_ledgers_go_before_new_locations_come(store: KeyValueStore) -> None:
     index = LocationIndex(store)
     index.write([], [(7, [1, 2], array("q", [11, 12])), (8, [1], array("q", [13]))], nothing)

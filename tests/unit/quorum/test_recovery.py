@@ -34,14 +34,18 @@ def recovery(
     ensembles: dict[int, tuple[BookieId, ...]] | None = None,
     *,
     batch: int = 1,
+    max_batch: int = 1,
     rules: ProtocolRules | None = None,
     max_write_backs: int = 1000,
+    max_write_back_bytes: int = 64 << 20,
 ) -> LedgerRecovery:
     return LedgerRecovery(
         Distribution(*quorum),
         ensembles or {0: (B1, B2, B3)},
         batch_size=batch,
+        max_batch_size=max_batch,
         max_write_backs=max_write_backs,
+        max_write_back_bytes=max_write_back_bytes,
         rules=rules or ProtocolRules(),
     )
 
@@ -165,6 +169,35 @@ def test_a_batch_is_delivered_in_order_and_what_lies_behind_the_end_is_ignored()
     assert r.on_written_back() == [Close(0, 2)]
 
 
+def batches(r: LedgerRecovery, entries: int, payload: bytes) -> list[list[int]]:
+    """Entries of one bookie that are read together, up to the end of the ledger; each is written back at once."""
+    found = []
+    actions = fenced(r, (NE, -1, 0))
+    while r.phase is Phase.READING:
+        found.append(asked := [entry_id for entry_id, _ in reads(actions)])
+        for entry_id in asked:
+            if entry_id < entries:
+                actions = r.on_read_answer(entry_id, 0, OK, payload, len(payload) * (entry_id + 1))
+                assert r.on_written_back() == []
+            elif r.phase is Phase.READING:
+                actions = r.on_read_answer(entry_id, 0, NE)
+    assert actions == [Close(entries - 1, entries * len(payload))]
+    return found
+
+
+def test_batches_grow_while_they_are_there_whole() -> None:
+    found = batches(recovery((1, 1, 1), {0: (B1,)}, max_batch=8), 20, b"x")
+    assert [len(batch) for batch in found] == [1, 2, 4, 8, 8]
+    assert [entry_id for batch in found for entry_id in batch] == list(range(23))
+    found = batches(recovery((1, 1, 1), {0: (B1,)}, batch=3), 9, b"x")
+    assert [len(batch) for batch in found] == [3, 3, 3, 3]
+
+
+def test_batches_of_large_entries_do_not_grow_beyond_the_bytes_that_may_wait() -> None:
+    r = recovery((1, 1, 1), {0: (B1,)}, max_batch=64, max_write_back_bytes=500)
+    assert [len(batch) for batch in batches(r, 20, bytes(100))] == [1, 2, 4, 5, 5, 5]
+
+
 def test_an_error_behind_the_end_does_not_matter() -> None:
     r = recovery((1, 1, 1), {0: (B1,)}, batch=2)
     fenced(r, (NE, -1, 0))
@@ -283,7 +316,7 @@ def test_every_acknowledged_entry_is_recovered_or_recovery_fails(data: st.DataOb
         holders = data.draw(st.permutations(members))
         copies[entry] = sorted(holders[: data.draw(st.integers(least, len(members)))])
     silent = data.draw(st.sets(st.integers(0, size - 1)))
-    r = recovery(quorum, {0: ensemble}, batch=data.draw(st.integers(1, 3)))
+    r = recovery(quorum, {0: ensemble}, batch=data.draw(st.integers(1, 3)), max_batch=data.draw(st.integers(1, 4)))
     todo: list[Action] = r.start_fencing()
     written: list[int] = []
     while todo:
