@@ -240,7 +240,14 @@ class BookieConnection(asyncio.Protocol):
         if run is None:
             return 0
         path = self._service.reads
-        return path.read_from_memory(self, run) or path.read_together(self, run.first(READS_TOGETHER))
+        taken = 0
+        while run.entry_ids:
+            count = path.read_from_memory(self, run) or path.read_together(self, run.part(0, READS_TOGETHER))
+            if not count:
+                break
+            taken += count
+            run = run.part(count)
+        return taken
 
     def _dispatch(self, batch: AddBatch, body: bytes) -> None:
         """Handle a request that is not an ordinary add."""

@@ -91,19 +91,17 @@ class V3Connection(Connection):
         try:
             for body in bodies:
                 found = decode(body)
-                if found is not None:
-                    token, number, entry, lac = found
-                    waiting = reads.get(token)
-                    if waiting is not None:
-                        call, entry_id = waiting
-                        if number == varint(entry_id):
-                            del reads[token]
-                            if not call.answers:
-                                calls.append(call)
-                            call.answers.append((entry_id, OK, entry, lac))
-                            continue
-                if not self._other_received(v3.decode_response(body), adds, calls):
-                    return
+                waiting = None if found is None else reads.get(found[0])
+                if found is None or waiting is None or found[1] != varint(waiting[1]):
+                    if not self._other_received(v3.decode_response(body), adds, calls):
+                        return
+                    continue
+                token, _, entry, lac = found
+                call, entry_id = waiting
+                del reads[token]
+                if not call.answers:
+                    calls.append(call)
+                call.answers.append((entry_id, OK, entry, lac))
         finally:
             for call in calls:  # also what came in front of an illegal message
                 call.deliver()

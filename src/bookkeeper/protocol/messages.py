@@ -109,9 +109,9 @@ class ReadRun:
     txn_tokens: list[bytes] = field(default_factory=list)
     """v3: the transaction id of each read, as it stands on the wire (`v3.txn_token`). Not used in v2."""
 
-    def first(self, count: int) -> ReadRun:
-        """The first `count` of them."""
-        return ReadRun(self.ledger_id, self.version, self.entry_ids[:count], self.txn_tokens[:count])
+    def part(self, start: int, end: int | None = None) -> ReadRun:
+        """Those from `start` on, up to `end`."""
+        return ReadRun(self.ledger_id, self.version, self.entry_ids[start:end], self.txn_tokens[start:end])
 
 
 @dataclass(slots=True)

@@ -97,36 +97,22 @@ def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | 
 
     None if there is none. What it does not take goes through `v3.decode_request`, which knows every form; never raises.
     """
-    first = _request_layout_of(bodies[start])
-    if first is None:
+    layout = _request_layout_of(bodies[start])
+    if layout is None:
         return None
-    layout = first
     run = ReadRun(layout.ledger_id, V3)
-    add_id = run.entry_ids.append
-    add_token = run.txn_tokens.append
-    number_of = int.from_bytes
     for body in bodies[start:end]:
-        if len(body) != layout.size:
+        read = layout.read(body)
+        if read is None:
             other = _request_layout_of(body)
-            if other is None or other.ledger_id != layout.ledger_id:
+            if other is None or other.ledger_id != run.ledger_id:
                 break
             layout = other
-        head, token, middle, number = layout.unpack(body)
-        entry_id = unvarint(number)
-        if (
-            head != layout.head
-            or middle != layout.middle
-            or number_of(token, "little") & layout.token_mask != layout.token_tops
-            or number != varint(entry_id)
-        ):
-            other = _request_layout_of(body)
-            if other is None or other.ledger_id != layout.ledger_id:
-                break
-            layout = other
-            _, token, _, number = layout.unpack(body)
-            entry_id = unvarint(number)
-        add_id(entry_id)
-        add_token(token)
+            read = layout.read(body)
+            assert read is not None
+        token, entry_id = read
+        run.txn_tokens.append(token)
+        run.entry_ids.append(entry_id)
     return run
 
 
@@ -142,6 +128,21 @@ class _RequestLayout(NamedTuple):
     """The top bits of the token's bytes, as a little-endian number, ..."""
     token_tops: int
     """... and how they must be for it to be one varint."""
+
+    def read(self, body: bytes) -> tuple[bytes, int] | None:
+        """Txn id, as it stands there, and entry id of a request that is laid out so; None for any other."""
+        if len(body) != self.size:
+            return None
+        head, token, middle, number = self.unpack(body)
+        entry_id = unvarint(number)
+        if (
+            head != self.head
+            or middle != self.middle
+            or int.from_bytes(token, "little") & self.token_mask != self.token_tops
+            or number != varint(entry_id)
+        ):
+            return None
+        return token, entry_id
 
 
 def _request_layout_of(body: bytes) -> _RequestLayout | None:
@@ -210,15 +211,9 @@ def _answer_around(
     return _head(token_size), _SUCCESS + varint(size) + ids, with_size
 
 
-class ReadAnswer(NamedTuple):
-    """A plain read's successful answer."""
-
-    token: bytes
-    """Its transaction id, as it stands on the wire."""
-    number: bytes
-    """Its entry id, as it stands on the wire: to be compared with what was asked for."""
-    entry: bytes
-    lac: int | None
+ReadAnswer = tuple[bytes, bytes, bytes, int | None]
+"""A plain read's successful answer: its transaction id as it stands on the wire, its entry id as it stands there (to be
+compared with what was asked for), the entry, and the LAC that the bookie knows."""
 
 
 class ReadAnswers:
@@ -232,8 +227,8 @@ class ReadAnswers:
         self._tail = b""  # the example's field with the LAC, ...
         self._lac: int | None = None  # ... and what it says
 
-    def decode(self, body: bytes) -> tuple[bytes, bytes, bytes, int | None] | None:
-        """The fields of a `ReadAnswer`; None for whatever `v3.decode_response` must look at. Never raises.
+    def decode(self, body: bytes) -> ReadAnswer | None:
+        """The answer; None for whatever `v3.decode_response` must look at. Never raises.
 
         Token and number are those of a canonical answer if they equal something canonical.
         """
@@ -272,7 +267,7 @@ class ReadAnswers:
             self._layouts.clear()
         self._tail = tail
         self._lac = unvarint(with_lac[1]) if with_lac is not None else None
-        return ReadAnswer(token, number, body[entry_at:entry_end], self._lac)
+        return token, number, body[entry_at:entry_end], self._lac
 
 
 _AnswerShape = tuple[int, bytes, int, int]

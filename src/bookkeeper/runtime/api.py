@@ -240,8 +240,8 @@ class KeyValueStore(ABC):
         """Pairs with start <= key < end, ascending."""
 
     @abstractmethod
-    def last_below(self, key: bytes) -> tuple[bytes, bytes] | None:
-        """The pair with the greatest key that is less than `key`."""
+    def last_in(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        """The pair with the greatest key of those with start <= key < end."""
 
     @abstractmethod
     def compact(self) -> None: ...

@@ -125,9 +125,9 @@ class SimulatedKeyValueStore(KeyValueStore):
             if key in state.values:
                 yield key, state.values[key]
 
-    def last_below(self, key: bytes) -> tuple[bytes, bytes] | None:
-        index = bisect_left(self._state.keys, key)
-        if index == 0:
+    def last_in(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        index = bisect_left(self._state.keys, end)
+        if index == 0 or self._state.keys[index - 1] < start:
             return None
         found = self._state.keys[index - 1]
         return found, self._state.values[found]

@@ -77,7 +77,7 @@ def test_the_last_entry_of_a_ledger_without_any_is_not_looked_for_among_deleted_
     index.write([], [(7, range(1000), array("q", range(1, 1001)))], nothing)
     index.write([7], [(8, [3, 4], array("q", [1, 2]))], nothing)
     assert index.last(8) == (4, 2)
-    monkeypatch.setattr(store, "last_below", None)
+    monkeypatch.setattr(store, "_last_below", None)
     for ledger_id in (6, 7, 9):
         assert index.last(ledger_id) is None
 
