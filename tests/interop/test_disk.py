@@ -54,12 +54,18 @@ def ids(made: list[tuple[Handle, list[int]]]) -> list[tuple[int, list[int]]]:
     return [(handle.ledger, sizes) for handle, sizes in made]
 
 
-def swap(cluster: Cluster) -> None:
-    """Start every bookie as what it was not."""
-    for bookie in cluster.bookies:
-        bookie.spawn(OTHER[bookie.kind])
-    for bookie in cluster.bookies:
-        bookie.wait_registered()
+async def swap(cluster: Cluster, *clients: Client) -> None:
+    """Start every bookie as what it was not; these clients, that saw it go, see it again."""
+
+    def start() -> None:
+        for bookie in cluster.bookies:
+            bookie.spawn(OTHER[bookie.kind])
+        for bookie in cluster.bookies:
+            bookie.wait_registered()
+
+    await asyncio.to_thread(start)
+    for client in clients:
+        await client.sees(*(bookie.id for bookie in cluster.bookies))
 
 
 def prepare(new_cluster: MakeCluster, kind: str, **settings: object) -> Cluster:
@@ -77,7 +83,7 @@ async def test_unreplayed_journal(new_cluster: MakeCluster, connect: Connect, cl
     client = await connect(running, "java-v3")
     made = await write_some(client)
     running.stop(peer.KILL)
-    await asyncio.to_thread(swap, running)
+    await swap(running, client)
     ours = await connect(running, "ours-auto")
     await check(ours, ids(made))
     await check(client, ids(made))
@@ -92,12 +98,12 @@ async def test_flushed_and_back(new_cluster: MakeCluster, connect: Connect, clus
     for handle, _ in made:
         await handle.close()
     running.stop()
-    await asyncio.to_thread(swap, running)
+    await swap(running)
     java = await connect(running, "java-v3")
     await check(java, ids(made))
     more = await write_some_more(java)
     running.stop()
-    await asyncio.to_thread(swap, running)
+    await swap(running, java)
     await check(java, [*ids(made), *more])
     await check(await connect(running, "ours-auto"), [*ids(made), *more])
 
@@ -126,7 +132,7 @@ async def test_half_flushed(new_cluster: MakeCluster, connect: Connect, cluster:
     await made[-1][0].fill(50, 10)
     made[-1][1].extend([10] * 50)
     running.stop(peer.KILL)
-    await asyncio.to_thread(swap, running)
+    await swap(running, client)
     await check(await connect(running, "ours-auto"), ids(made))
     await check(client, ids(made))
 
@@ -158,7 +164,7 @@ async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_
             made.append((writer, [100] * 50))
         await asyncio.to_thread(wait_until, flushed, "entry logs in all directories")
     running.stop(peer.KILL)
-    await asyncio.to_thread(swap, running)
+    await swap(running, client)
     await check(await connect(running, "ours-auto"), ids(made))
     await check(client, ids(made))
 
@@ -172,7 +178,7 @@ async def test_fence_survives(new_cluster: MakeCluster, connect: Connect, cluste
     await writer.fill(10)
     await recovering.open(writer.ledger, password="disk")
     running.stop(peer.KILL)
-    await asyncio.to_thread(swap, running)
+    await swap(running, writing)
     with pytest.raises(peer.Refused, match=r"^-101:"):
         await writer.append(10)
 
@@ -252,6 +258,7 @@ async def test_rebuilds(new_cluster: MakeCluster, connect: Connect, tools: peer.
         running.start()
 
     await asyncio.to_thread(rebuild)
+    await client.sees(*(bookie.id for bookie in running.bookies))
     await check(client, ids(made))
 
 

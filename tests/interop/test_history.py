@@ -247,7 +247,7 @@ class History:
         if self.down is None:
             return False
         self.tell(f"{self.down.id} starts")
-        await asyncio.gather(self.append(), asyncio.to_thread(self.down.start))
+        await asyncio.gather(self.append(), self.begin(self.down, self.down.kind))
         self.down = None
         return True
 
@@ -258,9 +258,14 @@ class History:
         bookie, how = self.dice.choice(self.cluster.bookies), self.dice.choice((KILL, signal.SIGTERM))
         self.tell(f"{bookie.id} ({bookie.kind}) changes its kind after {how.name}")
         await asyncio.gather(self.append(), self.end(bookie, how))
-        await asyncio.gather(self.append(), asyncio.to_thread(bookie.start, OTHER[bookie.kind]))
+        await asyncio.gather(self.append(), self.begin(bookie, OTHER[bookie.kind]))
         self.tally["swaps"] += 1
         return True
+
+    async def begin(self, bookie: Bookie, kind: str) -> None:
+        await asyncio.to_thread(bookie.start, kind)
+        for client in self.clients:  # or one that has not yet heard of it could miss two bookies when the next one ends
+            await client.sees(bookie.id)
 
     async def end(self, bookie: Bookie, how: signal.Signals) -> None:
         await asyncio.sleep(self.dice.random() * 0.02)

@@ -39,6 +39,7 @@ async def test_rolling_swap(new_cluster: MakeCluster, connect: Connect, tools: T
             await writer.load_reaches(acked + 200)
             await asyncio.to_thread(bookie.stop)
             await asyncio.to_thread(bookie.start, kind)
+            await writing.sees(bookie.id)
             swaps += 1
             assert await (await other.open(old.ledger, password="s")).read() == expected([100] * 300)
     acked, running = await writer.acked()

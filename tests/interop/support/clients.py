@@ -192,6 +192,16 @@ class Client(abc.ABC):
     async def bookies(self, mode: str = "writable") -> dict[str, str | None]:
         """Id -> published endpoint (None for mode `all`)."""
 
+    async def sees(self, *bookies: str) -> None:
+        """Wait until this client can reach these bookies: it hears of them later than a reader of the store."""
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(Refused):  # Java: listed in the store, not yet in the client's cache
+                    known = await self.bookies()
+                    if all(known.get(bookie) for bookie in bookies):
+                        return
+                await asyncio.sleep(0.02)
+
     @abc.abstractmethod
     async def bookie_info(self) -> dict[str, tuple[int, int]]:
         """Id -> free and total bytes."""

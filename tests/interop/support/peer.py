@@ -131,7 +131,9 @@ class JavaSession:
                 if not answer:
                     raise RuntimeError(f"the Java client ended at {line!r}: see {self._log.name}")
                 if answer.startswith(b"{"):
-                    break  # everything else is Java's log
+                    break
+                self._log.write(answer)  # the client's own log lines
+                self._log.flush()
         found: dict[str, Any] = json.loads(answer)
         if not found.pop("ok"):
             raise Refused(int(found.get("code", -999)), f"{found['error']} {found['message']}")
