@@ -17,7 +17,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.api import ANY, BookieServiceInfo, Endpoint, MetadataDriver, Mode, SessionEvent
 from bookkeeper.types import BookieId
-from tests.support.metadata_stores import StoreUnderTest, until
+from tests.support.metadata_stores import StoreUnderTest
+from tests.support.waiting import until
 
 A, B, C = BookieId("127.0.0.1:1"), BookieId("127.0.0.1:2"), BookieId("127.0.0.1:3")
 

@@ -12,7 +12,8 @@ import pytest
 from bookkeeper.errors import CookieNotFound, LayoutExists, MetadataError, NoSuchLedger, ServiceUnavailable
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, Mode, SessionEvent
 from bookkeeper.types import BookieId
-from tests.support.metadata_stores import StoreUnderTest, ledger, until
+from tests.support.metadata_stores import StoreUnderTest, ledger
+from tests.support.waiting import until
 
 A = BookieId("127.0.0.1:1")
 INFO = BookieServiceInfo((Endpoint("bookie", "127.0.0.1", 1),))

@@ -9,7 +9,8 @@ import pytest
 
 from bookkeeper.metadata.api import Leadership, MetadataDriver
 from bookkeeper.types import BookieId
-from tests.support.metadata_stores import StoreUnderTest, until
+from tests.support.metadata_stores import StoreUnderTest
+from tests.support.waiting import until
 
 SHORT_MS = 1000
 

@@ -12,7 +12,8 @@ from bookkeeper.errors import CorruptMetadata, LedgerExists, NoSuchLedger, Servi
 from bookkeeper.metadata import update_ledger
 from bookkeeper.metadata.api import ANY, LedgerStore
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from tests.support.metadata_stores import StoreUnderTest, ledger, until
+from tests.support.metadata_stores import StoreUnderTest, ledger
+from tests.support.waiting import until
 
 # --- records ---
 

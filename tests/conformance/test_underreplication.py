@@ -9,7 +9,8 @@ import pytest
 
 from bookkeeper.errors import AlreadyDisabled, AlreadyEnabled, LockHeld, MetadataError
 from bookkeeper.metadata.api import CheckKind
-from tests.support.metadata_stores import StoreUnderTest, until
+from tests.support.metadata_stores import StoreUnderTest
+from tests.support.waiting import until
 
 SHORT_MS = 1000
 

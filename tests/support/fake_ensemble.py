@@ -300,13 +300,6 @@ class StoreHooks(StoreFaults):
                 self.waiting -= 1
 
 
-async def until(condition: Callable[[], object], what: str = "") -> None:
-    """Let the loop turn until something is the case."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 async def settle(turns: int = 20) -> None:
     """Let everything happen that happens without further events."""
     for _ in range(turns):

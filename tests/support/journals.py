@@ -94,9 +94,3 @@ async def started(journal: Journal) -> list[JournalRecord]:
     await journal.replay(records.append)
     journal.start()
     return records
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let virtual time pass until something is so."""
-    while not condition():
-        await asyncio.sleep(0.0005)

@@ -5,10 +5,8 @@ A new kind of store is a subclass of `StoreUnderTest` in `FACTORIES`; the tests 
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from inspect import isawaitable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -25,29 +23,12 @@ from bookkeeper.metadata.sqlite import SqliteDriver
 from bookkeeper.metadata.uri import parse_service_uri
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId
+from tests.support.waiting import until
 
 T = TypeVar("T")
 
-WAIT_SECONDS = 30.0
-"""No condition of these tests takes longer, on any machine."""
-
 LONG_MS = 20_000
 """Session timeout where the test does not wait for it."""
-
-
-async def until(condition: Callable[[], T | Awaitable[T]], what: str = "the condition") -> T:
-    """Wait until `condition()` (a plain or coroutine function) is true; its value."""
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            while True:
-                value = condition()
-                if isawaitable(value):
-                    value = await value
-                if value:
-                    return value  # type: ignore[return-value]
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"{what} did not come true") from None
 
 
 def ledger(ledger_id: int, **changes: Any) -> LedgerMetadata:

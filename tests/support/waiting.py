@@ -1,17 +1,44 @@
-"""Waiting for a condition in tests without an event loop."""
+"""Waiting for a condition."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LONG_SECONDS = 90.0
+"""No condition of the tests takes longer, on any machine."""
 
 PAUSE_SECONDS = 0.05
+TURN_SECONDS = 0.001
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 90.0) -> None:
-    """Poll until `condition()` is true. Raises `TimeoutError`."""
+def wait_until(condition: Callable[[], object], what: str, seconds: float = LONG_SECONDS) -> None:
+    """Poll until `condition()` is true, in a thread that may block. Raises `TimeoutError`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {seconds:g} s still not: {what}")
         time.sleep(PAUSE_SECONDS)
+
+
+async def until(condition: Callable[[], T | Awaitable[T]], what: str = "the condition") -> T:
+    """Let the loop turn (and virtual time pass) until `condition()`, plain or a coroutine function, is true; its value.
+
+    Raises `TimeoutError`.
+    """
+    try:
+        async with asyncio.timeout(LONG_SECONDS):
+            while True:
+                value = condition()
+                if isawaitable(value):
+                    value = await value
+                if value:
+                    return value  # type: ignore[return-value]
+                await asyncio.sleep(TURN_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"after {LONG_SECONDS:g} s still not: {what}") from None

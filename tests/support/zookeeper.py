@@ -22,7 +22,7 @@ from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
 from bookkeeper.runtime.real import RealRuntime
-from tests.support.metadata_stores import until
+from tests.support.waiting import until
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ from bookkeeper.errors import FatalBookieError
 from bookkeeper.simulation.disk import Inode, SimulatedFiles
 from tests.support import java_journal
 from tests.support.disk import new_disk
-from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started, until
+from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started
+from tests.support.waiting import until
 
 
 class Answers:

@@ -15,7 +15,8 @@ from bookkeeper.simulation.disk import Inode
 from tests.support import java_journal
 from tests.support.disk import put
 from tests.support.java_journal import entry
-from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started, until
+from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started
+from tests.support.waiting import until
 
 
 def ours(journal_id: int, previous: tuple[int, int], batches: list[list[int]], *, synced: bool = False) -> bytes:

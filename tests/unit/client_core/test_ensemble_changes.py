@@ -22,7 +22,8 @@ from bookkeeper.protocol.messages import Status
 from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.runtime import TimerHandle
 from bookkeeper.types import BookieId, LedgerState
-from tests.support.fake_ensemble import World, settle, until
+from tests.support.fake_ensemble import World, settle
+from tests.support.waiting import until
 
 
 async def closed(world: World, writer: LedgerWriter) -> dict[int, str]:

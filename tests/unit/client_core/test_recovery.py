@@ -24,7 +24,8 @@ from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.messages import AddRequest, Flags, ReadRequest, Request, Status
 from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.types import BookieId, LedgerState
-from tests.support.fake_ensemble import World, settle, until
+from tests.support.fake_ensemble import World, settle
+from tests.support.waiting import until
 
 
 def last(metadata: LedgerMetadata) -> tuple[int, int]:

@@ -16,7 +16,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.types import LedgerState
-from tests.support.fake_ensemble import World, settle, until
+from tests.support.fake_ensemble import World, settle
+from tests.support.waiting import until
 
 # --- appending ---
 

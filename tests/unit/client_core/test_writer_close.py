@@ -16,7 +16,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.protocol.messages import Status
 from bookkeeper.types import LedgerState
-from tests.support.fake_ensemble import World, settle, until
+from tests.support.fake_ensemble import World, settle
+from tests.support.waiting import until
 
 
 async def test_an_add_after_close_began_fails_at_once() -> None:

@@ -17,7 +17,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.protocol.messages import Request, Status
 from bookkeeper.types import BookieId, WriteFlag
-from tests.support.fake_ensemble import World, settle, until
+from tests.support.fake_ensemble import World, settle
+from tests.support.waiting import until
 
 # --- advanced writers (scenario 34, 35) ---
 

@@ -11,7 +11,8 @@ from bookkeeper.errors import (
     AddEntryQuorumTimeoutError,
     LedgerClosedError,
 )
-from tests.support.fake_ensemble import World, settle, until
+from tests.support.fake_ensemble import World, settle
+from tests.support.waiting import until
 
 # --- time (scenario 29, and per-bookie timeouts) ---
 

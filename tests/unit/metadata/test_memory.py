@@ -15,7 +15,8 @@ from bookkeeper.metadata.memory import MemoryDriver, MemoryStore, StoreFaults
 from bookkeeper.metadata.records.store import PERMANENT, Topic, Transaction
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, LedgerState
-from tests.support.metadata_stores import ledger, until
+from tests.support.metadata_stores import ledger
+from tests.support.waiting import until
 
 A = BookieId("127.0.0.1:1")
 

@@ -11,7 +11,8 @@ from bookkeeper.client.reader import LedgerReader
 from bookkeeper.metadata import update_ledger
 from bookkeeper.metadata.api import Versioned
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from tests.support.fake_ensemble import World, until
+from tests.support.fake_ensemble import World
+from tests.support.waiting import until
 
 ONE, TWO = b"one", b"two"
 

@@ -26,7 +26,8 @@ from bookkeeper.metadata.ledger_serde import serialize
 from bookkeeper.metadata.service_info import encode_service_info
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.types import BookieId
-from tests.support.zookeeper import LossyKazoo, _Loss, expire_session, until, zookeeper_driver
+from tests.support.waiting import until
+from tests.support.zookeeper import LossyKazoo, _Loss, expire_session, zookeeper_driver
 
 from .conftest import Cluster, ledger
 

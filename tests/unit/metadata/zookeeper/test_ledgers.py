@@ -17,7 +17,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.ledger_serde import serialize
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver, ids
-from tests.support.zookeeper import LossyKazoo, until
+from tests.support.waiting import until
+from tests.support.zookeeper import LossyKazoo
 
 from .conftest import Cluster, ledger
 

@@ -15,7 +15,8 @@ from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, Mode, SessionEv
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper, free_port
 from bookkeeper.types import BookieId
-from tests.support.zookeeper import LossyKazoo, Proxy, abandon, expire_session, until, zookeeper_driver
+from tests.support.waiting import until
+from tests.support.zookeeper import LossyKazoo, Proxy, abandon, expire_session, zookeeper_driver
 
 from .conftest import Cluster, ledger
 
