@@ -40,7 +40,7 @@ from ..metadata.service_info import legacy_service_info
 from ..protocol.messages import Request, Response
 from ..runtime import Runtime, SocketOptions, TaskScope
 from ..types import BookieId
-from .add_channel import AddAnswers, AddRoute
+from .add_channel import AddAnswers, AddRoute, by_ledger
 from .results import OK, TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,17 @@ class ReadSink(Protocol):
 
     def on_answers(self, call: ReadCall, answers: list[Answer], /) -> None:
         """What one socket read brought for this call (or what failed)."""
+
+
+class ResponseStream(Protocol):
+    """What a bookie sends, cut into answers; each version has its own."""
+
+    @property
+    def error(self) -> ProtocolError | None:
+        """Set when the stream broke; what was returned so far is good."""
+
+    def feed(self, data: bytes, /) -> tuple[list[tuple[int, int]], list[bytes]]:
+        """Ledger and entry ids of adds that succeeded, and the bodies of all other responses."""
 
 
 class ReadCall:
@@ -168,11 +179,13 @@ class Dialer:
 
 
 class Connection(asyncio.Protocol):
-    """Base of the two versions: life, gathering, registration, expiry. `on_closed` is called once, at the end."""
+    """What the two versions share: life, gathering, registration, expiry. `on_closed` is called once, at the end."""
 
     version: int
 
-    def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None], responses: ResponseStream
+    ) -> None:
         self.bookie = bookie
         self.state = ConnectionState.CONNECTING
         self.out: list[bytes] = []
@@ -184,6 +197,7 @@ class Connection(asyncio.Protocol):
         self.close_when_idle = False
         """It serves one add channel: it ends with the channel's last answer."""
         self._dialer = dialer
+        self._responses = responses
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # set while CONNECTED
@@ -349,6 +363,19 @@ class Connection(asyncio.Protocol):
 
     # --- receiving ---
 
+    def data_received(self, data: bytes) -> None:
+        responses = self._responses
+        try:
+            acks, bodies = responses.feed(data)
+            adds = by_ledger(acks) if acks else {}
+            if bodies:
+                self._bodies_received(bodies, adds)
+            self._deliver_adds(adds)
+            if responses.error is not None:
+                raise responses.error
+        except ProtocolError as error:
+            self.broken(error)
+
     def _deliver_adds(self, adds: AddAnswers) -> None:
         for ledger_id, (acked, failed) in adds.items():
             for _, code in failed:
@@ -358,8 +385,8 @@ class Connection(asyncio.Protocol):
                 route.deliver(acked, failed)
 
     @abstractmethod
-    def data_received(self, data: bytes) -> None:
-        """Handle what one socket read brought, and call `broken` if it is not legal."""
+    def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
+        """Handle all but plain acks. Answers to adds are put into `adds`. Raises `ProtocolError`."""
 
     def broken(self, error: ProtocolError) -> None:
         """The bookie sent something illegal: the connection cannot go on."""

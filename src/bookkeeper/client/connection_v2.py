@@ -26,7 +26,7 @@ from ..protocol.messages import (
     Request,
 )
 from ..types import BookieId
-from .add_channel import AddAnswers, by_ledger
+from .add_channel import AddAnswers
 from .connection import Answer, Connection, Dialer, OnReply, ReadCall
 from .results import LOCAL_FAILURES, OK, READ, TIMEOUT, WRITE, result_code, status_of
 
@@ -40,8 +40,7 @@ class V2Connection(Connection):
     version = V2
 
     def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
-        super().__init__(dialer, bookie, on_closed)
-        self._responses = v2.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes)
+        super().__init__(dialer, bookie, on_closed, v2.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes))
         self._reads: dict[int, dict[int, Waiting]] = {}
         """Outstanding entry reads by ledger and entry id; no ledger maps to an empty dict."""
         self._reads_outstanding = 0
@@ -80,21 +79,7 @@ class V2Connection(Connection):
 
     # --- receiving ---
 
-    def data_received(self, data: bytes) -> None:
-        responses = self._responses
-        try:
-            acks, bodies = responses.feed(data)
-            adds = by_ledger(acks) if acks else {}
-            if bodies:
-                self._bodies_received(bodies, adds)
-            self._deliver_adds(adds)
-            if responses.error is not None:
-                raise responses.error
-        except ProtocolError as error:
-            self.broken(error)
-
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
-        """Everything but plain acks. Answers to adds are put into `adds`."""
         unpack = v2.unpack_response_head
         read_word = v2.READ_RESPONSE
         head_size = v2.RESPONSE_HEAD_SIZE

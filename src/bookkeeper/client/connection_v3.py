@@ -30,7 +30,7 @@ from ..protocol.messages import (
 )
 from ..protocol.varint import varint
 from ..types import BookieId
-from .add_channel import AddAnswers, by_ledger
+from .add_channel import AddAnswers
 from .connection import Connection, Dialer, OnReply, ReadCall
 from .results import OK, READ, TIMEOUT, WRITE, default_code, operation_of, result_code
 
@@ -41,8 +41,7 @@ class V3Connection(Connection):
     version = V3
 
     def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
-        super().__init__(dialer, bookie, on_closed)
-        self._responses = v3.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes)
+        super().__init__(dialer, bookie, on_closed, v3.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes))
         self._answers = v3.ReadAnswers()
         self._reads: dict[bytes, tuple[ReadCall, int]] = {}
         """Outstanding entry reads by transaction id: who waits, and for which entry."""
@@ -70,21 +69,7 @@ class V3Connection(Connection):
 
     # --- receiving ---
 
-    def data_received(self, data: bytes) -> None:
-        responses = self._responses
-        try:
-            acks, bodies = responses.feed(data)
-            adds = by_ledger(acks) if acks else {}
-            if bodies:
-                self._bodies_received(bodies, adds)
-            self._deliver_adds(adds)
-            if responses.error is not None:
-                raise responses.error
-        except ProtocolError as error:
-            self.broken(error)
-
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
-        """Everything but plain acks. Answers to adds are put into `adds`."""
         decode = self._answers.decode
         reads = self._reads
         calls: list[ReadCall] = []  # with answers to deliver
