@@ -64,7 +64,7 @@ def _v2_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     yield "v2 bookie: decode adds in runs", lambda: v2.decode_add_runs(bodies)
     yield "v2 bookie: decode adds one by one", lambda: [v2.decode_request(body) for body in bodies]
     yield "v2 bookie: encode acks", lambda: [v2.encode_add_responses(run) for run in runs]
-    yield "v2 client: split and decode acks", lambda: v2.ResponseSplitter().feed(acks)
+    yield "v2 client: split and decode acks", lambda: v2.Responses().feed(acks)
     yield "v2 client: encode reads", lambda: v2.encode_read_requests(FIRST_LEDGER, read_ids)
     yield "v2 bookie: decode reads", lambda: v2.decode_read_run(read_bodies, 0, len(ids))
     yield "v2 bookie: encode answers", lambda: v2.encode_read_responses(read_run, entries)
@@ -95,7 +95,7 @@ def _v3_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     yield "v3 bookie: decode adds in runs", lambda: v3.decode_add_runs(bodies)
     yield "v3 bookie: decode adds one by one", lambda: [v3.decode_request(body) for body in bodies]
     yield "v3 bookie: encode acks", lambda: [v3.encode_add_responses(run) for run in runs]
-    yield "v3 client: split and decode acks", lambda: v3.ResponseSplitter().feed(acks)
+    yield "v3 client: split and decode acks", lambda: v3.Responses().feed(acks)
     yield "v3 client: decode acks one by one", lambda: [v3.decode_response(body) for body in ack_bodies]
     yield "v3 client: encode reads", lambda: v3.encode_read_requests(FIRST_LEDGER, read_ids, tokens)
     yield "v3 bookie: decode reads", lambda: v3.decode_read_run(read_bodies, 0, len(ids))

@@ -37,6 +37,7 @@ from ..errors import (
 )
 from ..metadata.api import BookieDirectory
 from ..metadata.service_info import legacy_service_info
+from ..protocol.frames import ResponseStream
 from ..protocol.messages import Request, Response
 from ..runtime import Runtime, SocketOptions, TaskScope
 from ..types import BookieId
@@ -73,17 +74,6 @@ class ReadSink(Protocol):
 
     def on_answers(self, call: ReadCall, answers: list[Answer], /) -> None:
         """What one socket read brought for this call (or what failed)."""
-
-
-class ResponseStream(Protocol):
-    """What a bookie sends, cut into answers; each version has its own."""
-
-    @property
-    def error(self) -> ProtocolError | None:
-        """Set when the stream broke; what was returned so far is good."""
-
-    def feed(self, data: bytes, /) -> tuple[list[tuple[int, int]], list[bytes]]:
-        """Ledger and entry ids of adds that succeeded, and the bodies of all other responses."""
 
 
 class ReadCall:

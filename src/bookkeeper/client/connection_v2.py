@@ -40,7 +40,7 @@ class V2Connection(Connection):
     version = V2
 
     def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
-        super().__init__(dialer, bookie, on_closed, v2.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes))
+        super().__init__(dialer, bookie, on_closed, v2.Responses(dialer.config.nettyMaxFrameSizeBytes))
         self._reads: dict[int, dict[int, Waiting]] = {}
         """Outstanding entry reads by ledger and entry id; no ledger maps to an empty dict."""
         self._reads_outstanding = 0

@@ -41,7 +41,7 @@ class V3Connection(Connection):
     version = V3
 
     def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
-        super().__init__(dialer, bookie, on_closed, v3.ResponseSplitter(dialer.config.nettyMaxFrameSizeBytes))
+        super().__init__(dialer, bookie, on_closed, v3.Responses(dialer.config.nettyMaxFrameSizeBytes))
         self._answers = v3.ReadAnswers()
         self._reads: dict[bytes, tuple[ReadCall, int]] = {}
         """Outstanding entry reads by transaction id: who waits, and for which entry."""

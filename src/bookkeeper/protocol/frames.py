@@ -11,7 +11,9 @@ one socket chunk, not more.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from struct import Struct
+from typing import ClassVar
 
 from bookkeeper.errors import ProtocolError
 
@@ -118,3 +120,42 @@ class FrameSplitter:
             assert self.error is not None or needed > self._held
         else:
             self._needed = 0
+
+
+class ResponseStream(ABC):
+    """What a bookie sends to a client: acknowledgements of adds, taken out by the hundred, and the rest in frames.
+
+    A bookie answers the adds of one journal write together, so a chunk mostly is a row of frames that differ in their
+    numbers only. How such a row is recognised and read is each version's.
+    """
+
+    __slots__ = ("_splitter",)
+
+    _max_ack_size: ClassVar[int]
+    """No acknowledgement is longer, its length field included."""
+
+    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
+        self._splitter = FrameSplitter(max_frame_size)
+
+    @property
+    def error(self) -> ProtocolError | None:
+        """As in `FrameSplitter`: set when the stream broke; what was returned so far is good."""
+        return self._splitter.error
+
+    def feed(self, data: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
+        """Ledger and entry ids of adds that succeeded, and the bodies of all other responses.
+
+        `bodies` may hold add responses too: failed ones, and those behind other responses. Order within each list is
+        that of arrival. Raises the `ProtocolError` of a stream that is broken already.
+        """
+        splitter = self._splitter
+        if splitter.error is not None or splitter.pending >= self._max_ack_size:
+            return [], splitter.feed(data)
+        data = splitter.take_pending() + data
+        acks, end = self._leading_acks(data)
+        rest = data[end:]
+        return acks, splitter.feed(rest) if rest else []
+
+    @abstractmethod
+    def _leading_acks(self, data: bytes) -> tuple[list[tuple[int, int]], int]:
+        """Ledger and entry ids of the complete acknowledgements that `data` begins with, and where they end."""

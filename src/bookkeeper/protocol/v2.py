@@ -44,7 +44,7 @@ from . import entry as packaged
 from .auth import decode_auth_message, encode_auth_message
 from .digest import JOIN_BELOW, Digest
 from .entry import HEADER, HEADER_SIZE
-from .frames import DEFAULT_MAX_FRAME_SIZE, FrameSplitter, frame
+from .frames import ResponseStream, frame
 from .messages import (
     V2,
     AddRequest,
@@ -369,37 +369,15 @@ def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:
     return prefix + prefix.join([entry[:16] for entry in run.entries])
 
 
-class ResponseSplitter:
-    """A v2 client's splitter: takes acknowledgements of adds out of the stream by the hundred.
+class Responses(ResponseStream):
+    """The stream of v2: acknowledgements have 28 bytes, which one pattern finds and one `Struct` reads."""
 
-    A bookie answers the adds of one journal write together, so a chunk mostly is a row of equal frames of 28 bytes,
-    which one pattern finds and one `Struct` reads; only what is left is cut into frames one by one.
-    """
+    __slots__ = ()
+    _max_ack_size = _ACK_SIZE
 
-    __slots__ = ("_splitter",)
-
-    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
-        self._splitter = FrameSplitter(max_frame_size)
-
-    @property
-    def error(self) -> ProtocolError | None:
-        """As in `FrameSplitter`: set when the stream broke; what was returned so far is good."""
-        return self._splitter.error
-
-    def feed(self, data: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
-        """Ledger and entry ids of adds that succeeded, and the bodies of all other responses.
-
-        `bodies` may hold add responses too: failed ones, and those behind other responses. Order within each list is
-        that of arrival. Raises the `ProtocolError` of a stream that is broken already.
-        """
-        splitter = self._splitter
-        if splitter.error is None and splitter.pending < _ACK_SIZE:
-            data = splitter.take_pending() + data
-            end = _match_acks(data).end()  # type: ignore[union-attr]
-            if end:
-                rest = data[end:]
-                return list(_ack_ids(data[:end])), splitter.feed(rest) if rest else []
-        return [], splitter.feed(data)
+    def _leading_acks(self, data: bytes) -> tuple[list[tuple[int, int]], int]:
+        end = _match_acks(data).end()  # type: ignore[union-attr]
+        return list(_ack_ids(data[:end])) if end else [], end
 
 
 READ_RESPONSE = 0x02020000

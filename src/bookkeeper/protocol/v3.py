@@ -21,7 +21,7 @@ from . import messages as m
 from .auth import plugin_name
 from .frames import frame
 from .messages import Operation, Status
-from .v3_acks import ResponseSplitter
+from .v3_acks import Responses
 from .v3_adds import (
     AddRequestEncoder,
     decode_add_runs,
@@ -56,7 +56,7 @@ __all__ = [
     "encode_add_responses",
     "txn_id",
     "txn_token",
-    "ResponseSplitter",
+    "Responses",
     "HEADER_AT",
     "READ_HEADER",
     "ReadAnswers",

@@ -1,4 +1,4 @@
-"""Acknowledgements of v3 adds in bulk: the client's splitter.
+"""Acknowledgements of v3 adds in bulk, on the client's side.
 
     00 00 00 L   0a h 08 03 10 02 18 txn   10 00   aa 06 n   08 00 10 ledger 18 entry
 
@@ -15,54 +15,11 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from bookkeeper.errors import ProtocolError
-
-from .frames import DEFAULT_MAX_FRAME_SIZE, FrameSplitter
+from .frames import ResponseStream
 from .v3_adds import ADD_HEADER, ADD_TAG
 from .varint import unvarint
 
 _pack_length = Struct(">I").pack
-
-
-class ResponseSplitter:
-    """A v3 client's splitter: takes acknowledgements of adds out of the stream by the hundred.
-
-    The frames of successful adds are alike except for their numbers, and of equal size as long as these have equally
-    many bytes. A row of them is found by one pattern and read by one `Struct`; only what is left is cut into frames one
-    by one.
-    """
-
-    __slots__ = ("_splitter",)
-
-    def __init__(self, max_frame_size: int = DEFAULT_MAX_FRAME_SIZE) -> None:
-        self._splitter = FrameSplitter(max_frame_size)
-
-    @property
-    def error(self) -> ProtocolError | None:
-        """As in `FrameSplitter`: set when the stream broke; what was returned so far is good."""
-        return self._splitter.error
-
-    def feed(self, data: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
-        """Ledger and entry ids of adds that succeeded, and the bodies of all other responses.
-
-        `bodies` may hold add responses too: failed ones, and those behind other responses. Order within each list is
-        that of arrival. Raises the `ProtocolError` of a stream that is broken already.
-        """
-        splitter = self._splitter
-        if splitter.error is not None or splitter.pending >= _MAX_ACK_SIZE:
-            return [], splitter.feed(data)
-        data = splitter.take_pending() + data
-        acks: list[tuple[int, int]] = []
-        values = _Values()
-        at = 0
-        while (row := _ack_row_at(data, at)) is not None:
-            end = row.end(data, at)
-            if end == at:
-                break
-            acks += row.read(row.fields(data[at:end]), values)
-            at = end
-        rest = data[at:] if at else data
-        return acks, splitter.feed(rest) if rest else []
 
 
 class _Values(dict[bytes, int]):
@@ -102,6 +59,25 @@ _MIN_ACK_SIZE = (
 )
 _MAX_VARINT = 10
 _MAX_ACK_SIZE = _MIN_ACK_SIZE + 3 * (_MAX_VARINT - 1)
+
+
+class Responses(ResponseStream):
+    """The stream of v3: acknowledgements are of equal size as long as their numbers have equally many bytes."""
+
+    __slots__ = ()
+    _max_ack_size = _MAX_ACK_SIZE
+
+    def _leading_acks(self, data: bytes) -> tuple[list[tuple[int, int]], int]:
+        acks: _Acks = []
+        values = _Values()
+        at = 0
+        while (row := _ack_row_at(data, at)) is not None:
+            end = row.end(data, at)
+            if end == at:
+                break
+            acks += row.read(row.fields(data[at:end]), values)
+            at = end
+        return acks, at
 
 
 def _ack_row_at(data: bytes, at: int) -> _AckRow | None:

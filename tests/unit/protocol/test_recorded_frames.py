@@ -65,7 +65,7 @@ def test_the_bulk_forms_agree_with_the_single_ones(version: int) -> None:
                 is_entry = isinstance(response, ReadResponse) and not response.status and response.entry is not None
                 usual = is_entry and response.entry_id >= 0 and response.lac_update_timestamp is None
                 assert (v3.ReadAnswers().decode(item.body) is not None) == usual
-            acks, bodies = codec.ResponseSplitter().feed(item.frame)
+            acks, bodies = codec.Responses().feed(item.frame)
             if isinstance(response, AddResponse) and response.status == 0:
                 assert (acks, bodies) == ([(response.ledger_id, response.entry_id)], [])
             else:
@@ -77,7 +77,7 @@ def test_a_recorded_tour_goes_through_the_client_splitter_whole(version: int) ->
     frames = [item.frame for item in recorded(version) if not item.is_request]
     stream = b"".join(frames)
     for step in (1, 7, 28, 100, len(stream)):
-        splitter = CODECS[version].ResponseSplitter()
+        splitter = CODECS[version].Responses()
         acks = bodies = 0
         for at in range(0, len(stream), step):
             some_acks, some_bodies = splitter.feed(stream[at : at + step])

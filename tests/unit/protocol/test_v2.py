@@ -241,7 +241,7 @@ def test_a_client_gets_every_response_once_however_the_stream_is_cut(
     sent = [*acks, *responses, *acks]
     stream = b"".join(map(v2.encode_response, sent))
     bounds = sorted({0, *(min(cut, len(stream)) for cut in cuts), len(stream)})
-    splitter = v2.ResponseSplitter()
+    splitter = v2.Responses()
     got: list[Response] = []
     for start, end in itertools.pairwise(bounds):
         some, bodies = splitter.feed(stream[start:end])
@@ -252,7 +252,7 @@ def test_a_client_gets_every_response_once_however_the_stream_is_cut(
 
 def test_a_broken_response_stream_is_reported_after_what_was_good() -> None:
     ack = v2.encode_response(AddResponse(Status.EOK, LEDGER, 5))
-    splitter = v2.ResponseSplitter(1000)
+    splitter = v2.Responses(1000)
     assert splitter.feed(ack + b"\xff\xff\xff\xff") == ([(LEDGER, 5)], [])
     assert splitter.error is not None
     with pytest.raises(ProtocolError):

@@ -423,7 +423,7 @@ def test_a_client_gets_every_response_once_however_the_stream_is_cut(
 ) -> None:
     stream = b"".join(map(v3.encode_response, responses))
     bounds = sorted({0, *(min(cut, len(stream)) for cut in cuts), len(stream)})
-    splitter = v3.ResponseSplitter()
+    splitter = v3.Responses()
     acks: list[tuple[int, int]] = []
     others: list[Response] = []
     for start, end in itertools.pairwise(bounds):
@@ -439,7 +439,7 @@ def test_a_client_gets_every_response_once_however_the_stream_is_cut(
 @given(st.lists(ACKS, min_size=1, max_size=40))
 def test_a_row_of_acknowledgements_is_taken_whole(acks: list[AddResponse]) -> None:
     stream = b"".join(map(v3.encode_response, acks))
-    assert v3.ResponseSplitter().feed(stream) == ([(ack.ledger_id, ack.entry_id) for ack in acks], [])
+    assert v3.Responses().feed(stream) == ([(ack.ledger_id, ack.entry_id) for ack in acks], [])
 
 
 @pytest.mark.parametrize(
@@ -457,13 +457,13 @@ def test_a_row_of_acknowledgements_is_taken_whole(acks: list[AddResponse]) -> No
 def test_anything_but_the_canonical_acknowledgement_is_left_to_protobuf(text: str) -> None:
     good = bytes_of("00000014 0a06 0803 1002 1801 1000 aa0607 0800 10b424 1805")
     odd = bytes_of(text)
-    assert v3.ResponseSplitter().feed(odd) == ([], [odd[4:]])
-    assert v3.ResponseSplitter().feed(good + odd + good) == ([(LEDGER, 5)], [odd[4:], good[4:]])
+    assert v3.Responses().feed(odd) == ([], [odd[4:]])
+    assert v3.Responses().feed(good + odd + good) == ([(LEDGER, 5)], [odd[4:], good[4:]])
 
 
 def test_a_broken_response_stream_is_reported_after_what_was_good() -> None:
     good = bytes_of("00000014 0a06 0803 1002 1801 1000 aa0607 0800 10b424 1805")
-    splitter = v3.ResponseSplitter(1000)
+    splitter = v3.Responses(1000)
     assert splitter.feed(good + b"\xff\xff\xff\xff") == ([(LEDGER, 5)], [])
     assert splitter.error is not None
     with pytest.raises(ProtocolError):
@@ -479,4 +479,4 @@ def test_damaged_frames_raise_protocol_errors_and_nothing_else() -> None:
             except ProtocolError:
                 continue
         v3.decode_add_runs([body])
-        v3.ResponseSplitter().feed(frame(body))
+        v3.Responses().feed(frame(body))
