@@ -237,6 +237,8 @@ class Connection(asyncio.Protocol):
         if self.state is ConnectionState.CLOSED:
             return
         self.state = ConnectionState.CLOSED
+        if not isinstance(error, ClientClosedError):
+            log.info("connection to a bookie ended: %s", error)
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
