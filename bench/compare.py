@@ -44,6 +44,9 @@ from . import processor_time
 from .compare_chart import draw, table
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+ATTEMPTS = 2
+"""How often a measurement is begun if a run of it fails."""
+
 IDLE_CPU = 0.10
 """CPU seconds a second that count as nothing to do, for the bookies of one cluster together."""
 IDLE_LIMIT_SECONDS = 60.0
@@ -336,14 +339,27 @@ class Comparison:
         self._systems = systems
         self._pairs = pairs
         self.results: dict[str, Figure] = {}
+        self.failures: list[dict[str, str]] = []
+        """Runs that failed: of what, and whose. They are part of the report."""
 
-    def measure(self, measurement: Measurement) -> None:
+    def measure(self, measurement: Measurement) -> bool:
+        """Run all pairs; once more from the start if a run of either system fails. Whether there are figures."""
+        return any(self._run_pairs(measurement) for _ in range(ATTEMPTS))
+
+    def _run_pairs(self, measurement: Measurement) -> bool:
         for _, name in turns(self._pairs):
             for system in self._systems.values():
                 system.wait_idle()
-            self.note(measurement, name, measurement.run(self._systems[name], name))
+            try:
+                self.note(measurement, name, measurement.run(self._systems[name], name))
+            except (RuntimeError, TimeoutError) as error:
+                self.failures.append({"what": measurement.name, "who": name})
+                print(f"  FAILED: {measurement.name}: {name}: {error}", flush=True)
+                self._forget(measurement)
+                return False
+        return True
 
-    def forget(self, measurement: Measurement) -> None:
+    def _forget(self, measurement: Measurement) -> None:
         """It did not come to its end."""
         for figure in measurement.figures:
             self.results.pop(f"{measurement.name}: {figure}", None)
@@ -410,19 +426,12 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
     systems: dict[str, System] = {}
     comparison = Comparison(systems, arguments.pairs)
     clients = Clients(arguments.seconds, arguments.warm)
-    failed: list[str] = []
     try:
         start_times(zk, address, directory, comparison, arguments.pairs)
         for kind in (JAVA, OURS):
             systems[kind], _ = start(zk, address, kind, directory)
-        for measurement in measurements(clients):
-            if arguments.only in measurement.name:
-                try:
-                    comparison.measure(measurement)
-                except (RuntimeError, TimeoutError) as error:
-                    comparison.forget(measurement)
-                    failed.append(f"{measurement.name}: {error}")
-                    print(f"  FAILED: {failed[-1]}", flush=True)
+        wanted = [each for each in measurements(clients) if arguments.only in each.name]
+        missing = [measurement.name for measurement in wanted if not comparison.measure(measurement)]
     finally:
         for system in systems.values():
             system.cluster.stop()
@@ -438,6 +447,7 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
         "pairs": arguments.pairs,
         "seconds": arguments.seconds,
         "results": lines,
+        "failures": comparison.failures,
     }
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
@@ -445,8 +455,10 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
         arguments.svg.write_text(draw(lines, f"against Apache BookKeeper {peer.version()}, {arguments.pairs} pairs"))
     if arguments.table:
         arguments.table.write_text(table(lines))
-    if failed:
-        sys.exit(f"{len(failed)} measurements failed:\n" + "\n".join(failed))
+    for failure in comparison.failures:
+        print(f"a run failed: {failure['who']}: {failure['what']}")
+    if missing:
+        sys.exit(f"no figures, a run failed in each of {ATTEMPTS} attempts: {'; '.join(missing)}")
 
 
 def arguments_of(argv: list[str]) -> argparse.Namespace:
