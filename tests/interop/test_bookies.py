@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.interop.support.clients import Client, Handle, expected
+from tests.interop.support.clients import ASKING_SECONDS, Client, Handle, expected
 from tests.interop.support.cluster import JAVA, OURS, Cluster
 from tests.interop.support.peer import Refused
 from tests.interop.support.report import verifies
+from tests.support.waiting import until
 
 AREA = "Bookies"
 
@@ -39,11 +40,13 @@ async def test_read_only(new_cluster: MakeCluster, connect: Connect) -> None:
         await asyncio.to_thread(bookie.stop)
         bookie.spawn()
     others = {bookie.id for bookie in cluster.bookies[2:]}
-    async with asyncio.timeout(60):
-        for client in clients:
-            while set(await client.bookies("readonly")) != {bookie.id for bookie in read_only}:
-                await asyncio.sleep(0.1)
-            assert set(await client.bookies()) == others
+    for client in clients:
+
+        async def seen(client: Client = client) -> bool:
+            return set(await client.bookies("readonly")) == {bookie.id for bookie in read_only}
+
+        await until(seen, f"{client.name} sees the read-only bookies", 60, pause=ASKING_SECONDS)
+        assert set(await client.bookies()) == others
     for client in clients:
         for ledger in ledgers:
             assert await (await client.open(ledger)).read() == expected([100] * 50)
@@ -82,9 +85,11 @@ async def test_garbage(new_cluster: MakeCluster, connect: Connect) -> None:
         await writer.fill(100)
         await writer.close()
     await client.delete(writers[1].ledger)
-    async with asyncio.timeout(60):
-        while await holds(client, cluster, writers[1].ledger):
-            await asyncio.sleep(0.2)
+
+    async def collected() -> bool:
+        return not await holds(client, cluster, writers[1].ledger)
+
+    await until(collected, "a deleted ledger is collected", 60, pause=ASKING_SECONDS)
     for writer in (writers[0], writers[2]):
         assert await (await client.open(writer.ledger)).read() == expected([100] * 100)
 

@@ -56,14 +56,9 @@ def ids(made: list[tuple[Handle, list[int]]]) -> list[tuple[int, list[int]]]:
 
 async def swap(cluster: Cluster, *clients: Client) -> None:
     """Start every bookie as what it was not; these clients, that saw it go, see it again."""
-
-    def start() -> None:
-        for bookie in cluster.bookies:
-            bookie.spawn(OTHER[bookie.kind])
-        for bookie in cluster.bookies:
-            bookie.wait_registered()
-
-    await asyncio.to_thread(start)
+    for bookie in cluster.bookies:
+        bookie.kind = OTHER[bookie.kind]
+    await asyncio.to_thread(cluster.start)
     for client in clients:
         await client.sees(*(bookie.id for bookie in cluster.bookies))
 

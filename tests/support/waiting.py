@@ -26,19 +26,25 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = LONG
         time.sleep(PAUSE_SECONDS)
 
 
-async def until(condition: Callable[[], T | Awaitable[T]], what: str = "the condition") -> T:
+async def until(
+    condition: Callable[[], T | Awaitable[T]],
+    what: str = "the condition",
+    seconds: float = LONG_SECONDS,
+    *,
+    pause: float = TURN_SECONDS,
+) -> T:
     """Let the loop turn (and virtual time pass) until `condition()`, plain or a coroutine function, is true; its value.
 
-    Raises `TimeoutError`.
+    `pause`: longer where to ask costs those that are waited for. Raises `TimeoutError`.
     """
     try:
-        async with asyncio.timeout(LONG_SECONDS):
+        async with asyncio.timeout(seconds):
             while True:
                 value = condition()
                 if isawaitable(value):
                     value = await value
                 if value:
                     return value  # type: ignore[return-value]
-                await asyncio.sleep(TURN_SECONDS)
+                await asyncio.sleep(pause)
     except TimeoutError:
-        raise TimeoutError(f"after {LONG_SECONDS:g} s still not: {what}") from None
+        raise TimeoutError(f"after {seconds:g} s still not: {what}") from None

@@ -21,6 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ..errors import BKError, RequestTimeoutError
+from ..protocol.frames import Acks
 from ..types import BookieId
 from .context import AddSink
 
@@ -135,8 +136,8 @@ class AddChannel:
             self._route.detach(None)
 
 
-def by_ledger(acks: list[tuple[int, int]]) -> AddAnswers:
-    """Sort stored entries, as (ledger id, entry id), by ledger."""
+def by_ledger(acks: Acks) -> AddAnswers:
+    """Sort stored entries by ledger."""
     ledgers, entries = zip(*acks, strict=True)
     current = ledgers[0]
     if ledgers.count(current) == len(ledgers):

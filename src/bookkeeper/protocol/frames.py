@@ -122,6 +122,10 @@ class FrameSplitter:
             self._needed = 0
 
 
+Acks = list[tuple[int, int]]
+"""Ledger and entry ids of adds that succeeded."""
+
+
 class ResponseStream(ABC):
     """What a bookie sends to a client: acknowledgements of adds, taken out by the hundred, and the rest in frames.
 
@@ -142,8 +146,8 @@ class ResponseStream(ABC):
         """As in `FrameSplitter`: set when the stream broke; what was returned so far is good."""
         return self._splitter.error
 
-    def feed(self, data: bytes) -> tuple[list[tuple[int, int]], list[bytes]]:
-        """Ledger and entry ids of adds that succeeded, and the bodies of all other responses.
+    def feed(self, data: bytes) -> tuple[Acks, list[bytes]]:
+        """The adds that succeeded, and the bodies of all other responses.
 
         `bodies` may hold add responses too: failed ones, and those behind other responses. Order within each list is
         that of arrival. Raises the `ProtocolError` of a stream that is broken already.
@@ -157,5 +161,5 @@ class ResponseStream(ABC):
         return acks, splitter.feed(rest) if rest else []
 
     @abstractmethod
-    def _leading_acks(self, data: bytes) -> tuple[list[tuple[int, int]], int]:
-        """Ledger and entry ids of the complete acknowledgements that `data` begins with, and where they end."""
+    def _leading_acks(self, data: bytes) -> tuple[Acks, int]:
+        """The complete acknowledgements that `data` begins with, and where they end."""

@@ -44,7 +44,7 @@ from . import entry as packaged
 from .auth import decode_auth_message, encode_auth_message
 from .digest import JOIN_BELOW, Digest
 from .entry import HEADER, HEADER_SIZE
-from .frames import ResponseStream, frame
+from .frames import Acks, ResponseStream, frame
 from .messages import (
     V2,
     AddRequest,
@@ -375,7 +375,7 @@ class Responses(ResponseStream):
     __slots__ = ()
     _max_ack_size = _ACK_SIZE
 
-    def _leading_acks(self, data: bytes) -> tuple[list[tuple[int, int]], int]:
+    def _leading_acks(self, data: bytes) -> tuple[Acks, int]:
         end = _match_acks(data).end()  # type: ignore[union-attr]
         return list(_ack_ids(data[:end])) if end else [], end
 

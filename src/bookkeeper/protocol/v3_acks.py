@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from .frames import ResponseStream
+from .frames import Acks, ResponseStream
 from .v3_adds import ADD_HEADER, ADD_TAG
 from .varint import unvarint
 
@@ -31,7 +31,6 @@ class _Values(dict[bytes, int]):
 
 
 _Fields = Iterable[tuple[Any, ...]]
-_Acks = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class _AckRow:
     """Where the row that starts at this position ends."""
     fields: Callable[[bytes], _Fields]
     """Ledger id and entry id of each as they stand there, the latter in one or two pieces."""
-    read: Callable[[_Fields, _Values], _Acks]
+    read: Callable[[_Fields, _Values], Acks]
     """Both ids as numbers."""
 
 
@@ -67,8 +66,8 @@ class Responses(ResponseStream):
     __slots__ = ()
     _max_ack_size = _MAX_ACK_SIZE
 
-    def _leading_acks(self, data: bytes) -> tuple[list[tuple[int, int]], int]:
-        acks: _Acks = []
+    def _leading_acks(self, data: bytes) -> tuple[Acks, int]:
+        acks: Acks = []
         values = _Values()
         at = 0
         while (row := _ack_row_at(data, at)) is not None:
@@ -127,25 +126,25 @@ def _ack_row(size: int, header_size: int, ledger_size: int) -> _AckRow | None:
     return _AckRow(end, fields.iter_unpack, read)
 
 
-def _read_1_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+def _read_1_byte_numbers(fields: _Fields, values: _Values) -> Acks:
     return [(values[ledger], a) for ledger, a in fields]
 
 
-def _read_2_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+def _read_2_byte_numbers(fields: _Fields, values: _Values) -> Acks:
     return [(values[ledger], a & 0x7F | a >> 1 & 0x3F80) for ledger, a in fields]
 
 
-def _read_3_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+def _read_3_byte_numbers(fields: _Fields, values: _Values) -> Acks:
     return [(values[ledger], a & 0x7F | a >> 1 & 0x3F80 | b << 14) for ledger, a, b in fields]
 
 
-def _read_4_byte_numbers(fields: _Fields, values: _Values) -> _Acks:
+def _read_4_byte_numbers(fields: _Fields, values: _Values) -> Acks:
     return [
         (values[ledger], a & 0x7F | a >> 1 & 0x3F80 | (b & 0x7F | b >> 1 & 0x3F80) << 14) for ledger, a, b in fields
     ]
 
 
-def _read_other_numbers(fields: _Fields, values: _Values) -> _Acks:
+def _read_other_numbers(fields: _Fields, values: _Values) -> Acks:
     return [(values[ledger], values[number]) for ledger, number in fields]
 
 

@@ -22,6 +22,10 @@ from bookkeeper.errors import BKError
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, DigestType, WriteFlag
 from tests.interop.support.peer import JavaSession, Refused
+from tests.support.waiting import until
+
+ASKING_SECONDS = 0.02
+"""Between two questions to a client that is at work."""
 
 _CYCLE = bytes(i * 7 % 256 for i in range(256))
 _PATTERN = _CYCLE * 33
@@ -140,12 +144,12 @@ class Handle(abc.ABC):
 
     async def load_reaches(self, count: int) -> None:
         """Wait until that many entries are acknowledged, or the load has ended."""
-        async with asyncio.timeout(120):
-            while True:
-                acked, running = await self.acked()
-                if acked >= count or not running:
-                    return
-                await asyncio.sleep(0.02)
+
+        async def reached() -> bool:
+            acked, running = await self.acked()
+            return acked >= count or not running
+
+        await until(reached, f"{count} entries are acknowledged", 120, pause=ASKING_SECONDS)
 
 
 class Client(abc.ABC):
@@ -194,13 +198,15 @@ class Client(abc.ABC):
 
     async def sees(self, *bookies: str) -> None:
         """Wait until this client can reach these bookies: it hears of them later than a reader of the store."""
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(Refused):  # Java: listed in the store, not yet in the client's cache
-                    known = await self.bookies()
-                    if all(known.get(bookie) for bookie in bookies):
-                        return
-                await asyncio.sleep(0.02)
+
+        async def seen() -> bool:
+            try:
+                known = await self.bookies()
+            except Refused:  # Java: listed in the store, not yet in the client's cache
+                return False
+            return all(known.get(bookie) for bookie in bookies)
+
+        await until(seen, f"{self.name} sees {', '.join(bookies)}", 60, pause=ASKING_SECONDS)
 
     @abc.abstractmethod
     async def bookie_info(self) -> dict[str, tuple[int, int]]:
