@@ -132,8 +132,8 @@ bench: setup ## microseconds per stage of the data path
 .PHONY: bench-compare
 PAIRS ?= 3
 MEASURED ?= 10
-WARM ?= 10
-bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (an hour; PAIRS=3, MEASURED=10 and WARM=10 seconds; needs Maven)
+WARM ?= 30
+bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (1½ hours; PAIRS=3, MEASURED=10 seconds after WARM=30; needs Maven)
 	$(BIN)/python -m bench.compare --pairs $(PAIRS) --seconds $(MEASURED) --warm $(WARM) --json compare.json --svg compare.svg --table compare.md
 
 .PHONY: clean

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,8 @@ from . import processor_time
 from .compare_chart import draw, table
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-ATTEMPTS = 2
-"""How often a measurement is begun if a run of it fails."""
+ATTEMPTS = 3
+"""How often a pair is begun if a run of it fails."""
 
 IDLE_CPU = 0.10
 """CPU seconds a second that count as nothing to do, for the bookies of one cluster together."""
@@ -75,6 +75,13 @@ COLLECTION_LIMIT_SECONDS = 180.0
 
 COLD_ENTRIES = 100_000
 WARM_ENTRIES = 200_000
+
+PYTHON_WARM_SECONDS = 8.0
+"""Our client writes this long before it is measured: it compiles nothing, and bookies get to their first flush."""
+
+ADD_TIMEOUT_SECONDS = 30
+"""How long Java's client waits before it gives up a bookie. With its 5 seconds it gave up its own bookies under
+sustained load, and the measurement failed."""
 
 HIGHER, LOWER = "higher", "lower"
 
@@ -175,7 +182,11 @@ def _json_in(text: str) -> list[dict[str, Any]]:
 
 
 class Clients:
-    """The same measurements with either client. Results are in the terms of `Measurement`."""
+    """The same measurements with either client. Results are in the terms of `Measurement`.
+
+    Each run is a new process, and a JVM's is slow until its code is compiled: for Java `warm` seconds go by before
+    anything counts. After 10 seconds the compiler still takes a third of a core, after 30 next to nothing.
+    """
 
     def __init__(self, seconds: float, warm: float) -> None:
         self.seconds = seconds
@@ -185,7 +196,8 @@ class Clients:
         words = [f"{key}={value}" for key, value in options.items()]
         v2 = str(protocol == "v2").lower()
         return client(
-            str(peer.SCRIPT), "drive", command, f"uri={system.cluster.uri}", f"v2={v2}", "password=bench", *words
+            *(str(peer.SCRIPT), "drive", command, f"uri={system.cluster.uri}", f"v2={v2}", "password=bench"),
+            *(f"conf.addEntryTimeoutSec={ADD_TIMEOUT_SECONDS}", *words),
         )
 
     def ours(self, system: System, command: str, protocol: str, *arguments: object) -> Run:
@@ -197,9 +209,11 @@ class Clients:
     def write(self, system: System, who: str, protocol: str, size: int, ledgers: int, window: int) -> dict[str, float]:
         """New ledgers, deleted when they were measured."""
         before, bookies = system.log_bytes(), system.cpu()
-        run = self._write(system, who, protocol, size, ledgers, window)
-        cpu = (system.cpu() - bookies + run.cpu) / run.last["total"] * 1e6
-        system.discard(before)
+        try:
+            run = self._write(system, who, protocol, size, ledgers, window)
+            cpu = (system.cpu() - bookies + run.cpu) / run.last["total"] * 1e6
+        finally:
+            system.discard(before)
         rate = run.last["adds_per_s" if who == JAVA else "entries_per_second"]
         return {"rate": rate, "p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"], "cpu_s_per_million": cpu}
 
@@ -207,8 +221,8 @@ class Clients:
         if who == JAVA:
             shape = {"size": size, "ledgers": ledgers, "window": window}
             return self.java(system, "write-bench", protocol, **shape, warm=self.warm, seconds=self.seconds)
-        settings = ("--size", size, "-n", ledgers, "--window", window, "-s", self.seconds, "--warm", self.warm)
-        return self.ours(system, "write", protocol, *settings)
+        settings = ("--size", size, "-n", ledgers, "--window", window, "-s", self.seconds)
+        return self.ours(system, "write", protocol, *settings, "--warm", min(self.warm, PYTHON_WARM_SECONDS))
 
     def _readable(self, system: System, who: str, size: int) -> tuple[int, int]:
         """A ledger to read, written when it is first asked for; and how many entries it has."""
@@ -221,8 +235,8 @@ class Clients:
     def read(
         self, system: System, who: str, protocol: str, size: int, *, batch: bool = False, cold: bool = False
     ) -> dict[str, float]:
-        """Warm: again and again after a first time that does not count (Java: the best of three times).
-        Cold: once, from the disk, `COLD_ENTRIES` of them."""
+        """Warm: again and again after a first time that does not count (Java: the best of five times).
+        Cold: once, from the disk, `COLD_ENTRIES` of them, by a client that has just started."""
         ledger, entries = self._readable(system, who, size)
         step = 1000 if batch else 100
         window = 1 if batch else 20  # Java's driver has one batch read under way
@@ -230,7 +244,7 @@ class Clients:
         if cold:
             system.forget_pages()
         if who == JAVA:
-            rounds = 1 if cold else 3
+            rounds = 1 if cold else 5
             run = self.java(
                 system,
                 "read-bench",
@@ -252,14 +266,15 @@ class Clients:
 
     def tail(self, system: System, who: str, rate: int) -> dict[str, float]:
         if who == JAVA:
-            run = self.java(system, "tail-bench", "v3", rate=rate, count=int(rate * self.seconds), size=100)
+            count = int(rate * self.seconds)
+            run = self.java(system, "tail-bench", "v3", rate=rate, count=count, warm=self.warm, size=100)
         else:
             run = self.ours(system, "tail", "auto", "--rate", rate, "-s", self.seconds, "--size", 100)
         return {"p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"]}
 
     def recover(self, system: System, who: str, count: int) -> dict[str, float]:
         if who == JAVA:
-            run = self.java(system, "recover-bench", "v3", count=count, rounds=5)
+            run = self.java(system, "recover-bench", "v3", count=count, rounds=5, warm=self.warm)
         else:
             run = client(sys.executable, "-m", "bench.recovery", system.cluster.uri, "--count", str(count))
         return {"ms": statistics.median(line["ms"] for line in run.lines)}
@@ -312,11 +327,9 @@ def measurements(clients: Clients) -> list[Measurement]:
     return found
 
 
-def turns(pairs: int) -> Iterator[tuple[int, str]]:
-    """The number of each pair and whose turn it is: once one of the two begins, once the other."""
-    for number in range(pairs):
-        for kind in (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA):
-            yield number, kind
+def turn(number: int) -> tuple[str, str]:
+    """Who begins in this pair, and who follows: they take turns."""
+    return (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA)
 
 
 @dataclass
@@ -343,31 +356,38 @@ class Comparison:
         """Runs that failed: of what, and whose. They are part of the report."""
 
     def measure(self, measurement: Measurement) -> bool:
-        """Run all pairs; once more from the start if a run of either system fails. Whether there are figures."""
-        return any(self._run_pairs(measurement) for _ in range(ATTEMPTS))
-
-    def _run_pairs(self, measurement: Measurement) -> bool:
-        for _, name in turns(self._pairs):
-            for system in self._systems.values():
-                system.wait_idle()
-            try:
-                self.note(measurement, name, measurement.run(self._systems[name], name))
-            except (RuntimeError, TimeoutError) as error:
-                self.failures.append({"what": measurement.name, "who": name})
-                print(f"  FAILED: {measurement.name}: {name}: {error}", flush=True)
-                self._forget(measurement)
+        """Run all pairs. Whether there are figures: there are none if a pair failed in each attempt."""
+        for number in range(self._pairs):
+            if not any(self._pair(measurement, number) for _ in range(ATTEMPTS)):
+                for figure in measurement.figures:
+                    self.results.pop(f"{measurement.name}: {figure}", None)
                 return False
         return True
 
-    def _forget(self, measurement: Measurement) -> None:
-        """It did not come to its end."""
-        for figure in measurement.figures:
-            self.results.pop(f"{measurement.name}: {figure}", None)
+    def _pair(self, measurement: Measurement, number: int) -> bool:
+        """One run of each system. Nothing is kept of a pair of which either failed."""
+        figures = {}
+        for name in turn(number):
+            for system in self._systems.values():
+                system.wait_idle()
+            try:
+                figures[name] = self._run(measurement, name)
+            except (RuntimeError, TimeoutError) as error:
+                self.failures.append({"what": measurement.name, "who": name})
+                print(f"  FAILED: {measurement.name}: {name}: {error}", flush=True)
+                return False
+        for name in turn(number):
+            self.note(measurement, name, figures[name])
+        return True
+
+    def _run(self, measurement: Measurement, who: str) -> dict[str, float]:
+        figures = measurement.run(self._systems[who], who)
+        if min(figures.values()) <= 0:
+            raise RuntimeError(f"{who} did nothing in time: take more --seconds or --warm")
+        return figures
 
     def note(self, measurement: Measurement, who: str, figures: dict[str, float]) -> None:
         for figure, better in measurement.figures.items():
-            if figures[figure] <= 0:
-                raise RuntimeError(f"{measurement.name}: {who} did nothing in time: take more --seconds or --warm")
             name = f"{measurement.name}: {figure}"
             self.results.setdefault(name, Figure(better)).values[who].append(figures[figure])
         shown = ", ".join(f"{figure} {figures[figure]:,.3f}" for figure in measurement.figures)
@@ -402,10 +422,11 @@ def start(zk: KazooClient, address: str, kind: str, directory: Path) -> tuple[Sy
 
 def start_times(zk: KazooClient, address: str, directory: Path, comparison: Comparison, pairs: int) -> None:
     measurement = Measurement("cluster start", lambda system, who: {}, {"s": LOWER})
-    for number, kind in turns(pairs):
-        system, took = start(zk, address, kind, directory / f"start{number}")
-        comparison.note(measurement, kind, {"s": took})
-        system.cluster.stop()
+    for number in range(pairs):
+        for kind in turn(number):
+            system, took = start(zk, address, kind, directory / f"start{number}")
+            comparison.note(measurement, kind, {"s": took})
+            system.cluster.stop()
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -458,14 +479,14 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
     for failure in comparison.failures:
         print(f"a run failed: {failure['who']}: {failure['what']}")
     if missing:
-        sys.exit(f"no figures, a run failed in each of {ATTEMPTS} attempts: {'; '.join(missing)}")
+        sys.exit(f"no figures, a pair failed in each of {ATTEMPTS} attempts: {'; '.join(missing)}")
 
 
 def arguments_of(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="measured time of one run")
-    parser.add_argument("--warm", type=float, default=10.0, help="time before measuring; a JVM needs some")
+    parser.add_argument("--warm", type=float, default=30.0, help="time before Java's client is measured")
     parser.add_argument("--only", default="", help="measurements whose name has this text")
     parser.add_argument("--quick", action="store_true", help="one short pair of everything: does it work?")
     parser.add_argument("--directory", type=Path, help="where the clusters' directories are made")

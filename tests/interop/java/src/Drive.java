@@ -222,11 +222,13 @@ public final class Drive {
     }
 
     /** One writer, one tailing reader (long poll): how long after the writer's append started the reader holds the entry. */
+    /** The first fifth does not count, nor what came before `warm` seconds were over. */
     private void tailBench() throws Exception {
         BookKeeper client = connect();
         BookKeeper other = connect();
         int perSecond = number("rate", 1000);
-        int n = number("count", 10000);
+        int uncounted = (int) (perSecond * Double.parseDouble(text("warm", "0")));
+        int n = uncounted + number("count", 10000);
         int size = Math.max(8, number("size", 100));
         WriteHandle writer = newLedger(client);
         ByteBuffer first = ByteBuffer.allocate(size);
@@ -273,16 +275,21 @@ public final class Drive {
         writer.force().get();
         writer.append(ByteBuffer.allocate(size));
         tailing.join();
-        long[] tail = Arrays.copyOfRange(latency, n / 5, n);
+        long[] tail = Arrays.copyOfRange(latency, Math.max(n / 5, uncounted), n);
         System.out.printf("{\"op\":\"tail\",\"v2\":%b,\"rate\":%d,\"count\":%d,%s}%n", flag("v2", false), perSecond, n, quantiles(tail));
     }
 
-    /** A ledger of count entries, left open by its writer; how long another client takes to open it with recovery. */
+    /**
+     * A ledger of count entries, left open by its writer; how long another client takes to open it with recovery.
+     * Rounds begun before `warm` seconds were over do not count.
+     */
     private void recoverBench() throws Exception {
         BookKeeper client = connect();
         BookKeeper other = connect();
         int size = number("size", 100);
-        for (int round = 0; round < number("rounds", 5); round++) {
+        long countFrom = System.nanoTime() + (long) (Double.parseDouble(text("warm", "0")) * 1e9);
+        for (int round = 0; round < number("rounds", 5); ) {
+            boolean counts = System.nanoTime() >= countFrom;
             WriteHandle writer = newLedger(client);
             java.util.concurrent.CompletableFuture<Long> last = null;
             for (long n = 0; n < number("count", 20000); n++) {
@@ -292,8 +299,12 @@ public final class Drive {
             long begin = System.nanoTime();
             ReadHandle handle = other.newOpenLedgerOp().withLedgerId(writer.getId()).withDigestType(digest())
                     .withPassword(password()).withRecovery(true).execute().get();
-            System.out.printf("{\"op\":\"recover\",\"v2\":%b,\"round\":%d,\"entries\":%d,\"ms\":%.3f}%n", flag("v2", false), round,
-                    handle.getLastAddConfirmed() + 1, (System.nanoTime() - begin) / 1e6);
+            double took = (System.nanoTime() - begin) / 1e6;
+            if (counts) {
+                System.out.printf("{\"op\":\"recover\",\"v2\":%b,\"round\":%d,\"entries\":%d,\"ms\":%.3f}%n", flag("v2", false), round++,
+                        handle.getLastAddConfirmed() + 1, took);
+            }
+            handle.close();
         }
         client.close();
     }
