@@ -73,6 +73,9 @@ SETTINGS: dict[str, object] = {
 
 COLLECTION_LIMIT_SECONDS = 180.0
 
+FILL_SECONDS = 8.0
+"""How long a ledger that is to be read is written, besides the measured time of a run."""
+
 COLD_ENTRIES = 100_000
 WARM_ENTRIES = 200_000
 
@@ -169,8 +172,13 @@ def client(*argv: str) -> Run:
     used = processor_time.of_ended_children() - before
     lines = _json_in(done.stdout)
     if done.returncode or not lines:
-        raise RuntimeError(f"{' '.join(argv)} failed: {done.stdout[-2000:]} {done.stderr[-2000:]}")
+        raise RuntimeError(f"{' '.join(argv)} failed: {_ends(done.stdout)} {_ends(done.stderr)}")
     return Run(lines, used)
+
+
+def _ends(text: str, length: int = 1500) -> str:
+    """Its beginning, where a log tells the cause, and its end."""
+    return text if len(text) <= 2 * length else f"{text[:length]}\n...\n{text[-length:]}"
 
 
 def _json_in(text: str) -> list[dict[str, Any]]:
@@ -210,24 +218,25 @@ class Clients:
         """New ledgers, deleted when they were measured."""
         before, bookies = system.log_bytes(), system.cpu()
         try:
-            run = self._write(system, who, protocol, size, ledgers, window)
+            warm = self.warm if who == JAVA else min(self.warm, PYTHON_WARM_SECONDS)
+            run = self._write(system, who, protocol, size, ledgers, window, warm)
             cpu = (system.cpu() - bookies + run.cpu) / run.last["total"] * 1e6
         finally:
             system.discard(before)
         rate = run.last["adds_per_s" if who == JAVA else "entries_per_second"]
         return {"rate": rate, "p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"], "cpu_s_per_million": cpu}
 
-    def _write(self, system: System, who: str, protocol: str, size: int, ledgers: int, window: int) -> Run:
+    def _write(self, system: System, who: str, protocol: str, size: int, ledgers: int, window: int, warm: float) -> Run:
         if who == JAVA:
             shape = {"size": size, "ledgers": ledgers, "window": window}
-            return self.java(system, "write-bench", protocol, **shape, warm=self.warm, seconds=self.seconds)
-        settings = ("--size", size, "-n", ledgers, "--window", window, "-s", self.seconds)
-        return self.ours(system, "write", protocol, *settings, "--warm", min(self.warm, PYTHON_WARM_SECONDS))
+            return self.java(system, "write-bench", protocol, **shape, warm=warm, seconds=self.seconds)
+        settings = ("--size", size, "-n", ledgers, "--window", window, "-s", self.seconds, "--warm", warm)
+        return self.ours(system, "write", protocol, *settings)
 
     def _readable(self, system: System, who: str, size: int) -> tuple[int, int]:
         """A ledger to read, written when it is first asked for; and how many entries it has."""
         if size not in system.readable:
-            last = self._write(system, who, "v2", size, 1, 2000).last
+            last = self._write(system, who, "v2", size, 1, 2000, FILL_SECONDS).last
             system.readable[size] = (last["ledger"] if who == JAVA else last["ledgers"][0], last["total"])
             system.wait_idle()
         return system.readable[size]
