@@ -133,7 +133,7 @@ bench: setup ## microseconds per stage of the data path
 PAIRS ?= 3
 MEASURED ?= 10
 WARM ?= 30
-bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (1½ hours; PAIRS=3, MEASURED=10 seconds after WARM=30; needs Maven)
+bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (two hours; PAIRS=3, MEASURED=10 seconds after WARM=30; needs Maven)
 	$(BIN)/python -m bench.compare --pairs $(PAIRS) --seconds $(MEASURED) --warm $(WARM) --json compare.json --svg compare.svg --table compare.md
 
 .PHONY: clean

@@ -221,8 +221,10 @@ public final class Drive {
         client.close();
     }
 
-    /** One writer, one tailing reader (long poll): how long after the writer's append started the reader holds the entry. */
-    /** The first fifth does not count, nor what came before `warm` seconds were over. */
+    /**
+     * One writer, one tailing reader (long poll): how long after the writer's append started the reader holds the entry.
+     * The first fifth does not count, nor what came before `warm` seconds were over.
+     */
     private void tailBench() throws Exception {
         BookKeeper client = connect();
         BookKeeper other = connect();
@@ -288,12 +290,17 @@ public final class Drive {
         BookKeeper other = connect();
         int size = number("size", 100);
         long countFrom = System.nanoTime() + (long) (Double.parseDouble(text("warm", "0")) * 1e9);
-        for (int round = 0; round < number("rounds", 5); ) {
+        int rounds = number("rounds", 5);
+        int round = 0;
+        while (round < rounds) {
             boolean counts = System.nanoTime() >= countFrom;
             WriteHandle writer = newLedger(client);
             java.util.concurrent.CompletableFuture<Long> last = null;
             for (long n = 0; n < number("count", 20000); n++) {
                 last = writer.appendAsync(payload(n, size));
+                if (n % 1000 == 999) {
+                    last.get(); // a bookie refuses more than its maxPendingAddRequestsPerThread at once
+                }
             }
             last.get();
             long begin = System.nanoTime();
@@ -301,8 +308,9 @@ public final class Drive {
                     .withPassword(password()).withRecovery(true).execute().get();
             double took = (System.nanoTime() - begin) / 1e6;
             if (counts) {
-                System.out.printf("{\"op\":\"recover\",\"v2\":%b,\"round\":%d,\"entries\":%d,\"ms\":%.3f}%n", flag("v2", false), round++,
+                System.out.printf("{\"op\":\"recover\",\"v2\":%b,\"round\":%d,\"entries\":%d,\"ms\":%.3f}%n", flag("v2", false), round,
                         handle.getLastAddConfirmed() + 1, took);
+                round++;
             }
             handle.close();
         }
