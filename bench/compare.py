@@ -66,8 +66,8 @@ SETTINGS: dict[str, object] = {
     "journalMaxSizeMB": 512,
     "journalMaxBackups": 1,
     "logSizeLimit": LOG_BYTES,
-    # With the default (10,000) Java's bookie refuses adds, of which two are acknowledged elsewhere, when it is slow for
-    # a moment; its client then gives it up. Ours takes no more than it can hold.
+    # For Java's bookies. One that is slow for a moment gets behind its two peers by more than the default of 10,000,
+    # refuses what comes, and Java's client gives it up. (Ours stops reading from the connection.)
     "maxPendingAddRequestsPerThread": 100_000,
     "gcWaitTime": 3_000,
     "minorCompactionThreshold": 0,

@@ -2,8 +2,8 @@
 
 A file is a Java properties file (`key=value`, `#` comments, `\\` continuation). Environment variables `BK_<key>`
 override it. Attributes are named exactly like the keys, so that a setting found in a file, a dashboard or a manual is
-found here by searching for it. Keys of the Java system that have no meaning here (thread counts, allocators) are
-accepted and ignored; an unknown key is reported with the nearest known one.
+found here by searching for it. Keys of the Java system that have no meaning here (thread counts and their queues,
+buffer sizes, allocators) are accepted and ignored; an unknown key is reported with the nearest known one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Settings(BaseModel):
 _JAVA_ONLY = """
     enableLocalTransport disableServerSocketBind serverTcpLinger byteBufAllocatorSizeInitial
     byteBufAllocatorSizeMin byteBufAllocatorSizeMax serverNumIOThreads serverNumAcceptorThreads enableBusyWait
-    preserveMdcForTaskExecution bookieDeathWatchInterval extraServerComponents
+    numAddWorkerThreads maxPendingAddRequestsPerThread
+    preserveMdcForTaskExecution journalWriteBufferSizeKB bookieDeathWatchInterval extraServerComponents
     ignoreExtraServerComponentsStartupFailures numLongPollWorkerThreads readWorkerThreadsThrottlingEnabled
     requestTimerTickDurationMs requestTimerNumTicks enableTaskExecutionStats journalAdaptiveGroupWrites
     journalReuseFiles journalChannelProvider numJournalCallbackThreads sortedLedgerStorageEnabled
@@ -181,9 +182,7 @@ class ServerConfiguration(Settings):
     permittedStartupUsers: StringList | None = None
 
     # limits
-    maxPendingAddRequestsPerThread: int = 10000
     maxPendingReadRequestsPerThread: int = 10000
-    numAddWorkerThreads: int = 1
     numReadWorkerThreads: int = Field(8, gt=0)
     numHighPriorityWorkerThreads: int = 8
     maxAddsInProgressLimit: int = 0
@@ -230,7 +229,6 @@ class ServerConfiguration(Settings):
     journalMaxSizeMB: int = Field(2048, gt=0)
     journalMaxBackups: int = Field(5, ge=0)
     journalPreAllocSizeMB: int = Field(16, gt=0)
-    journalWriteBufferSizeKB: int = Field(64, gt=0)
     journalRemoveFromPageCache: bool = True
     journalSyncData: bool = True
     journalWriteData: bool = True
