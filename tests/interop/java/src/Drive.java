@@ -12,6 +12,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.bookkeeper.client.api.BookKeeper;
+import org.apache.bookkeeper.client.api.CreateBuilder;
 import org.apache.bookkeeper.client.api.DigestType;
 import org.apache.bookkeeper.client.api.LedgerEntries;
 import org.apache.bookkeeper.client.api.LedgerEntry;
@@ -90,10 +91,18 @@ public final class Drive {
         return text("password", "").getBytes();
     }
 
-    private WriteHandle newLedger(BookKeeper client) throws Exception {
-        var builder = client.newCreateLedgerOp()
+    private CreateBuilder ledgerAsAsked(BookKeeper client) {
+        return client.newCreateLedgerOp()
                 .withEnsembleSize(number("e", 3)).withWriteQuorumSize(number("qw", 3)).withAckQuorumSize(number("qa", 2))
                 .withDigestType(digest()).withPassword(password());
+    }
+
+    private WriteAdvHandle newAdvLedger(BookKeeper client) throws Exception {
+        return ledgerAsAsked(client).makeAdv().execute().get();
+    }
+
+    private WriteHandle newLedger(BookKeeper client) throws Exception {
+        var builder = ledgerAsAsked(client);
         if (flag("deferred", false)) {
             builder = builder.withWriteFlags(WriteFlag.DEFERRED_SYNC);
         }
@@ -295,9 +304,7 @@ public final class Drive {
         int round = 0;
         while (round < rounds) {
             boolean counts = System.nanoTime() >= countFrom;
-            WriteAdvHandle writer = client.newCreateLedgerOp()
-                    .withEnsembleSize(number("e", 3)).withWriteQuorumSize(number("qw", 3)).withAckQuorumSize(number("qa", 2))
-                    .withDigestType(digest()).withPassword(password()).makeAdv().execute().get();
+            WriteAdvHandle writer = newAdvLedger(client);
             java.util.concurrent.CompletableFuture<Long> last = null;
             for (long n = 1; n < number("count", 20000); n++) {
                 last = writer.writeAsync(n, payload(n, size));
@@ -325,9 +332,7 @@ public final class Drive {
         int size = number("size", 100);
         long id;
         if (flag("adv", false)) {
-            var op = client.newCreateLedgerOp()
-                    .withEnsembleSize(number("e", 3)).withWriteQuorumSize(number("qw", 3)).withAckQuorumSize(number("qa", 2))
-                    .withDigestType(digest()).withPassword(password()).makeAdv();
+            var op = ledgerAsAsked(client).makeAdv();
             WriteAdvHandle handle = options.containsKey("ledger")
                     ? op.withLedgerId(Long.parseLong(options.get("ledger"))).execute().get() : op.execute().get();
             id = handle.getId();
@@ -342,9 +347,7 @@ public final class Drive {
             if (options.containsKey("metadata")) {
                 custom.put(options.get("metadata"), "value".getBytes());
             }
-            WriteHandle handle = client.newCreateLedgerOp()
-                    .withEnsembleSize(number("e", 3)).withWriteQuorumSize(number("qw", 3)).withAckQuorumSize(number("qa", 2))
-                    .withDigestType(digest()).withPassword(password()).withCustomMetadata(custom).execute().get();
+            WriteHandle handle = ledgerAsAsked(client).withCustomMetadata(custom).execute().get();
             id = handle.getId();
             for (long n = 0; n < count; n++) {
                 handle.append(payload(n, size));
@@ -453,9 +456,7 @@ public final class Drive {
             check("wrong password refused", true);
         }
         // advanced ledger: caller-chosen ids, out of order
-        WriteAdvHandle adv = client.newCreateLedgerOp()
-                .withEnsembleSize(number("e", 3)).withWriteQuorumSize(number("qw", 3)).withAckQuorumSize(number("qa", 2))
-                .withDigestType(digest()).withPassword(password()).makeAdv().execute().get();
+        WriteAdvHandle adv = newAdvLedger(client);
         var two = adv.writeAsync(2, payload(2, 20));
         var one = adv.writeAsync(1, payload(1, 20));
         var zero = adv.writeAsync(0, payload(0, 20));
@@ -466,9 +467,8 @@ public final class Drive {
         adv.close();
         // deferred sync and force (protocol v3 only)
         if (!flag("v2", false)) {
-            WriteHandle deferred = client.newCreateLedgerOp()
-                    .withEnsembleSize(number("e", 3)).withWriteQuorumSize(number("e", 3)).withAckQuorumSize(number("qa", 2))
-                    .withDigestType(digest()).withPassword(password()).withWriteFlags(WriteFlag.DEFERRED_SYNC).execute().get();
+            WriteHandle deferred = ledgerAsAsked(client)
+                    .withWriteQuorumSize(number("e", 3)).withWriteFlags(WriteFlag.DEFERRED_SYNC).execute().get();
             deferred.append(payload(0, 30));
             deferred.append(payload(1, 30));
             check("deferred lac", deferred.getLastAddConfirmed() == -1);
