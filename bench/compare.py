@@ -493,15 +493,17 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
 
 
 def arguments_of(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, default=3, help="pairs of runs, Java's and ours, of each measurement")
     parser.add_argument("--seconds", type=float, default=10.0, help="measured time of one run")
     parser.add_argument("--warm", type=float, default=30.0, help="time before Java's client is measured")
     parser.add_argument("--only", default="", help="measurements whose name has this text")
     parser.add_argument("--quick", action="store_true", help="one short pair of everything: does it work?")
     parser.add_argument("--directory", type=Path, help="where the clusters' directories are made")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--svg", type=Path)
+    parser.add_argument("--json", type=Path, help="where every figure goes, as JSON")
+    parser.add_argument("--svg", type=Path, help="where the chart goes")
     parser.add_argument("--table", type=Path, help="where a table goes, as Markdown")
     arguments = parser.parse_args(argv)
     if arguments.quick:

@@ -47,7 +47,7 @@ async def measure(runtime: Runtime, arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("uri")
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--size", type=int, default=100)
