@@ -41,7 +41,7 @@ from tests.interop.support.cluster import JAVA, OURS, Bookie, Cluster
 from tests.support.waiting import wait_until
 
 from . import processor_time
-from .compare_chart import draw, table
+from .compare_report import HIGHER, LOWER, Figure, add_outputs, lines_of, show, write
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ATTEMPTS = 3
@@ -84,8 +84,6 @@ SHORT_WARM_SECONDS = 8.0
 
 ADD_TIMEOUT_SECONDS = 30
 """How long Java's client waits before it gives up a bookie: its 5 seconds may pass while a shared host is busy."""
-
-HIGHER, LOWER = "higher", "lower"
 
 
 @dataclass
@@ -341,19 +339,6 @@ def turn(number: int) -> tuple[str, str]:
     return (JAVA, OURS) if number % 2 == 0 else (OURS, JAVA)
 
 
-@dataclass
-class Figure:
-    """One figure of one measurement: what each system brought, pair by pair."""
-
-    better: str
-    values: dict[str, list[float]] = field(default_factory=lambda: {JAVA: [], OURS: []})
-
-    def ratios(self) -> list[float]:
-        """How many times better ours is, for each pair."""
-        pairs = zip(self.values[JAVA], self.values[OURS], strict=True)
-        return [ours / java if self.better == HIGHER else java / ours for java, ours in pairs]
-
-
 class Comparison:
     """Runs pairs and keeps what they brought."""
 
@@ -401,22 +386,6 @@ class Comparison:
             self.results.setdefault(name, Figure(better)).values[who].append(figures[figure])
         shown = ", ".join(f"{figure} {figures[figure]:,.3f}" for figure in measurement.figures)
         print(f"  {measurement.name}: {who}: {shown}", flush=True)
-
-    def report(self) -> list[dict[str, Any]]:
-        lines = []
-        for name, figure in self.results.items():
-            ratios = figure.ratios()
-            lines.append(
-                {
-                    "what": name,
-                    "better": figure.better,
-                    **figure.values,
-                    "ratio": round(statistics.median(ratios), 3),
-                    "least": round(min(ratios), 3),
-                    "greatest": round(max(ratios), 3),
-                }
-            )
-        return lines
 
 
 def start(zk: KazooClient, address: str, kind: str, directory: Path) -> tuple[System, float]:
@@ -467,9 +436,6 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
             system.cluster.stop()
         zk.stop()
         zk.close()
-    lines = comparison.report()
-    for line in lines:
-        print(f"{line['what']:<50} {line['ratio']:>7.2f}  ({line['least']:.2f} to {line['greatest']:.2f})")
     report = {
         "peer": peer.version(),
         "python": platform.python_version(),
@@ -477,17 +443,11 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> Non
         "pairs": arguments.pairs,
         "seconds": arguments.seconds,
         "warm": arguments.warm,
-        "results": lines,
+        "results": lines_of(comparison.results),
         "failures": comparison.failures,
     }
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
-    if arguments.svg:
-        arguments.svg.write_text(draw(lines, f"against Apache BookKeeper {peer.version()}, {arguments.pairs} pairs"))
-    if arguments.table:
-        arguments.table.write_text(table(lines))
-    for failure in comparison.failures:
-        print(f"a run failed: {failure['who']}: {failure['what']}")
+    show(report)
+    write(report, arguments)
     if missing:
         sys.exit(f"no figures, a pair failed in each of {ATTEMPTS} attempts: {'; '.join(missing)}")
 
@@ -502,9 +462,7 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="measurements whose name has this text")
     parser.add_argument("--quick", action="store_true", help="one short pair of everything: does it work?")
     parser.add_argument("--directory", type=Path, help="where the clusters' directories are made")
-    parser.add_argument("--json", type=Path, help="where every figure goes, as JSON")
-    parser.add_argument("--svg", type=Path, help="where the chart goes")
-    parser.add_argument("--table", type=Path, help="where a table goes, as Markdown")
+    add_outputs(parser)
     arguments = parser.parse_args(argv)
     if arguments.quick:
         arguments.pairs, arguments.seconds, arguments.warm = 1, 2.0, 2.0
