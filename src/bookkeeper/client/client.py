@@ -69,6 +69,9 @@ from .writer import LedgerAdvWriter, LedgerWriter
 RESERVED = "bookkeeper.reserved"
 """Custom metadata of a ledger that was made by `reserve_ledger` and has no writer yet."""
 
+TOKEN_FORMAT = 3
+"""The first metadata format that has room for the token of a claim."""
+
 TOTAL_CAPACITY = 1
 FREE_SPACE = 2
 
@@ -313,13 +316,23 @@ class BookKeeper:
         digest: DigestType = DigestType.CRC32C,
         custom_metadata: Mapping[str, bytes] | None = None,
     ) -> int:
-        """Create a ledger without a writer, and return its id; `claim_ledger` makes its one writer, anywhere."""
+        """Create a ledger without a writer, and return its id; `claim_ledger` makes its one writer, anywhere.
+
+        Raises as `create_ledger`, and `IncorrectParameterError` with `ledgerMetadataVersion` 1 or 2, which have no room
+        for the token of a claim.
+        """
+        if 0 <= self._config.ledgerMetadataVersion < TOKEN_FORMAT:
+            raise IncorrectParameterError(
+                f"reserving a ledger needs ledgerMetadataVersion {TOKEN_FORMAT} or newer: older formats have no "
+                "token by which the one claim is recognised"
+            )
         custom = {**(custom_metadata or {}), RESERVED: b"1"}
         shape = _Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
         return (await self._create(shape, None)).value.ledger_id
 
     def claim_ledger(self, ledger_id: int, *, password: bytes = b"") -> Opening[LedgerWriter]:
-        """Become the writer of a reserved ledger. Only one caller ever does.
+        """Become the writer of a reserved ledger. Only one caller ever does: each claim carries a random token, so that
+        a claimer whose answer was lost cannot take another's record for its own.
 
         Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and `IllegalOpError` if it was claimed already or not
         reserved.
@@ -332,7 +345,10 @@ class BookKeeper:
             custom = dict(stored.value.custom_metadata)
             if stored.value.state is not LedgerState.OPEN or custom.pop(RESERVED, None) is None:
                 raise IllegalOpError("the ledger is not reserved: it has, or had, a writer", ledger_id=ledger_id)
-            claimed = replace(stored.value, custom_metadata=custom, ctoken=0)
+            if stored.value.format_version < TOKEN_FORMAT:
+                raise IllegalOpError("the ledger's metadata format has no room for a claim", ledger_id=ledger_id)
+            token = self._runtime.random("ledger-claim").randrange(1, MAX_LEDGER_ID)
+            claimed = replace(stored.value, custom_metadata=custom, ctoken=token)
             try:
                 mine = await self._metadata(self._driver.ledgers.write(ledger_id, claimed, stored.version), ledger_id)
             except MetadataVersionError as error:

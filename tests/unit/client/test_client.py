@@ -10,6 +10,7 @@ import pytest
 
 import bookkeeper
 from bookkeeper.client.client import BookieInfo
+from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import (
     ClientClosedError,
@@ -34,7 +35,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import Mode
-from bookkeeper.metadata.memory import MemoryStore, StoreFaults
+from bookkeeper.metadata.memory import MemoryDriver, MemoryStore, StoreFaults
 from bookkeeper.protocol.messages import GetBookieInfoRequest, ReadRequest, Request, Status
 from bookkeeper.types import BookieId, DigestType, LedgerState, WriteFlag
 from tests.support.fake_bookie import SILENT, FakeCluster
@@ -252,6 +253,53 @@ async def test_a_reserved_ledger_has_one_claimer(cluster: FakeCluster) -> None:
     await writer.close()
     with pytest.raises(IllegalOpError):
         await client.claim_ledger(writer.id, password=b"s")
+
+
+class LostClaim(StoreFaults):
+    """The first claim of client A is lost on its way, and A cannot try again before `rival_done`."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        self.rival_done = asyncio.Event()
+
+    async def before(self, client: str, operation: str) -> None:
+        if client != "A" or operation != "ledgers.write":
+            return
+        if not self.lost.is_set():
+            self.lost.set()
+            raise ServiceUnavailable("the connection broke", maybe_applied=True)
+        await self.rival_done.wait()
+
+
+async def test_a_claimer_whose_request_was_lost_does_not_take_anothers_claim_for_its_own(cluster: FakeCluster) -> None:
+    store = cast(MemoryStore, cluster.runtime.services[cluster.uri])
+    a, b = [
+        await bookkeeper.connect(runtime=cluster.runtime, driver=MemoryDriver(store, cluster.runtime, name=name))
+        for name in "AB"
+    ]
+    ledger_id = await a.reserve_ledger(**SHAPE, password=b"s")
+    faults = store.faults = LostClaim()
+
+    async def claim() -> LedgerWriter:
+        return await a.claim_ledger(ledger_id, password=b"s")
+
+    lost = asyncio.create_task(claim())
+    await faults.lost.wait()
+    writer = await b.claim_ledger(ledger_id, password=b"s")
+    faults.rival_done.set()
+    with pytest.raises(IllegalOpError):
+        await lost
+    assert await writer.append(b"x") == 0
+    await writer.close()
+    for client in a, b:
+        await client.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_metadata_format_without_token_reserves_nothing(cluster: FakeCluster, version: int) -> None:
+    client = await cluster.connect(ledgerMetadataVersion=version)
+    with pytest.raises(IncorrectParameterError, match="ledgerMetadataVersion 3"):
+        await client.reserve_ledger(**SHAPE)
 
 
 async def test_what_bookies_say_of_themselves(cluster: FakeCluster) -> None:
