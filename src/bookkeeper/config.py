@@ -153,6 +153,7 @@ class ServerConfiguration(Settings):
     zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
     zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
     zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
+    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
     """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
     zkAuth: str | None = Field(None, repr=False)
     """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
@@ -368,6 +369,7 @@ class ClientConfiguration(Settings):
     zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
     zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
     zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
+    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
     """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
     zkAuth: str | None = Field(None, repr=False)
     """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""

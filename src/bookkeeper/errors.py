@@ -362,6 +362,10 @@ class SerializationError(MetadataError):
     """A value cannot be written in its format version."""
 
 
+class RecordTooLarge(MetadataError):
+    """A record is larger than the store takes; nothing was sent."""
+
+
 class LedgerIdOverflow(MetadataError):
     """The id space of the layout is used up."""
 
