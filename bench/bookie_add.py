@@ -117,7 +117,7 @@ def frames(encode: Callable[[int, int], bytes], batch: int, batches: int, ledger
 
 async def start_bookie(runtime: RealRuntime, directory: Path) -> Bookie:
     driver = open_driver(URI, runtime)
-    await driver.open()
+    await driver.open(create=True)
     await driver.admin.init_new_cluster()
     await driver.close()
     config = ServerConfiguration.from_mapping(

@@ -279,7 +279,7 @@ class FakeCluster:
         return open_driver(self.uri, self.runtime)
 
     async def start(self) -> None:
-        await self.driver.open()
+        await self.driver.open(create=True)
         await self.driver.admin.init_new_cluster()
         for bookie in self.bookies:
             await bookie.start(self.runtime)

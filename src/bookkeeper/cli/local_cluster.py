@@ -90,7 +90,7 @@ class LocalCluster:
         """Start all bookies and wait until each is registered."""
         self.directory.mkdir(parents=True, exist_ok=True)
         driver = open_driver(self.uri, self.runtime)
-        await driver.open()
+        await driver.open(create=True)
         try:
             await driver.admin.init_new_cluster()
         finally:
