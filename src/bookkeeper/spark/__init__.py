@@ -60,18 +60,22 @@ def export(
     output: str,
     *,
     resume: bool = False,
+    append: bool = False,
     compression: str = "zstd",
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> ExportReport:
-    """Write ledgers to Parquet files below `output`, partitioned by ledger, with a manifest; read back and verified.
+    """Write ledgers to Parquet files in `output`, many small ledgers to a file, with a manifest; all read back.
 
-    `options` are those of a read. Raises `ExportError`, and what reading raises.
+    `append`: add what a finished export does not hold yet. `resume`: go on with one that stopped. `options` are those
+    of a read. Raises `ExportError`, and what reading raises.
     """
     parsed = _parse(uri, ledgers, options)
     from .jobs import export as job
 
-    return job.export(spark, parsed, output, resume=resume, compression=compression, on_progress=on_progress)
+    return job.export(
+        spark, parsed, output, resume=resume, append=append, compression=compression, on_progress=on_progress
+    )
 
 
 def scrub(

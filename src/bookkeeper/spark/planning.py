@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -33,6 +33,8 @@ AT_ONCE = 32
 
 PROBE_BELOW = 256
 """Ranges of up to so many ids are looked up id by id; for others all ids of the cluster are listed."""
+
+NOTHING: Mapping[int, int | None] = {}
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -84,12 +86,18 @@ class Plan:
         return sum(piece.bytes for partition in self.partitions for piece in partition)
 
 
-async def plan_read(bk: BookKeeper, options: ReadOptions) -> Plan:
-    """Plan a read. Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and what opening a ledger raises."""
+async def plan_read(bk: BookKeeper, options: ReadOptions, already: Mapping[int, int | None] = NOTHING) -> Plan:
+    """Plan a read. `already`: ledgers that were read up to an entry before, or (None) to their end.
+
+    Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and what opening a ledger raises."""
     greatest = MAX_LEDGER_ID if options.entries_to is None else options.entries_to
     entries = options.where.entries.within(options.entries_from, greatest)
-    snapshots = [snapshot async for snapshot in take_snapshots(bk, options)]
-    ranges = [piece for snapshot in snapshots for piece in _cut(snapshot, entries)]
+    snapshots = [snapshot async for snapshot in take_snapshots(bk, options, already)]
+    ranges = [
+        piece
+        for snapshot in snapshots
+        for piece in _cut(snapshot, entries.within(_next(already.get(snapshot.ledger_id)), MAX_LEDGER_ID))
+    ]
     plan = Plan(
         tuple(snapshots), tuple(into_partitions(ranges, options.target_partition_bytes, options.min_partitions))
     )
@@ -100,8 +108,14 @@ async def plan_read(bk: BookKeeper, options: ReadOptions) -> Plan:
     return plan
 
 
-async def take_snapshots(bk: BookKeeper, options: ReadOptions) -> AsyncIterator[Snapshot]:
-    """The ledgers that are selected, and within `where`, ascending, each as of now."""
+def _next(last: int | None) -> int:
+    return 0 if last is None else last + 1
+
+
+async def take_snapshots(
+    bk: BookKeeper, options: ReadOptions, already: Mapping[int, int | None] = NOTHING
+) -> AsyncIterator[Snapshot]:
+    """The ledgers that are selected, and within `where`, ascending, each as of now; without those read to their end."""
     named = frozenset(options.selection.ids)
     within = options.where.ledgers
 
@@ -122,7 +136,11 @@ async def take_snapshots(bk: BookKeeper, options: ReadOptions) -> AsyncIterator[
             log.warning("ledger %d does not exist, and is left out", ledger_id)
             return None
 
-    ids = [ledger_id async for ledger_id in selected_ids(bk, options.selection) if ledger_id in within]
+    ids = [
+        ledger_id
+        async for ledger_id in selected_ids(bk, options.selection)
+        if ledger_id in within and already.get(ledger_id, 0) is not None
+    ]
     for snapshot in await gather_bounded(look_up, ids, AT_ONCE):
         if snapshot is not None:
             yield snapshot
