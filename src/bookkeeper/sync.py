@@ -202,19 +202,38 @@ class BookKeeper(_Blocking):
         *,
         password: bytes = b"",
         digest: DigestType | None = None,
-        recovery: bool = True,
+        recover: bool = False,
         keep_update_metadata: bool = False,
         timeout: float | None = None,
     ) -> LedgerReader:
-        """A ledger, to be read; recovered first, unless told otherwise."""
+        """A ledger, to be read up to its last add confirmed; with `recover` it is ended first."""
         opening = self._client.open_ledger(
             ledger_id,
             password=password,
             digest=digest,
-            recovery=recovery,
+            recover=recover,
             keep_update_metadata=keep_update_metadata,
         )
         return LedgerReader(self._call(_await(opening), timeout), self._thread)
+
+    def recover_ledger(
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        digest: DigestType | None = None,
+        keep_update_metadata: bool = False,
+        timeout: float | None = None,
+    ) -> LedgerReader:
+        """End a ledger whose writer is gone, for good, and open it to be read."""
+        return self.open_ledger(
+            ledger_id,
+            password=password,
+            digest=digest,
+            recover=True,
+            keep_update_metadata=keep_update_metadata,
+            timeout=timeout,
+        )
 
     def delete_ledger(self, ledger_id: int, *, timeout: float | None = None) -> None:
         """Remove a ledger's metadata; its space comes back later."""

@@ -91,7 +91,7 @@ def test_recovery_may_die_at_every_change_of_the_store() -> None:
         s.cluster.machine("w").kill()
         r = await s.connect("r")
         s.cluster.faults.lose_answers_to[operation] = 1
-        recovering = s.begin("r", r.open_ledger(writer.id, password=b"simulated").__aenter__())
+        recovering = s.begin("r", r.recover_ledger(writer.id, password=b"simulated").__aenter__())
         await s.until(lambda: not s.cluster.faults.lose_answers_to[operation])
         s.cluster.machine("r").kill()
         with pytest.raises(Died):
@@ -129,7 +129,7 @@ def test_c78_ten_clients_recover_at_once_while_the_writer_writes_and_agree(proto
         clients = [await s.connect(f"r{number}", protocol=protocol) for number in range(10)]
         tail = s.push(writer, 20)
         recovering = [
-            s.begin(s.home(bk), bk.open_ledger(writer.id, password=b"simulated").__aenter__()) for bk in clients
+            s.begin(s.home(bk), bk.recover_ledger(writer.id, password=b"simulated").__aenter__()) for bk in clients
         ]
         lasts = set()
         for task in recovering:

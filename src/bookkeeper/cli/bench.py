@@ -289,7 +289,7 @@ def tail(
             writer = await writing.create_ledger(
                 ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=b"bench"
             )
-            reader = await reading.open_ledger(writer.id, password=b"bench", recovery=False)
+            reader = await reading.open_ledger(writer.id, password=b"bench")
             sent: dict[int, float] = {}
 
             async def follow() -> None:

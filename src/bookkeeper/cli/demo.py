@@ -256,7 +256,7 @@ async def _verify(runtime: Runtime, uri: str, ledger_id: int, source: Path, ackn
 async def _open(runtime: Runtime, uri: str, ledger_id: int) -> AsyncIterator[tuple[BookKeeper, LedgerReader]]:
     async with (
         bookkeeper.connect(uri, runtime=runtime) as bk,
-        await bk.open_ledger(ledger_id, password=PASSWORD) as reader,
+        await bk.open_ledger(ledger_id, password=PASSWORD, recover=True) as reader,
     ):
         yield bk, reader
 

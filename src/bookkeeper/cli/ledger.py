@@ -160,21 +160,21 @@ def read(
     first: Annotated[int, typer.Option("--from", min=0, help="First entry id.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last entry id; default: the last one.")] = None,
     password: PasswordOption = "",
-    recovery: Annotated[
-        bool, typer.Option("--recovery/--no-recovery", help="Recover and close the ledger if its writer died.")
-    ] = True,
+    recover: Annotated[
+        bool, typer.Option("--recover", help="First fence the ledger's writer and close the ledger, for good.")
+    ] = False,
     raw: RawOption = False,
 ) -> None:
     """Write payloads to standard output, one a line.
 
-    By default a ledger that is not closed is recovered first, which fences its writer. With --no-recovery the writer
-    is left alone and only what is confirmed so far is read.
+    Of a ledger that is still open only what is confirmed so far is read, and its writer is left alone. If the writer is
+    gone, --recover finds everything that was acknowledged and closes the ledger.
     """
 
     async def main(runtime: Runtime) -> None:
         async with (
             _client(runtime, uri) as bk,
-            await bk.open_ledger(ledger_id, password=password.encode(), recovery=recovery) as reader,
+            await bk.open_ledger(ledger_id, password=password.encode(), recover=recover) as reader,
         ):
             await _print_entries(reader.entries(first, last), raw)
 
@@ -196,7 +196,7 @@ def tail(
     async def main(runtime: Runtime) -> None:
         async with (
             _client(runtime, uri) as bk,
-            await bk.open_ledger(ledger_id, password=password.encode(), recovery=False) as reader,
+            await bk.open_ledger(ledger_id, password=password.encode()) as reader,
         ):
             start = first if first is not None else reader.last_add_confirmed + 1
             await _print_entries(reader.tail(start), raw, flush=True)

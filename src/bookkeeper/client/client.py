@@ -411,29 +411,50 @@ class BookKeeper:
         *,
         password: bytes = b"",
         digest: DigestType | None = None,
-        recovery: bool = True,
+        recover: bool = False,
         keep_update_metadata: bool = False,
     ) -> Opening[LedgerReader]:
-        """A ledger, to be read.
+        """A ledger, to be read. Nothing is changed, and nobody disturbed, unless `recover` asks for it.
 
-        With `recovery` a ledger that is not closed is recovered first: its writer, dead or not, is fenced off, and the
-        ledger closed behind its last entry. Without, the writer is left alone, and the reader follows the ledger as it
-        grows. `keep_update_metadata` follows the metadata of a closed ledger too, whose fragments re-replication may
-        move. `digest` is only for stores whose records name none (None: what the record says).
+        A ledger that is not closed is open up to its last add confirmed (LAC), asked of the bookies now: entries that
+        are acknowledged but not known to be, usually the last ones, are not seen yet. The reader follows the ledger as
+        it grows: see `LedgerReader.tail` and `read_last_add_confirmed`.
+
+        With `recover` a ledger that is not closed is ended first, as `recover_ledger` does. `keep_update_metadata`
+        follows the metadata of a closed ledger too, whose fragments re-replication may move. `digest` is only for
+        stores whose records name none (None: what the record says).
 
         Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError` for a wrong password, `DigestMismatchError`,
-        `LedgerRecoveryError` (try again), `ReadError`, `RequestTimeoutError`.
+        `ReadError`, `RequestTimeoutError`; with `recover` also `LedgerRecoveryError` (try again).
         """
 
         async def open_it() -> LedgerReader:
             metadata = await self.get_versioned_metadata(ledger_id)
             digest_, key = self._keys(metadata.value, password, digest)
-            return await self._open(metadata, digest_, key, recovery, keep_update_metadata)
+            return await self._open(metadata, digest_, key, recover, keep_update_metadata)
 
         return Opening(open_it)
 
+    def recover_ledger(
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        digest: DigestType | None = None,
+        keep_update_metadata: bool = False,
+    ) -> Opening[LedgerReader]:
+        """End a ledger for good, and open it to be read: `open_ledger` with `recover`.
+
+        For a ledger whose writer is gone. A writer that is alive after all is fenced off: its next append fails. Then
+        every entry that was acknowledged is found, the ledger is closed behind the last one, and is never written
+        again. A ledger that is closed already is only opened. Raises as `open_ledger`.
+        """
+        return self.open_ledger(
+            ledger_id, password=password, digest=digest, recover=True, keep_update_metadata=keep_update_metadata
+        )
+
     def open_ledger_as_admin(
-        self, ledger_id: int, *, recovery: bool = True, keep_update_metadata: bool = False
+        self, ledger_id: int, *, recover: bool = False, keep_update_metadata: bool = False
     ) -> Opening[LedgerReader]:
         """`open_ledger` with the password and digest type that the metadata names: for re-replication and tools."""
 
@@ -441,7 +462,7 @@ class BookKeeper:
             metadata = await self.get_versioned_metadata(ledger_id)
             password = metadata.value.password or b""
             digest_, key = self._keys(metadata.value, password, metadata.value.digest_type)
-            return await self._open(metadata, digest_, key, recovery, keep_update_metadata)
+            return await self._open(metadata, digest_, key, recover, keep_update_metadata)
 
         return Opening(open_it)
 
@@ -457,14 +478,14 @@ class BookKeeper:
         return digest_for(stored or digest or DigestType.CRC32, password), master_key(password)
 
     async def _open(
-        self, metadata: Versioned[LedgerMetadata], digest: Digest, key: bytes, recovery: bool, follow: bool
+        self, metadata: Versioned[LedgerMetadata], digest: Digest, key: bytes, recover: bool, follow: bool
     ) -> LedgerReader:
-        if recovery and not metadata.value.closed:
+        if recover and not metadata.value.closed:
             metadata = await self._recover(metadata, digest, key)
         reader = LedgerReader(self.context, metadata, digest, key)
-        if follow or not recovery:
+        if follow or not reader.closed:
             reader.follow_metadata()
-        if not recovery:
+        if not reader.closed:
             try:
                 await reader.read_last_add_confirmed()
             except BKError as error:

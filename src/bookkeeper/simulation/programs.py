@@ -195,7 +195,7 @@ class Programs:
         if ledger is None:
             return
         async with _limit("opening without recovery"):
-            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD, recovery=False)
+            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD)
         viewer = Viewer(self.history, ledger)
         viewer.start_sequence(0)
         try:
@@ -215,7 +215,7 @@ class Programs:
         if ledger is None:
             return
         async with _limit("opening without recovery"):
-            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD, recovery=False)
+            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD)
         viewer = Viewer(self.history, ledger)
         async with reader:
             for _ in range(dice.randint(1, 10)):
@@ -265,7 +265,7 @@ async def read_whole(bk: BookKeeper, history: History, ledger: LedgerHistory) ->
     """Open with recovery and read every entry, checking all that is promised."""
     safe_before = ledger.safe
     async with _limit("opening with recovery"):
-        reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD)
+        reader = await bk.recover_ledger(ledger.ledger_id, password=PASSWORD)
     viewer = Viewer(history, ledger)
     async with reader:
         last = reader.last_add_confirmed

@@ -196,7 +196,7 @@ async def snapshot_of(bk: BookKeeper, metadata: LedgerMetadata, options: ReadOpt
         return None
     recover = options.open_ledgers == "recover"
     password = options.password_for(metadata.password, metadata.ledger_id)
-    async with bk.open_ledger(metadata.ledger_id, password=password, recovery=recover) as reader:
+    async with bk.open_ledger(metadata.ledger_id, password=password, recover=recover) as reader:
         last = reader.last_add_confirmed
         if reader.closed:
             return Snapshot(reader.metadata, last, reader.length)

@@ -536,7 +536,7 @@ class OurClient(Client):
         with _refusals():
             return OurHandle(
                 await self.bk.open_ledger(
-                    ledger, password=password.encode(), digest=DigestType(digest), recovery=recovery
+                    ledger, password=password.encode(), digest=DigestType(digest), recover=recovery
                 )
             )
 

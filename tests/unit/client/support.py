@@ -51,8 +51,8 @@ class Ledger:
         entry = bookie.ledger(self.id).entries[entry_id]
         bookie.ledger(self.id).entries[entry_id] = entry[:-1] + bytes([entry[-1] ^ 1])
 
-    async def open(self, client: BookKeeper, *, recovery: bool = False, **options: Any) -> LedgerReader:
-        return await client.open_ledger(self.id, password=PASSWORD, recovery=recovery, **options)
+    async def open(self, client: BookKeeper, *, recover: bool = False, **options: Any) -> LedgerReader:
+        return await client.open_ledger(self.id, password=PASSWORD, recover=recover, **options)
 
 
 async def make_ledger(

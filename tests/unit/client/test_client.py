@@ -20,6 +20,7 @@ from bookkeeper.errors import (
     IncorrectParameterError,
     LedgerExistError,
     LedgerExists,
+    LedgerFencedError,
     LedgerIdOverflow,
     LedgerIdOverflowError,
     LedgerRecoveryError,
@@ -147,12 +148,12 @@ async def test_a_wrong_password_leaves_an_open_ledger_alone(cluster: FakeCluster
     client = await cluster.connect()
     ledger = await make_ledger(cluster, 3, closed=False)
     before = await cluster.driver.ledgers.read(ledger.id)
-    for recovery in (True, False):
+    for recover in (True, False):
         with pytest.raises(UnauthorizedError):
-            await client.open_ledger(ledger.id, password=b"wrong", recovery=recovery)
+            await client.open_ledger(ledger.id, password=b"wrong", recover=recover)
     assert await cluster.driver.ledgers.read(ledger.id) == before
     assert not any(bookie.requests for bookie in cluster.bookies)
-    reader = await client.open_ledger(ledger.id, password=b"s")
+    reader = await client.recover_ledger(ledger.id, password=b"s")
     assert (reader.closed, reader.last_add_confirmed) == (True, 2)
 
 
@@ -189,12 +190,47 @@ async def test_ledgers_that_do_not_exist(cluster: FakeCluster, ledger_id: int) -
         await client.is_closed(ledger_id)
 
 
-async def test_opening_recovers_a_ledger_whose_writer_is_gone(cluster: FakeCluster) -> None:
+async def test_opening_a_ledger_leaves_its_writer_alone(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    writer = await client.create_ledger(**SHAPE, password=b"s")
+    await writer.append_many([payload(i) for i in range(10)])
+    await writer.append(payload(10))
+    for reader in (
+        await client.open_ledger(writer.id, password=b"s"),
+        await client.open_ledger_as_admin(writer.id),
+        await (await cluster.connect()).open_ledger(writer.id, password=b"s"),
+    ):
+        assert (reader.closed, reader.last_add_confirmed) == (False, 9)  # 10 is acknowledged, but no bookie knows
+        assert [entry.data async for entry in reader] == [payload(i) for i in range(10)]
+    assert await writer.append(payload(11)) == 11
+    assert (await client.get_ledger_metadata(writer.id)).state is LedgerState.OPEN
+    await writer.close()
+
+
+@pytest.mark.parametrize("how", ["open_ledger, recover", "recover_ledger", "open_ledger_as_admin, recover"])
+async def test_recovery_ends_the_ledger_of_a_living_writer(cluster: FakeCluster, how: str) -> None:
+    client = await cluster.connect()
+    writer = await client.create_ledger(**SHAPE, password=b"s")
+    await writer.append(payload(0))
+    match how:
+        case "recover_ledger":
+            reader = await client.recover_ledger(writer.id, password=b"s")
+        case "open_ledger, recover":
+            reader = await client.open_ledger(writer.id, password=b"s", recover=True)
+        case _:
+            reader = await client.open_ledger_as_admin(writer.id, recover=True)
+    assert (reader.closed, reader.last_add_confirmed) == (True, 0)
+    with pytest.raises(LedgerFencedError):
+        await writer.append(payload(1))
+    await writer.close()
+
+
+async def test_recovery_finds_what_a_writer_that_is_gone_has_written(cluster: FakeCluster) -> None:
     client = await cluster.connect()
     writer = await client.create_ledger(**SHAPE)
     for i in range(10):
         await writer.append(payload(i))
-    reader = await (await cluster.connect()).open_ledger(writer.id)
+    reader = await (await cluster.connect()).recover_ledger(writer.id)
     assert reader.closed
     assert [entry.id async for entry in reader] == list(range(10))
     assert reader.length == sum(len(payload(i)) for i in range(10))
@@ -208,14 +244,14 @@ async def test_recovery_that_fails_is_reported_as_such(cluster: FakeCluster) -> 
     for bookie in cluster.bookies:
         bookie.on_request = lambda request: Status.EIO if isinstance(request, ReadRequest) else None
     with pytest.raises(LedgerRecoveryError):
-        await client.open_ledger(ledger.id, password=b"s")
+        await client.recover_ledger(ledger.id, password=b"s")
     for bookie in cluster.bookies:
         bookie.on_request = lambda request: Status.EUA if isinstance(request, ReadRequest) else None
     with pytest.raises(UnauthorizedError):
-        await client.open_ledger(ledger.id, password=b"s")
+        await client.recover_ledger(ledger.id, password=b"s")
     for bookie in cluster.bookies:
         bookie.on_request = None
-    assert (await client.open_ledger(ledger.id, password=b"s")).last_add_confirmed == 9
+    assert (await client.recover_ledger(ledger.id, password=b"s")).last_add_confirmed == 9
 
 
 async def test_deleting_is_idempotent(cluster: FakeCluster) -> None:

@@ -273,7 +273,7 @@ async def test_a_long_poll_may_take_longer_than_a_read(cluster: FakeCluster) -> 
 async def test_following_a_ledger_to_its_end(cluster: FakeCluster, protocol: str) -> None:
     client = await cluster.connect(protocol=protocol)
     writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3)
-    reader = await client.open_ledger(writer.id, recovery=False)
+    reader = await client.open_ledger(writer.id)
     seen: list[int] = []
 
     async def follow() -> None:
@@ -296,7 +296,7 @@ async def test_following_a_ledger_to_its_end(cluster: FakeCluster, protocol: str
 async def test_following_from_behind_the_end_waits(cluster: FakeCluster) -> None:
     client = await cluster.connect()
     writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3)
-    reader = await client.open_ledger(writer.id, recovery=False)
+    reader = await client.open_ledger(writer.id)
 
     async def follow() -> list[int]:
         return [entry.id async for entry in reader.tail(5)]
@@ -311,7 +311,7 @@ async def test_following_from_behind_the_end_waits(cluster: FakeCluster) -> None
 async def test_following_a_ledger_that_no_bookie_has_heard_of_yet(cluster: FakeCluster) -> None:
     client = await cluster.connect(tailRetryLimit=1)
     writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3)
-    reader = await client.open_ledger(writer.id, recovery=False)
+    reader = await client.open_ledger(writer.id)
     following = asyncio.create_task(_ids(reader.tail(poll_timeout=0.05)))
     await eventually(lambda: sum(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests) > 9)
     assert not following.done()
@@ -363,8 +363,8 @@ async def test_a_reader_of_an_open_ledger_follows_its_metadata(cluster: FakeClus
 async def test_a_reader_of_a_closed_ledger_follows_if_asked(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 10)
     client = await cluster.connect()
-    follower = await ledger.open(client, recovery=True, keep_update_metadata=True)
-    other = await ledger.open(client, recovery=True)
+    follower = await ledger.open(client, recover=True, keep_update_metadata=True)
+    other = await ledger.open(client, recover=True)
     a, b, c = (bookie.id for bookie in cluster.bookies)
     stored = await cluster.driver.ledgers.read(ledger.id)
     await cluster.driver.ledgers.write(ledger.id, stored.value.with_ensemble(0, (b, c, a)), stored.version)
@@ -397,8 +397,8 @@ async def test_where_every_bookie_was_replaced_readers_that_follow_go_on() -> No
         old, new = cluster.bookies[:3], cluster.bookies[3:]
         ledger = await make_ledger(cluster, 10)
         client = await cluster.connect(speculativeReadTimeout=0, readEntryTimeoutSec=1)
-        follower = await ledger.open(client, recovery=True, keep_update_metadata=True)
-        other = await ledger.open(client, recovery=True)
+        follower = await ledger.open(client, recover=True, keep_update_metadata=True)
+        other = await ledger.open(client, recover=True)
         for source, target in zip(old, new, strict=True):
             for entry in source.ledger(ledger.id).entries.values():
                 target.put(entry)
@@ -411,7 +411,7 @@ async def test_where_every_bookie_was_replaced_readers_that_follow_go_on() -> No
         assert [entry.data for entry in await follower.read(0, 9)] == [payload(i) for i in range(10)]
         with pytest.raises(BookieUnavailableError):
             await other.read(0, 9)
-        reopened = await ledger.open(client, recovery=True)
+        reopened = await ledger.open(client, recover=True)
         assert len(await reopened.read(0, 9)) == 10
 
 
