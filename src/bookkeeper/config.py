@@ -249,6 +249,9 @@ class ServerConfiguration(Settings):
     minUsableSizeForEntryLogCreation: int | None = None
     minUsableSizeForIndexFileCreation: int = 100 << 20
     minUsableSizeForHighPriorityWrites: int | None = None
+    minUsableSizeForJournalWrites: int | None = Field(None, ge=0)
+    """Bytes left on a journal's disk, below which the bookie is read-only; unset: four times journalPreAllocSizeMB. Not
+    a Java key."""
     directMemoryBudgetMb: int | None = Field(None, gt=0)
     """Memory of which caches get shares by default, where Java takes its maximum direct memory; unset: a quarter of the
     machine's memory, at most 2048. Not a Java key."""

@@ -37,7 +37,7 @@ from .compaction_switch import CompactionSwitch
 from .connection import BookieConnection
 from .cookies import check_cookies
 from .directories import Directories, current
-from .disks import DiskMonitor
+from .disks import DiskMonitor, DiskVerdict
 from .engines import create_storage
 from .exit_code import ExitCode
 from .fencing import Fences
@@ -203,8 +203,9 @@ class Bookie:
         await self._recover(storage)
         self._state.restore()
         dirty.mark(files, directories.ledger)
-        self._disks.add_listener(self._state.on_disk_event)
-        self._disks.add_listener(CompactionSwitch(config, storage).on_disk_event)
+        self._disks.add_listener(self._state.on_disks)
+        self._disks.add_listener(CompactionSwitch(config, storage).on_disks)
+        self._disks.add_listener(self._make_room_for_journals)
         self._scope.spawn(self._disks.run(), name="disk monitor")
         service.start()
         self._state.running = True
@@ -214,14 +215,18 @@ class Bookie:
 
     def _check_disks(self, disks: DiskMonitor, state: BookieState) -> None:
         """The first look at the disks: a full one makes the bookie start read-only."""
-        for event in disks.check_now():
-            state.on_disk_event(event)
-        if not disks.writable_ledger_dirs and not self._config.readOnlyModeEnabled:
+        verdict = disks.check_now()
+        if verdict.failed is not None:
+            raise OSError(verdict.failed)
+        if verdict.full is not None and not self._config.readOnlyModeEnabled:
             raise NoWritableLedgerDirError(
-                "all ledger directories are full, and readOnlyModeEnabled=false: free some space, or allow read-only"
+                f"{verdict.full}, and readOnlyModeEnabled=false: free some space, or allow read-only"
             )
-        if self._exit_code is not None:
-            raise OSError("a directory cannot be used; see the log")
+        state.on_disks(verdict)
+
+    def _make_room_for_journals(self, verdict: DiskVerdict) -> None:
+        if verdict.journal_full and self._checkpointer is not None:
+            self._checkpointer.request()
 
     def _build(self, storage: LedgerStorage, state: BookieState, disks: DiskMonitor) -> RequestService:
         """Put the parts together."""
