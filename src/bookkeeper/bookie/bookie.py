@@ -200,7 +200,7 @@ class Bookie:
         self._storage = storage
         service = self._build(storage, self._state, self._disks)
         self._phase = ExitCode.BOOKIE_EXCEPTION
-        await self._recover(storage)
+        await self._recover(storage, service.adds.ledgers)
         self._state.restore()
         dirty.mark(files, directories.ledger)
         self._disks.add_listener(self._state.on_disks)
@@ -256,7 +256,6 @@ class Bookie:
             on_fatal=self._failed,
         )
         ledgers = LedgerTable(runtime, storage, config.ledgerHandleCacheSize)
-        storage.set_deletion_listener(ledgers.ledger_deleted)
         storage.set_failure_listener(self._failed)
         adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats)
         fences = Fences(storage, journals, ledgers)
@@ -304,17 +303,18 @@ class Bookie:
     def _new_connection(self) -> asyncio.Protocol:
         return _Refusal() if self._service is None else BookieConnection(self._service)
 
-    async def _recover(self, storage: LedgerStorage) -> None:
+    async def _recover(self, storage: LedgerStorage, ledgers: LedgerTable) -> None:
         """Bring what only the journals hold into the storage, and begin the journals anew."""
         assert self._journals is not None
         assert self._checkpointer is not None
         replayer = Replayer(storage)
         for journal in self._journals:
             await journal.replay(replayer.apply)
-        await self._checkpointer.flush()
+        await self._checkpointer.flush(compact=True)  # a full disk has room for the next journal then
         for journal in self._journals:
             journal.start()
         log.info("replayed %d entries, skipped %d records", replayer.entries, replayer.skipped)
+        storage.set_deletion_listener(ledgers.ledger_deleted)  # not before: replay deletes what comes back at once
         self._checkpointer.start()
         storage.start()
 

@@ -11,7 +11,8 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2
 from bookkeeper.protocol.messages import Status
-from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.runtime import File
+from bookkeeper.runtime.real import RealFiles, RealRuntime
 from tests.support.bookie import (
     DIGEST,
     KEY,
@@ -24,6 +25,7 @@ from tests.support.bookie import (
     read,
     running_bookie,
 )
+from tests.support.waiting import until
 
 OTHER_KEY = b"x" * 20
 
@@ -133,3 +135,60 @@ async def test_damage_in_a_synced_journal_stops_the_start(home: Path) -> None:
         async with running_bookie(home, runtime):
             pass
     assert journal.name in str(failure.value)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_ledger_that_was_deleted_and_created_anew_is_the_new_one_after_a_kill(
+    home: Path, flushed: bool
+) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v2(fence(7))).status == Status.ENOENTRY
+        assert (await client.v2(add(7, 0, flags=2))).status == Status.EOK
+        bookie.storage.delete_ledger(7)
+        bookie.service.adds.ledgers._deleted.clear()  # as after its time
+        assert (await client.v2(add(7, 1, master_key=OTHER_KEY))).status == Status.EOK
+        if flushed:
+            await bookie.storage.flush()
+        image = CrashImage(home)
+    image.restore()
+    for _ in range(2):
+        async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
+            assert (await client.v2(read(7, 1))).entry == entry(7, 1)
+            assert (await client.v2(read(7, 0))).status == Status.ENOENTRY
+            assert (await client.v2(add(7, 2))).status == Status.EUA
+            assert (await client.v2(add(7, 2, master_key=OTHER_KEY))).status == Status.EOK
+
+
+async def test_old_journals_are_deleted_before_the_next_one_is_made(home: Path) -> None:
+    """A full disk may have room only then: this one holds six journals."""
+
+    class SmallFiles(RealFiles):
+        def open(self, path: str, mode: str = "r") -> File:
+            if mode == "x+" and len(list((home / "journal" / "current").glob("*.txn"))) >= 6:
+                raise OSError(28, "No space left on device", path)
+            return super().open(path, mode)
+
+    runtime = RealRuntime()
+    runtime.files = SmallFiles()
+    for _ in range(6):
+        async with running_bookie(home, runtime, journalMaxBackups=100):
+            pass
+    with pytest.raises(OSError, match=r"lower journalMaxBackups \(100 now\)"):
+        async with running_bookie(home, runtime, journalMaxBackups=100):
+            pass
+    async with running_bookie(home, runtime, journalMaxBackups=1):
+        pass
+
+
+async def test_a_stray_file_among_the_journals_ends_neither_the_bookie_nor_its_start(home: Path) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(home, runtime, flushInterval=10) as bookie:
+        (home / "journal" / "current" / "backup-1.txn").write_bytes(b"")
+        async with RawClient.to(bookie) as client:
+            before = bookie.journals.of(1).mark()
+            await client.v2(add(1, 0))
+            await until(lambda: bookie.journals.of(1)._persisted > before)
+        assert not bookie.ending
+    async with running_bookie(home, runtime):
+        pass
