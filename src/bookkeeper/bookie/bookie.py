@@ -37,7 +37,7 @@ from .compaction_switch import CompactionSwitch
 from .connection import BookieConnection
 from .cookies import check_cookies
 from .directories import Directories, current
-from .disks import DiskMonitor, DiskVerdict
+from .disks import DiskMonitor, DiskVerdict, journal_bytes
 from .engines import create_storage
 from .exit_code import ExitCode
 from .fencing import Fences
@@ -247,6 +247,8 @@ class Bookie:
                 for index, root in enumerate(roots)
             ]
         )
+        for journal in journals:
+            journal.watch_growth(journal_bytes(config) // 2, disks.look_soon)
         self._checkpointer = checkpointer = Checkpointer(
             runtime,
             config.flushInterval / 1000,

@@ -14,7 +14,8 @@ back when they fall below the threshold; but when all were filled only after tot
 
 The journal's disk is measured by what it needs, not by shares: journals may fill a disk of their own nearly to its end,
 and stay there. It counts as filled with less than `minUsableSizeForJournalWrites` bytes left, and is free again with
-twice as much. A journal that runs into the end of its disk ends the bookie; one that stops before it does not.
+twice as much. A journal that runs into the end of its disk ends the bookie; one that stops before it does not. As it
+may fill that much between two measurements, it asks for one after every half of it.
 
 A directory that cannot be used any more ends the bookie. It is gone when it or the cookie in it cannot be found, or
 when it lies on another file system than at the start: its disk is not mounted any more, and what is to be seen in its
@@ -24,6 +25,7 @@ place is the mount point. Nothing is ever created there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -248,6 +250,7 @@ class DiskMonitor:
         self._entry_log_bytes = entry_log_bytes(config)
         self._lane = runtime.workers("disk-monitor")
         self._listeners: list[DiskListener] = []
+        self._wanted = asyncio.Event()
 
     def add_listener(self, listener: DiskListener) -> None:
         self._listeners.append(listener)
@@ -259,8 +262,15 @@ class DiskMonitor:
     async def run(self) -> None:
         """Measure for ever. Started once the bookie is up."""
         while True:
+            self._wanted.clear()
             await self.check()
-            await asyncio.sleep(self._interval)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval):
+                    await self._wanted.wait()
+
+    def look_soon(self) -> None:
+        """Much has been written: measure at once."""
+        self._wanted.set()
 
     async def check(self) -> None:
         """Measure once and tell the listeners."""

@@ -155,6 +155,9 @@ class Journal:
         self._trim_lane: Workers = runtime.workers(f"journal-{index}-checkpoint")
 
         self._file: JournalFile | None = None  # from start() on
+        self._growth = 0  # bytes written since _tell_growth was called
+        self._growth_step = 0  # 0: nobody wants to know
+        self._tell_growth: Callable[[], None] = _nobody
         self._mark = START  # only grows
         self._persisted = START  # <= _mark; only grows; at least one ledger directory has it
         self._marked_everywhere = False  # all of them have it
@@ -265,6 +268,10 @@ class Journal:
             await lane.close()
         if self._file is not None:
             self._file.close()
+
+    def watch_growth(self, step: int, tell: Callable[[], None]) -> None:
+        """Call `tell()` after every `step` bytes written: the disk has so much less room."""
+        self._growth_step, self._tell_growth = step, tell
 
     # --- appending ---
 
@@ -497,6 +504,10 @@ class Journal:
         stats.full_batches += batch.full
         stats.records += batch.count
         stats.bytes += batch.size
+        self._growth += batch.size
+        if self._growth >= self._growth_step > 0:
+            self._growth = 0
+            self._tell_growth()
         self._admit_waiter()
 
     def _count_synced(self, end: int) -> None:
@@ -591,6 +602,10 @@ class Journal:
         for id_ in old[: max(0, len(old) - self._config.journalMaxBackups)]:
             self._files.unlink(f"{self._directory}/{file_name(id_)}")
             log.info("deleted journal %s/%s", self._directory, file_name(id_))
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""
 
 
 def _write_and_sync(file: JournalFile, batch: _Batch) -> int:

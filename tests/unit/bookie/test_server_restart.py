@@ -11,7 +11,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2
 from bookkeeper.protocol.messages import Status
-from bookkeeper.runtime import File
+from bookkeeper.runtime import DiskUsage, File
 from bookkeeper.runtime.real import RealFiles, RealRuntime
 from tests.support.bookie import (
     DIGEST,
@@ -192,3 +192,24 @@ async def test_a_stray_file_among_the_journals_ends_neither_the_bookie_nor_its_s
         assert not bookie.ending
     async with running_bookie(home, runtime):
         pass
+
+
+async def test_a_journal_that_fills_its_disk_makes_the_bookie_read_only_before_it_is_full(home: Path) -> None:
+    """And writable again as soon as a checkpoint let old journals go. The disk is looked at as the journal grows."""
+
+    class SmallDisk(RealFiles):
+        def disk_usage(self, path: str) -> DiskUsage:
+            used = sum(file.stat().st_size for file in (home / "journal" / "current").glob("*.txn"))
+            room = (20 << 20) if "journal" in path else (1 << 40)
+            return DiskUsage(room, max(0, room - used) if "journal" in path else room, len(path))
+
+    runtime = RealRuntime()
+    runtime.files = SmallDisk()
+    settings = {"journalMaxSizeMB": 2, "journalMaxBackups": 0, "flushInterval": 3_600_000, "diskCheckInterval": 50}
+    async with running_bookie(home, runtime, **settings) as bookie, RawClient.to(bookie) as client:
+        statuses = [(await client.v2(add(1, i, bytes(500_000)))).status for i in range(100)]
+        assert Status.EREADONLY in statuses
+        assert set(statuses) == {Status.EOK, Status.EREADONLY}
+        await until(lambda: not bookie.state.read_only)
+        assert len(list((home / "journal" / "current").glob("*.txn"))) <= 2
+    assert await bookie.wait_stopped() is ExitCode.OK
