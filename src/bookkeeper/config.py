@@ -92,6 +92,12 @@ class Settings(BaseModel):
         values.update({key: value for key, value in overrides.items() if value is not None})
         return cls.from_mapping(values, source=path)
 
+    def changed_settings(self) -> dict[str, Any]:
+        """The settings that are not the defaults. Secrets are not shown."""
+        fields = type(self).model_fields
+        changed = self.model_dump(exclude_defaults=True)
+        return {key: value if fields[key].repr else "(hidden)" for key, value in changed.items()}
+
     @classmethod
     def known_keys(cls) -> Iterable[str]:
         return cls.model_fields.keys()
@@ -200,6 +206,9 @@ class ServerConfiguration(Settings):
     """A started frame must be complete within this time, or its connection is closed. Not a Java key."""
     ledgerHandleCacheSize: int = Field(100000, gt=0)
     """Ledgers whose key, fence and LAC are kept at hand; idle ones beyond it are dropped. Not a Java key."""
+    shutdownTimeoutMs: int = Field(60000, gt=0)
+    """At an orderly stop, the longest wait for everything to be written and closed; then the process ends as it is, and
+    the next start replays the journal. Not a Java key."""
     shutdownDrainTimeoutMs: int = Field(2000, ge=0)
     """At an orderly stop, the longest wait for adds in flight before connections are closed. Not a Java key."""
 

@@ -201,10 +201,14 @@ def _how_full(watch: DiskWatch, root: str) -> str:
     usage = watch.usage.get(root)
     if usage is None:
         return ""
-    text = f" ({used_share(usage):.1%} of {usage.total / 1e9:.1f} GB used, {usage.usable / 1e6:.0f} MB left"
-    if watch.limits.least_bytes:
-        return f"{text}; minUsableSizeForJournalWrites is {watch.limits.least_bytes / 1e6:.0f} MB)"
-    return f"{text}; diskUsageThreshold is {watch.limits.full:.1%})"
+    limits = watch.limits
+    if limits.least_bytes:
+        return f" ({_room(usage)}; minUsableSizeForJournalWrites is {limits.least_bytes >> 20} MB)"
+    return f" ({_room(usage)}; diskUsageThreshold is {limits.full:.1%})"
+
+
+def _room(usage: DiskUsage) -> str:
+    return f"{used_share(usage):.1%} used, {usage.usable >> 20} of {usage.total >> 20} MB left"
 
 
 def sum_of_file_systems(usages: Iterable[DiskUsage]) -> tuple[int, int]:
@@ -298,8 +302,7 @@ class DiskMonitor:
             else:
                 continue
             usage = watch.usage.get(root)
-            share = "" if usage is None else f": {used_share(usage):.1%} used, {usage.usable / 1e6:.0f} MB left"
-            log.info("%s directory %s %s%s", watch.kind, root, state, share)
+            log.info("%s directory %s %s: %s", watch.kind, root, state, "gone" if usage is None else _room(usage))
 
     def no_space(self) -> None:
         """A write to the ledger directories found no space. The next check tells the listeners when there is some."""

@@ -43,7 +43,7 @@ def test_one_full_disk_and_back() -> None:
     assert step(disks, 10, 10) == DiskVerdict()
     verdict = step(disks, 96, 10)
     assert verdict.full is not None
-    assert "ledger directory ledger0 is full (96.0% of" in verdict.full
+    assert "ledger directory ledger0 is full (96.0% used" in verdict.full
     assert disks.writable == ["ledger1"]
     assert judge([disks], any_full_is_read_only=False).full is None, "the other one takes writes"
     step(disks, 96, 91)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie.bookie import ExitCode
+from bookkeeper.bookie import bookie as bookie_module
+from bookkeeper.bookie.bookie import Bookie, ExitCode
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata import open_driver
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2
 from bookkeeper.protocol.messages import Status
 from bookkeeper.runtime import DiskUsage, File
-from bookkeeper.runtime.real import RealFiles, RealRuntime
+from bookkeeper.runtime.real import RealFiles, RealRuntime, _RealFile
 from tests.support.bookie import (
     DIGEST,
     KEY,
+    METADATA_URI,
     CrashImage,
     GatedRuntime,
     RawClient,
     add,
+    bookie_config,
     entry,
     fence,
+    init_cluster,
     read,
     running_bookie,
 )
@@ -211,5 +218,76 @@ async def test_a_journal_that_fills_its_disk_makes_the_bookie_read_only_before_i
         assert Status.EREADONLY in statuses
         assert set(statuses) == {Status.EOK, Status.EREADONLY}
         await until(lambda: not bookie.state.read_only)
-        assert len(list((home / "journal" / "current").glob("*.txn"))) <= 2
     assert await bookie.wait_stopped() is ExitCode.OK
+
+
+class _HungFile(_RealFile):
+    """An entry log on a disk that answers no sync until it is let go."""
+
+    def __init__(self, path: str, mode: str, runtime: HungRuntime) -> None:
+        super().__init__(path, mode)
+        self._runtime = runtime
+
+    def fdatasync(self) -> None:
+        if self.path.endswith(".txn") and self._runtime.sync_error is not None:
+            raise self._runtime.sync_error
+        if self.path.endswith(".log") and self._runtime.stuck:
+            self._runtime.hung.set()
+            assert self._runtime.let_go.wait(60)
+        super().fdatasync()
+
+
+class _HungFiles(RealFiles):
+    def __init__(self, runtime: HungRuntime) -> None:
+        self._runtime = runtime
+
+    def open(self, path: str, mode: str = "r") -> File:
+        return _HungFile(path, mode, self._runtime)
+
+
+class HungRuntime(RealRuntime):
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = _HungFiles(self)
+        self.stuck = False
+        self.hung = threading.Event()
+        self.let_go = threading.Event()
+        self.sync_error: OSError | None = None
+
+
+async def test_a_failed_bookie_ends_within_a_bound_though_a_disk_call_hangs(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookie_module, "FAILURE_SECONDS", 0.2)
+    runtime = HungRuntime()
+    await init_cluster(runtime)
+    bookie = Bookie(runtime, bookie_config(home, flushInterval=10))
+    await bookie.start()
+    async with RawClient.to(bookie) as client:
+        runtime.stuck = True
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+        assert await asyncio.to_thread(runtime.hung.wait, 20)
+        runtime.sync_error = OSError(5, "Input/output error")
+        client.send(v2.encode_request(add(1, 1)))
+        assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
+    assert bookie.hangs
+    driver = open_driver(METADATA_URI, runtime)
+    await driver.open()
+    assert not await driver.registration.is_registered(bookie.bookie_id), "nobody is sent to it any more"
+    await driver.close()
+    runtime.let_go.set()
+
+
+async def test_an_orderly_stop_ends_within_a_bound_though_a_disk_call_hangs(home: Path) -> None:
+    runtime = HungRuntime()
+    await init_cluster(runtime)
+    bookie = Bookie(runtime, bookie_config(home, flushInterval=3_600_000, shutdownTimeoutMs=200))
+    await bookie.start()
+    async with RawClient.to(bookie) as client:
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+    runtime.stuck = True
+    await bookie.stop()
+    assert await bookie.wait_stopped() is ExitCode.SERVER_EXCEPTION
+    assert bookie.hangs
+    runtime.let_go.set()
+    assert (home / "ledgers" / "current" / "DIRTY").exists()
