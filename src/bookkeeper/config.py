@@ -92,6 +92,12 @@ class Settings(BaseModel):
         values.update({key: value for key, value in overrides.items() if value is not None})
         return cls.from_mapping(values, source=path)
 
+    def changed_settings(self) -> dict[str, Any]:
+        """The settings that are not the defaults. Secrets are not shown."""
+        fields = type(self).model_fields
+        changed = self.model_dump(exclude_defaults=True)
+        return {key: value if fields[key].repr else "(hidden)" for key, value in changed.items()}
+
     @classmethod
     def known_keys(cls) -> Iterable[str]:
         return cls.model_fields.keys()
@@ -201,6 +207,9 @@ class ServerConfiguration(Settings):
     """A started frame must be complete within this time, or its connection is closed. Not a Java key."""
     ledgerHandleCacheSize: int = Field(100000, gt=0)
     """Ledgers whose key, fence and LAC are kept at hand; idle ones beyond it are dropped. Not a Java key."""
+    shutdownTimeoutMs: int = Field(60000, gt=0)
+    """At an orderly stop, the longest wait for everything to be written and closed; then the process ends as it is, and
+    the next start replays the journal. Not a Java key."""
     shutdownDrainTimeoutMs: int = Field(2000, ge=0)
     """At an orderly stop, the longest wait for adds in flight before connections are closed. Not a Java key."""
 
@@ -250,6 +259,9 @@ class ServerConfiguration(Settings):
     minUsableSizeForEntryLogCreation: int | None = None
     minUsableSizeForIndexFileCreation: int = 100 << 20
     minUsableSizeForHighPriorityWrites: int | None = None
+    minUsableSizeForJournalWrites: int | None = Field(None, ge=0)
+    """Bytes left on a journal's disk, below which the bookie is read-only; unset: four times journalPreAllocSizeMB. Not
+    a Java key."""
     directMemoryBudgetMb: int | None = Field(None, gt=0)
     """Memory of which caches get shares by default, where Java takes its maximum direct memory; unset: a quarter of the
     machine's memory, at most 2048. Not a Java key."""

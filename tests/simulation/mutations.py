@@ -28,7 +28,6 @@ from bookkeeper.bookie import adds as bookie_adds
 from bookkeeper.bookie import journal as bookie_journal
 from bookkeeper.bookie import journal_scan, reads, status
 from bookkeeper.bookie.checkpoint import Checkpointer
-from bookkeeper.bookie.disks import DiskMonitor
 from bookkeeper.bookie.fencing import Fences
 from bookkeeper.bookie.journal_file import JournalFile
 from bookkeeper.bookie.journal_format import LEDGER_KEY
@@ -593,7 +592,7 @@ def lost_sessions_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("LV-6: a bookie that had no space takes writes again", faults=("disk full",), fault_count=16)
 def full_disks_are_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DiskMonitor, "no_space", lambda self: None)
+    monkeypatch.setattr(BookieState, "to_writable", lambda self, reason, *, manual=False: None)
 
 
 @mutation("LV-2: an answer that does not come is missed", faults=TROUBLE, fault_count=16)

@@ -111,12 +111,16 @@ class RequestService:
         for connection in list(self._connections):
             connection.close()
 
-    async def close(self) -> None:
-        """Drop all connections and end all tasks."""
+    def drop_connections(self) -> None:
+        """Drop all connections at once, and take no new ones."""
         self.serving = False
         self._closed = True
         for connection in list(self._connections):
             connection.abort()
+
+    async def close(self) -> None:
+        """Drop all connections and end all tasks."""
+        self.drop_connections()
         await self._scope.close()
         await self.reads.close()
 

@@ -24,7 +24,7 @@ from bookkeeper.types import BookieId
 
 from . import bookie_status
 from .bookie_status import StoredStatus
-from .disks import DiskEvent, DiskEventKind
+from .disks import DiskVerdict
 from .exit_code import ExitCode
 
 log = logging.getLogger(__name__)
@@ -159,20 +159,16 @@ class BookieState:
         async with self._serial:
             pass
 
-    def on_disk_event(self, event: DiskEvent) -> None:
+    def on_disks(self, verdict: DiskVerdict) -> None:
         """The disks' say in the mode. A failed disk ends the bookie."""
-        kind = event.kind
-        any_full = self._config.readOnlyModeOnAnyDiskFullEnabled
-        if kind is DiskEventKind.DISK_FAILED:
-            self._fail(ExitCode.BOOKIE_EXCEPTION, BookKeeperError(f"directory {event.directory} failed"))
-        elif kind is DiskEventKind.ALL_DISKS_FULL or (kind is DiskEventKind.ANY_DISK_FULL and any_full):
-            self.high_priority_available = event.high_priority_allowed
-            self.to_read_only(kind.value)
-        elif kind is DiskEventKind.ALL_DISKS_WRITABLE or (
-            kind in (DiskEventKind.DISK_WRITABLE, DiskEventKind.DISK_JUST_WRITABLE) and not any_full
-        ):
-            self.high_priority_available = True
-            self.to_writable(kind.value)
+        if verdict.failed is not None:
+            self._fail(ExitCode.BOOKIE_EXCEPTION, BookKeeperError(verdict.failed))
+            return
+        self.high_priority_available = verdict.high_priority_allowed
+        if verdict.full is not None:
+            self.to_read_only(verdict.full)
+        else:
+            self.to_writable("all directories have room")
 
     # --- making store and disk follow ---
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
+import logging
 import os
 import signal
+import sys
 import tempfile
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +23,17 @@ from ..runtime import Runtime
 from .local_cluster import LocalCluster
 from .output import EXIT_USAGE, console, execute, fail, notes, set_up_logging
 
+log = logging.getLogger(__name__)
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
 
 def bookie(
     conf: Annotated[Path, typer.Option("--conf", "-c", help="Configuration file (bk_server.conf).")],
@@ -26,15 +42,17 @@ def bookie(
     ledgers: Annotated[str | None, typer.Option("--ledgerdirs", "-l", help="Overrides ledgerDirectories.")] = None,
     uri: Annotated[str | None, typer.Option("--uri", "-u", help="Overrides metadataServiceUri.")] = None,
     read_only: Annotated[bool, typer.Option("--readonly", "-r", help="Start read-only and stay so.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log everything.")] = False,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged, to stderr.")] = LogLevel.INFO,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log-level DEBUG.")] = False,
 ) -> None:
     """Run one bookie in the foreground.
 
     Settings come from the file, then from environment variables BK_<key>, then from options.
-    SIGTERM and Ctrl-C stop it cleanly. Exit codes are BookKeeper's: 0 stopped, 1 bad configuration,
-    2 could not start, 4 registration failed, 5 disk or journal failed.
+    SIGTERM, SIGHUP and Ctrl-C stop it cleanly, also while it starts. SIGQUIT prints what all its threads and
+    tasks are doing, and it goes on. Exit codes are BookKeeper's: 0 stopped, 1 bad configuration, 2 could not
+    start or not stop in time, 4 registration failed, 5 disk or journal failed.
     """
-    set_up_logging(verbose)
+    _log_to_stderr(LogLevel.DEBUG if verbose else log_level)
     try:
         text = conf.read_text()
     except OSError as error:
@@ -57,26 +75,75 @@ def bookie(
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     server = Bookie(runtime, config)
+    code = await _run(runtime, server)
+    log.info("ended with exit code %d", code)
+    if server.hangs:
+        runtime.end_process(code)
+    return code
+
+
+async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
+    """Start, serve until something ends it, stop. A request to stop is heard at any time."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    _listen_to_signals(stop)
+    asked = runtime.spawn(stop.wait(), name="asked to stop")
+    starting = runtime.spawn(server.start(), name="start")
+    await asyncio.wait([asked, starting], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        log.info("asked to stop while it starts")
+        starting.cancel()
     try:
-        await server.start()
-    except ConfigurationError as error:
-        notes.print(f"error: {error}", markup=False, soft_wrap=True)
-        return ExitCode.INVALID_CONF
+        await starting
+    except asyncio.CancelledError:
+        return ExitCode.OK
     except (BookKeeperError, OSError) as error:
-        notes.print(f"error: {error}", markup=False, soft_wrap=True)
+        notes.print(f"error: {_text(error)}", markup=False, soft_wrap=True)
         return server.exit_code_of(error)
     console.print(f"bookie {server.bookie_id} serves", markup=False)
-    ended = asyncio.ensure_future(server.wait_stopped())
-    asked = asyncio.ensure_future(stop.wait())
+    ended = runtime.spawn(server.wait_stopped(), name="end")
     await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not ended.done():
         await server.stop()
     return await ended
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; of a failed call of the system: what, and of which file."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def _listen_to_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # under nohup
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGQUIT, _print_tasks)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr may be no file
+        faulthandler.register(signal.SIGQUIT, all_threads=True, chain=True)
+
+
+def _print_tasks() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+
+
+class _Formatter(logging.Formatter):
+    """Times with milliseconds and zone: logs of several machines are read together."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802
+        return super().formatTime(record, f"%Y-%m-%dT%H:%M:%S.{int(record.msecs):03d}%z")
+
+
+def _log_to_stderr(level: LogLevel) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.value, handlers=[handler])
+    if level is LogLevel.INFO:
+        logging.getLogger("kazoo").setLevel(logging.WARNING)
 
 
 def localbookie(

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random as Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -380,6 +380,10 @@ class Runtime(ABC):
         return asyncio.get_running_loop().create_task(work, name=name)
 
     # --- the process ---
+
+    def end_process(self, code: int) -> NoReturn:
+        """End the process at once, whatever still runs in it: nothing is waited for, closed or written."""
+        raise SystemExit(code)
 
     async def run_program(self, arguments: Sequence[str], *, timeout: float) -> bytes:  # noqa: ARG002
         """Run a program to its end; what it printed.

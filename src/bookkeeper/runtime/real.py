@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import fcntl
 import gc
+import logging
 import os
 import queue
 import random
@@ -18,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from .api import (
     DEFAULT_OPTIONS,
@@ -58,6 +59,8 @@ _OPEN_FLAGS = {
 
 
 class _RealFile(File):
+    """Its errors name the file, which those of the system do not once it is open."""
+
     _fd = -1  # until it is open
 
     def __init__(self, path: str, mode: str) -> None:
@@ -77,29 +80,48 @@ class _RealFile(File):
         return b"".join(pieces)
 
     def pwrite(self, data: Buffer, offset: int) -> None:
-        written = os.pwrite(self._fd, data, offset)
-        if written == len(data):
-            return
-        view = memoryview(data)
-        while written < len(view):
-            written += os.pwrite(self._fd, view[written:], offset + written)
+        try:
+            written = os.pwrite(self._fd, data, offset)
+            if written == len(data):
+                return
+            view = memoryview(data)
+            while written < len(view):
+                written += os.pwrite(self._fd, view[written:], offset + written)
+        except OSError as error:
+            self._name(error)
+            raise
 
     def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
         total = 0
         for start in range(0, len(pieces), _IOV_MAX):
             group = pieces[start : start + _IOV_MAX]
             size = sum(map(len, group))
-            written = os.pwritev(self._fd, group, offset + total)
+            try:
+                written = os.pwritev(self._fd, group, offset + total)
+            except OSError as error:
+                self._name(error)
+                raise
             if written != size:
                 self.pwrite(memoryview(b"".join(group))[written:], offset + total + written)
             total += size
         return total
 
     def fdatasync(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._name(error)
+            raise
 
     def fsync(self) -> None:
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            self._name(error)
+            raise
+
+    def _name(self, error: OSError) -> None:
+        error.filename = self.path
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -108,7 +130,11 @@ class _RealFile(File):
         os.ftruncate(self._fd, size)
 
     def allocate(self, offset: int, size: int) -> None:
-        os.posix_fallocate(self._fd, offset, size)
+        try:
+            os.posix_fallocate(self._fd, offset, size)
+        except OSError as error:
+            self._name(error)
+            raise
 
     def drop_cache(self, offset: int, size: int) -> None:
         with contextlib.suppress(OSError):
@@ -359,6 +385,13 @@ class RealRuntime(Runtime):
         if process.returncode != 0:
             raise OSError(f"{arguments[0]} ended with exit code {process.returncode}")
         return output
+
+    def end_process(self, code: int) -> NoReturn:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
 
     def hostname(self) -> str:
         return socket.gethostname()
