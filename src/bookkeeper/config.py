@@ -428,6 +428,8 @@ class ClientConfiguration(Settings):
     stickyReadSEnabled: bool = False
     readEntriesWindow: int = Field(1024, gt=0)
     """Entry reads that one range read keeps outstanding."""
+    readEntriesWindowBytes: int = Field(4 << 20, gt=0)
+    """The same in bytes, going by the size of the entries read before; one entry at least."""
     tailRetryLimit: int = Field(10, ge=0)
     """Failed waits in a row, until following an open ledger gives up."""
     enableBookieFailureTracking: bool = True

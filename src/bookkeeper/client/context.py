@@ -17,6 +17,7 @@ from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.tasks import TaskScope
 from ..types import BookieId, WriteFlag
+from .batch_support import BatchSupport
 from .stats import ClientStats
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class ClientContext:
     tasks: TaskScope
     """Owner of the client's background tasks."""
     stats: ClientStats = field(default_factory=ClientStats)
+    batch_support: BatchSupport = field(default_factory=BatchSupport)
     ensemble_change_disabled: bool = False
     """The feature `disable_ensemble_change`: failed bookies are not replaced."""
     closed: bool = False
