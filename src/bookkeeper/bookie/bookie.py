@@ -253,8 +253,8 @@ class Bookie:
         ledgers = LedgerTable(runtime, storage, config.ledgerHandleCacheSize)
         storage.set_deletion_listener(ledgers.ledger_deleted)
         storage.set_failure_listener(self._failed)
-        adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats)
-        fences = Fences(storage, journals, ledgers)
+        adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats, self._failed)
+        fences = Fences(storage, journals, ledgers, self._failed)
         reads = ReadPath(runtime, config, storage, ledgers, fences, disks, self.stats)
         self._service = RequestService(
             runtime,
