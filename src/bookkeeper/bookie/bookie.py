@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import cast
+from typing import Any, cast
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import ConfigurationError, NoWritableLedgerDirError
@@ -328,6 +328,17 @@ class Bookie:
 
     def _failed(self, error: BaseException) -> None:
         self._fail(ExitCode.BOOKIE_EXCEPTION, error)
+
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """For `loop.set_exception_handler` of a process that runs this bookie.
+
+        A callback of the loop that raised has left undone what it was to do: others may wait for that for ever, or
+        count on it. So it ends the bookie. Everything else (a connection's end, a task that nobody asked) is logged.
+        """
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if error is not None and "handle" in context and not isinstance(error, OSError):
+            self._failed(error)
 
     def _fail(self, code: ExitCode, error: BaseException) -> None:
         """The bookie cannot go on."""

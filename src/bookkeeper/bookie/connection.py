@@ -136,6 +136,8 @@ class BookieConnection(asyncio.Protocol):
         """It has sent a request."""
         self.polls: dict[LongPoll, None] = {}
         """Long polls of this connection that wait."""
+        self.waiting = 0
+        """Requests that wait for something: for the disk, a LAC, the journal."""
         self.in_journal = 0
         """Fences, WRITE_LAC and FORCE requests that wait for the journal."""
         self.lanes = self._make_lanes(service.reads.slots, service.config.numReadWorkerThreads)
@@ -534,11 +536,11 @@ class BookieConnection(asyncio.Protocol):
 
     def waits_for_journal(self) -> None:
         self.in_journal += 1
-        self.account.add(REQUEST_COST)
+        self._count_waiting(1)
 
     def journal_has_it(self) -> None:
         self.in_journal -= 1
-        self.account.add(-REQUEST_COST)
+        self._count_waiting(-1)
 
     def answer_has(self, size: int) -> None:
         """So large was an answer: it is what the next ones are expected to be."""
@@ -546,17 +548,21 @@ class BookieConnection(asyncio.Protocol):
 
     def may_ask_more(self) -> bool:
         """Whether the requests that it has waiting leave room for more."""
-        return self.account.held < self._service.memory.allowance()
+        return self.waiting * REQUEST_COST < self._service.memory.allowance()
 
     def requests_wait(self, count: int) -> None:
         """So many requests begin to wait."""
         self._service.reads.permits.take(count)
-        self.account.add(count * REQUEST_COST)
+        self._count_waiting(count)
 
     def requests_ended(self, count: int) -> None:
         """So many requests that waited are finished or dropped."""
-        self.account.add(-count * REQUEST_COST)
+        self._count_waiting(-count)
         self._service.reads.permits.give_back(count)
+
+    def _count_waiting(self, count: int) -> None:
+        self.waiting += count
+        self.account.add(count * REQUEST_COST)
 
     # --- flow control ---------------------------------------------------------------------------------------
 

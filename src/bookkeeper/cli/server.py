@@ -59,6 +59,7 @@ async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     server = Bookie(runtime, config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(server.on_loop_error)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
