@@ -68,6 +68,9 @@ class CountingTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
@@ -104,6 +107,10 @@ class NullStorage:
 
     def add_entries(self, ledger_id: int, entry_ids: Any, entries: Any) -> None:
         pass
+
+
+def _failed(error: BaseException) -> None:
+    raise error
 
 
 def frames(encode: Callable[[int, int], bytes], batch: int, batches: int, ledgers: int) -> list[bytes]:
@@ -174,7 +181,7 @@ async def measure(bookie: Bookie, encode: Callable[[int, int], bytes], ack: Any,
                 ledgers = LedgerTable(RealRuntime(), storage, 1000)
                 real = service.adds
                 service.adds = AddPath(
-                    RealRuntime(), service.config, storage, journals, ledgers, service.state, service.stats
+                    RealRuntime(), service.config, storage, journals, ledgers, service.state, service.stats, _failed
                 )
             gc.collect()
             loop_started, process_started = time.thread_time(), time.process_time()

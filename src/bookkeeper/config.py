@@ -195,10 +195,32 @@ class ServerConfiguration(Settings):
     maxAddsInProgressLimit: int = 0
     maxReadsInProgressLimit: int = 0
     maxBatchReadSize: int = Field(5242880, gt=0)
-    waitTimeoutOnResponseBackpressureMs: int = -1
-    closeChannelOnResponseTimeout: bool = False
+    waitTimeoutOnResponseBackpressureMs: int = 60000
+    """A peer that has taken none of its answers for so long is given up. Java's default is -1, which is never."""
+    closeChannelOnResponseTimeout: bool = True
+    """How it is given up: its connection is closed; or, as is Java's default, its answers are dropped."""
+    requestMemoryMaxSizeMb: int | None = Field(None, gt=0)
+    """Memory of requests and answers of all connections together: frames that have begun, requests that wait, answers
+    that are not taken. Unset: a quarter of the budget of the caches; never less than 16 of the largest frames. Beyond
+    it, connections of the peer that holds most are closed. Not a Java key."""
     maxConnections: int = Field(10000, gt=0)
-    """Connections served at once; further ones are closed at once. Not a Java key."""
+    """Connections served at once, as far as the process may have open files; beyond it the longest idle one is closed,
+    or the new one. Not a Java key."""
+    maxConnectionsPerPeer: int = 0
+    """Of these, connections from one address; 0: three quarters. Not a Java key."""
+    reservedFileDescriptors: int | None = Field(None, ge=0)
+    """Open files that are kept from connections, for journals, entry logs and indexes; unset: half of what the process
+    may have (`ulimit -Hn`), at most 1024. Not a Java key."""
+    firstRequestTimeoutMs: int = Field(60000, gt=0)
+    """A connection that has sent nothing for so long since it was opened is closed. Not a Java key."""
+    idleConnectionEvictionMs: int = Field(60000, ge=0)
+    """A connection with nothing asked for so long may be closed when there is no room for a new one, and only then.
+    Not a Java key."""
+    maxLongPolls: int = Field(50000, gt=0)
+    """Waiting long polls of the bookie. A connection may have a quarter of what is left of them, or 16; more get
+    ETOOMANYREQUESTS. Not a Java key."""
+    maxLongPollsPerLedger: int = Field(20000, gt=0)
+    """The same of one ledger. Not a Java key."""
     maxLongPollsPerConnection: int = Field(10000, gt=0)
     """Waiting long polls of one connection; more get ETOOMANYREQUESTS. Not a Java key."""
     longPollMaxTimeoutMs: int = Field(600000, gt=0)

@@ -26,7 +26,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
-from typing import cast
+from typing import Any, cast
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import BookKeeperError, ConfigurationError, NoWritableLedgerDirError
@@ -299,8 +299,8 @@ class Bookie:
         )
         ledgers = LedgerTable(runtime, storage, config.ledgerHandleCacheSize)
         storage.set_failure_listener(self._failed)
-        adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats)
-        fences = Fences(storage, journals, ledgers)
+        adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats, self._failed)
+        fences = Fences(storage, journals, ledgers, self._failed)
         reads = ReadPath(runtime, config, storage, ledgers, fences, disks, self.stats)
         self._service = RequestService(
             runtime,
@@ -375,6 +375,17 @@ class Bookie:
 
     def _failed(self, error: BaseException) -> None:
         self._fail(ExitCode.BOOKIE_EXCEPTION, error)
+
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """For `loop.set_exception_handler` of a process that runs this bookie.
+
+        A callback of the loop that raised has left undone what it was to do: others may wait for that for ever, or
+        count on it. So it ends the bookie. Everything else (a connection's end, a task that nobody asked) is logged.
+        """
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if error is not None and "handle" in context and not isinstance(error, OSError):
+            self._failed(error)
 
     def _fail(self, code: ExitCode, error: BaseException) -> None:
         """The bookie cannot go on."""

@@ -85,6 +85,7 @@ async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
 async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
     """Start, serve until something ends it, stop. A request to stop is heard at any time."""
     stop = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(server.on_loop_error)
     _listen_to_signals(stop)
     asked = runtime.spawn(stop.wait(), name="asked to stop")
     starting = runtime.spawn(server.start(), name="start")

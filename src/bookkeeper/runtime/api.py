@@ -402,3 +402,7 @@ class Runtime(ABC):
     @abstractmethod
     def physical_memory(self) -> int:
         """Bytes of memory this process may use."""
+
+    def open_files_limit(self) -> int:
+        """How many files and connections this process may have open. Raises the limit as far as the system lets it."""
+        return 1 << 20

@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import random
+import resource
 import shutil
 import socket
 import struct
@@ -405,6 +406,14 @@ class RealRuntime(Runtime):
             with contextlib.suppress(OSError, ValueError), open(limit) as file:
                 total = min(total, int(file.read()))
         return total
+
+    def open_files_limit(self) -> int:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+                soft = hard
+        return soft if soft != resource.RLIM_INFINITY else super().open_files_limit()
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
