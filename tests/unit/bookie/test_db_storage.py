@@ -19,7 +19,8 @@ from bookkeeper.errors import (
     NoLedgerError,
     UnauthorizedAccessError,
 )
-from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.runtime import File
+from bookkeeper.runtime.real import RealFiles, RealRuntime
 from tests.support import golden
 from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 
@@ -198,6 +199,73 @@ async def test_a_run_is_put_together_from_all_places(tmp_path: Path) -> None:
         for first in (0, 10, 99, 100, 149, 150, 199):
             assert await storage.read_run(1, first, 1000, 1 << 20) == b"".join(expected[first:])
         assert await storage.read_run(1, 120, 60, 1 << 20) == b"".join(expected[120:180])
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+async def test_a_run_has_the_newest_version_of_each_entry(tmp_path: Path, read_before: bool) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(10))
+        await storage.flush()
+        if read_before:
+            await storage.read_entry(1, 0)  # all are in the read cache
+        for entry_id in (3, 7):
+            storage.add_entry(1, entry_id, entry(1, entry_id, version=1))  # repaired
+        expected = [record(entry(1, i, version=int(i in (3, 7)))) for i in range(10)]
+        for _ in range(2):
+            for first in range(10):
+                assert await storage.read_run(1, first, 100, 1 << 20) == b"".join(expected[first:])
+            await storage.flush()
+
+
+class CountingFiles(RealFiles):
+    """Counts the bytes that are read from entry logs."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def open(self, path: str, mode: str = "r") -> File:
+        file = super().open(path, mode)
+        if path.endswith(".log"):
+            pread = file.pread
+
+            def counted(size: int, offset: int) -> bytes:
+                data = pread(size, offset)
+                self.read += len(data)
+                return data
+
+            file.pread = counted  # type: ignore[method-assign]
+        return file
+
+
+async def test_reads_of_scattered_entries_bring_little_for_nothing(tmp_path: Path) -> None:
+    runtime = RealRuntime()
+    runtime.files = files = CountingFiles()
+    async with opened(tmp_path, runtime=runtime, dbStorage_writeCacheMaxSizeMb=64) as storage:
+        for entry_id in range(100):
+            await add(storage, 1, [entry_id])
+            await add(storage, 2, [entry_id], 300_000)
+            await storage.flush()
+        files.read = 0
+        found = await storage.read_run(1, 0, 100, 5 << 20)
+        count = len(found) // len(record(entry(1, 0)))
+        assert 10 <= count <= 64
+        assert files.read <= (count + 1) * (16 << 10) + 1024
+        files.read = 0
+        for entry_id in range(count, 100):  # one after the other is no better
+            assert await storage.read_entry(1, entry_id) == entry(1, entry_id)
+        assert files.read <= (100 - count) * (16 << 10)
+
+
+async def test_a_long_run_is_read_to_its_end(tmp_path: Path) -> None:
+    runtime = RealRuntime()
+    runtime.files = files = CountingFiles()
+    async with opened(tmp_path, runtime=runtime, dbStorage_writeCacheMaxSizeMb=64) as storage:
+        await add(storage, 1, range(1500), 1000)
+        await storage.flush()
+        files.read = 0
+        whole = b"".join(record(entry(1, i, 1000)) for i in range(1500))
+        assert await storage.read_run(1, 0, 2000, 5 << 20) == whole
+        assert files.read < 2 * len(whole)
 
 
 @pytest.mark.parametrize("flushed", [False, True])
