@@ -15,6 +15,7 @@ FLOORS: dict[str, int] = {
     "errors": 0,
     "config": 0,
     "runtime": 0,
+    "version": 0,
     "protocol": 1,
     "quorum": 1,
     "metadata": 2,

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import bookkeeper.spark
-from bookkeeper.cli.main import app
+from bookkeeper.cli.app import app
 from bookkeeper.cli.spark import EXIT_FOUND
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.errors import ExportError, OptionError
