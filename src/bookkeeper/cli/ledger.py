@@ -7,6 +7,7 @@ nothing: only `read --recover` fences a writer and closes the ledger.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import datetime
@@ -161,7 +162,7 @@ def append(
                 fail(f"{error}; a ledger is written once: `bookkeeper ledger create` makes another one")
             with stoppable() as stop:
                 failure = await _write(runtime, writer, sources, raw, config.nettyMaxFrameSizeBytes, stop)
-        return _report(writer, failure, stop, as_json)
+                return _report(writer, failure, stop, as_json)
 
     code = execute(main)
     if code:
@@ -177,6 +178,12 @@ async def _write(
             await append_all(runtime, writer, sources, raw=raw, limit=limit, stop=stop)
     except (BookKeeperError, OSError) as error:
         return error
+    except asyncio.CancelledError:
+        if stop.signal is None:
+            raise
+        task = asyncio.current_task()  # asked to stop once more: the ledger is closed, and what it has is still told
+        assert task is not None
+        task.uncancel()
     return None
 
 
@@ -186,14 +193,13 @@ def _report(writer: LedgerWriter, error: Exception | None, stop: Stop, as_json: 
     sealed = writer.metadata.closed
     if as_json:
         print_json({"ledger": writer.id, "entries": count, "bytes": writer.length})
-    ids = f" (0 to {count - 1})" if count > 1 else " (0)" if count else ""
-    stored = f"{entries_text(count)}{ids} stored in ledger {writer.id}, which is {'closed' if sealed else 'not closed'}"
+    ids = f" (ids 0 to {count - 1})" if count > 1 else " (id 0)" if count else ""
+    stored = f"{entries_text(count)}{ids} in ledger {writer.id}, which is {'closed' if sealed else 'not closed'}"
     if error is not None:
-        first = " before it" if isinstance(error, BadInput) else ""
-        complain(f"{text_of(error)}; {stored.replace(' stored', first + ' stored', 1)}")
+        complain(f"{text_of(error)}; stored{' before it' if isinstance(error, BadInput) else ''}: {stored}")
         return 1
     if stop.signal is not None:
-        remark(f"interrupted: {stored}")
+        remark(f"interrupted; stored: {stored}")
     elif not as_json:
         remark(f"{entries_text(count)}, {writer.length:,} bytes in ledger {writer.id}")
     return stop.exit_code
