@@ -47,6 +47,22 @@ def test_what_the_list_says_of_a_command_is_what_the_command_says(name: str) -> 
     assert loaded.help.split("\n\n")[0].replace("\n", " ") == COMMANDS[name].help
 
 
+@pytest.mark.parametrize("moment", ["typer", "bookkeeper.cli.app", "bookkeeper.config", "bookkeeper.bookie.bookie"])
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(moment: str) -> None:
+    program = (
+        "import sys\n"
+        "class CtrlC:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {moment!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, CtrlC())\n"
+        "from bookkeeper.cli.main import main\n"
+        "sys.argv = ['bookkeeper', 'bookie', '--conf', 'none']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) in ((130, "", ""), (130, "", "Aborted."))
+
+
 def test_the_version_is_that_of_the_package() -> None:
     shown = CliRunner().invoke(app, ["--version"]).stdout
     assert shown == f"bookkeeper {bookkeeper.__version__}\n"
