@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 FILE   ?=
+export FILE
 SEEDS  ?= 1000
 FIRST  ?= 0
 HOURS  ?= 8
@@ -52,7 +53,7 @@ setup: $(VENV)/.ready ## virtual environment in .venv with the package and its e
 
 .PHONY: demo
 demo: $(VENV)/.base ## ingest real data (FILE=...), kill a bookie and the writer, lose nothing
-	$(BIN)/bookkeeper demo $(FILE)
+	$(BIN)/bookkeeper demo $${FILE:+"$$FILE"}
 
 $(VENV)/.spark: $(VENV)/.base
 	$(BIN)/pip install --quiet -e '.[spark]'
@@ -60,7 +61,7 @@ $(VENV)/.spark: $(VENV)/.base
 
 .PHONY: demo-spark
 demo-spark: java $(VENV)/.spark ## ingest real data, read it with Spark while a bookie is killed, export, scrub, chart (JDK 17+)
-	$(BIN)/bookkeeper spark demo $(FILE)
+	$(BIN)/bookkeeper spark demo $${FILE:+"$$FILE"}
 
 # --- tests ---
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .errors import BKError, BookKeeperError
     from .metadata.ledger_metadata import LedgerMetadata
     from .types import BookieId, DigestType, LedgerState, WriteFlag
+    from .version import __version__
 
 _HOMES = {
     "connect": "client.client",
@@ -36,6 +37,7 @@ _HOMES = {
     "ServerConfiguration": "config",
     "BookKeeperError": "errors",
     "BKError": "errors",
+    "__version__": "version",
 }
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "ServerConfiguration",
     "BookKeeperError",
     "BKError",
+    "__version__",
 ]
 
 

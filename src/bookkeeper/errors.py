@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -50,12 +51,12 @@ class BKError(BookKeeperError):
         self.bookie = bookie
 
     def __str__(self) -> str:
+        text = super().__str__()
         about = [
             f"{name} {value}"
             for name, value in (("ledger", self.ledger_id), ("entry", self.entry_id), ("bookie", self.bookie))
-            if value is not None
+            if value is not None and not re.search(rf"\b{name} {re.escape(str(value))}\b", text)
         ]
-        text = super().__str__()
         return f"{text} ({', '.join(about)})" if about else text
 
 

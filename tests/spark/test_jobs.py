@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import bookkeeper.spark
 import bookkeeper.sync
-from bookkeeper.cli.main import app
+from bookkeeper.cli.app import app
 from bookkeeper.cli.spark import EXIT_FOUND
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.errors import ExportError, OptionError

@@ -1,4 +1,4 @@
-"""`bookkeeper bookie` and `bookkeeper localbookie`: run bookies."""
+"""`bookkeeper bookie`: run a bookie."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +19,7 @@ from ..bookie.bookie import Bookie, ExitCode
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
-from .local_cluster import LocalCluster
-from .output import EXIT_USAGE, console, execute, fail, notes, set_up_logging
+from .output import console, execute, fail, notes
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +34,10 @@ class LogLevel(StrEnum):
 
 
 def bookie(
-    conf: Annotated[Path, typer.Option("--conf", "-c", help="Configuration file (bk_server.conf).")],
+    conf: Annotated[
+        Path | None,
+        typer.Option("--conf", "-c", help="Configuration file (bk_server.conf). Not needed where BK_<key> are set."),
+    ] = None,
     port: Annotated[int | None, typer.Option("--bookieport", help="Overrides bookiePort.")] = None,
     journal: Annotated[str | None, typer.Option("--journal", "-j", help="Overrides journalDirectories.")] = None,
     ledgers: Annotated[str | None, typer.Option("--ledgerdirs", "-l", help="Overrides ledgerDirectories.")] = None,
@@ -53,13 +54,15 @@ def bookie(
     start or not stop in time, 4 registration failed, 5 disk or journal failed.
     """
     _log_to_stderr(LogLevel.DEBUG if verbose else log_level)
+    if conf is None and not any(name.startswith("BK_") for name in os.environ):
+        fail("no settings: name a file with --conf, or set environment variables BK_<key>", ExitCode.INVALID_CONF)
     try:
-        text = conf.read_text()
+        text = conf.read_text() if conf is not None else ""
     except OSError as error:
         fail(f"cannot read {conf}: {error.strerror}", ExitCode.INVALID_CONF)
     try:
         config = ServerConfiguration.from_file(
-            str(conf),
+            str(conf or "environment"),
             text=text,
             environ=os.environ,
             bookiePort=port,
@@ -145,76 +148,3 @@ def _log_to_stderr(level: LogLevel) -> None:
     logging.basicConfig(level=level.value, handlers=[handler])
     if level is LogLevel.INFO:
         logging.getLogger("kazoo").setLevel(logging.WARNING)
-
-
-def localbookie(
-    count: Annotated[int, typer.Argument(min=1, max=64, help="Number of bookies.")] = 3,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", "-d", help="Where the cluster lives; kept. Default: a temporary folder.")
-    ] = None,
-    port_base: Annotated[
-        int, typer.Option("--port-base", min=0, max=65000, help="First port; the others follow. 0: free ones.")
-    ] = 0,
-    zookeeper: Annotated[
-        bool, typer.Option("--zookeeper", help="Use a real ZooKeeper server (needs a JDK 17+ and PySpark).")
-    ] = False,
-) -> None:
-    """Run a cluster of bookies on this machine until Ctrl-C.
-
-    With --dir the cluster's data is kept, and the same command brings it up again.
-    """
-    set_up_logging(False)
-    if directory is None:
-        with tempfile.TemporaryDirectory(prefix="bookkeeper-") as temporary:
-            execute(lambda runtime: _local(runtime, Path(temporary), count, port_base, zookeeper))
-    else:
-        chosen = directory
-        execute(lambda runtime: _local(runtime, chosen, count, port_base, zookeeper))
-
-
-async def _local(runtime: Runtime, directory: Path, count: int, port_base: int, zookeeper: bool) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    store = None
-    uri = ""
-    try:
-        if zookeeper:
-            from ..metadata.zookeeper.local_server import LocalZooKeeper
-
-            store = LocalZooKeeper(directory.absolute() / "zookeeper")
-            uri = await store.start()
-        async with LocalCluster(runtime, directory, count, port_base, uri) as cluster:
-            console.print(f"metadataServiceUri={cluster.uri}", markup=False, soft_wrap=True)
-            notes.print(
-                f"{count} bookies serve: {', '.join(b.id for b in cluster.bookies)}\n"
-                f"connect with:  export BOOKKEEPER_URI='{cluster.uri}'\n"
-                "Ctrl-C stops them.",
-                markup=False,
-                soft_wrap=True,
-            )
-            await _watch(cluster, stop)
-    finally:
-        if store is not None:
-            await store.stop()
-
-
-async def _watch(cluster: LocalCluster, stop: asyncio.Event) -> None:
-    """Until asked to stop; says so when a bookie ends by itself."""
-    reported: set[str] = set()
-    while not stop.is_set():
-        for member in cluster.bookies:
-            if not member.running and member.name not in reported:
-                reported.add(member.name)
-                assert member.process is not None
-                notes.print(
-                    f"bookie {member.id} ended (exit code {member.process.returncode}): {member.last_words()}",
-                    markup=False,
-                )
-        if len(reported) == len(cluster.bookies):
-            fail("all bookies have ended", EXIT_USAGE)
-        try:
-            await asyncio.wait_for(stop.wait(), 0.5)
-        except TimeoutError:
-            continue

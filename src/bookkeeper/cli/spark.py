@@ -29,6 +29,7 @@ from .output import (
     notes,
     print_json,
     print_table,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def usage(
         ["ledger", "state", "entries", "payload", "stored", "bookies"],
         [
             (
-                each["ledger_id"],
+                str(each["ledger_id"]),
                 each["state"],
                 each["entries"],
                 human_bytes(each["bytes"]),
@@ -282,13 +283,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        fail(_plain(error), EXIT_USAGE)
+        fail(text_of(error), EXIT_USAGE)
     except (BookKeeperError, OSError) as error:
-        fail(_plain(error))
-
-
-def _plain(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).replace("[", r"\[")
+        fail(text_of(error))
 
 
 def _options(

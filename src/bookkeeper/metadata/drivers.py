@@ -17,6 +17,7 @@ from typing import Any
 from ..config import Settings
 from ..errors import ConfigurationError
 from ..runtime import Runtime
+from ..version import install_hint
 from .api import MetadataDriver
 from .records.driver import DEFAULT_SESSION_TIMEOUT_MS
 from .uri import ServiceUri, parse_service_uri
@@ -72,7 +73,7 @@ def _zookeeper(uri: ServiceUri, runtime: Runtime, conf: Conf) -> MetadataDriver:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise
         raise ConfigurationError(
-            f"metadata service address {uri}: ZooKeeper needs the package kazoo: pip install 'bookkeeper[zookeeper]'"
+            f"metadata service address {uri}: ZooKeeper needs the package kazoo: {install_hint('zookeeper')}"
         ) from None
     return ZooKeeperDriver(uri, runtime, config=conf)
 

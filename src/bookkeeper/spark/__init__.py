@@ -7,7 +7,7 @@
     bookkeeper.spark.export(spark, uri, "all", "s3://archive/ledgers")
     report = bookkeeper.spark.scrub(spark, uri)
 
-Needs `pip install 'bookkeeper[spark]'` and a Java 17 or newer. Every function raises errors of this package
+Needs `pip install 'bookkeeper-ledger[spark]'` and a Java 17 or newer. Every function raises errors of this package
 (`bookkeeper.BookKeeperError`) with one plain line, whatever Spark made of them on the way.
 """
 
