@@ -15,9 +15,10 @@ from itertools import count
 from pathlib import Path
 
 from .campaign import Summary, run_many, shrink
+from .hardships import HARDSHIPS
 from .nemesis import FAULTS
 from .run import Report, Run
-from .swarm import Options
+from .swarm import HARDENING, Options
 
 
 def main() -> int:
@@ -29,6 +30,8 @@ def main() -> int:
         fault_count=arguments.fault_count,
         skip=frozenset(arguments.skip),
         corrupt_network=arguments.corrupt_network,
+        hardening=arguments.hardening,
+        calm=arguments.calm,
     )
     if arguments.seed is None:
         return _many(arguments, options)
@@ -53,10 +56,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--machine", action="append", default=[], help="with --seed: show only this machine")
     parser.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
     parser.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
-    parser.add_argument("--fault", action="append", default=[], choices=FAULTS, help="only faults of this kind")
+    parser.add_argument(
+        "--fault", action="append", default=[], choices=(*FAULTS, *HARDSHIPS), help="only faults of this kind"
+    )
     parser.add_argument("--fault-count", type=int, help="how many faults")
     parser.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
     parser.add_argument("--corrupt-network", action="store_true", help="flip bits in what is sent")
+    parser.add_argument(
+        "--hardening",
+        action=argparse.BooleanOptionalAction,
+        default=HARDENING,
+        help="also what is in simulation/hardships.py",
+    )
+    parser.add_argument(
+        "--calm",
+        action=argparse.BooleanOptionalAction,
+        help="with --hardening: only (or no) runs in which nothing may fail",
+    )
     return parser
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from .cluster import STORE, SimulatedCluster
-from .world import World
+from .hardships import Hardships
 
 DAMAGE = ("flip a bit",)
 """Faults that destroy what a bookie has on disk. All of a run hit the same bookie: one copy may go, not two."""
@@ -107,7 +107,7 @@ def draw_plan(
 
 
 @dataclass
-class Nemesis:
+class Nemesis(Hardships):
     """Carries out a plan."""
 
     cluster: SimulatedCluster
@@ -122,10 +122,6 @@ class Nemesis:
     _waiting: dict[str, list[tuple[int, Fault]]] = field(default_factory=dict)
     """Faults whose time has come, by what they wait for."""
     stopped: bool = False
-
-    @property
-    def world(self) -> World:
-        return self.cluster.world
 
     async def carry_out(self, plan: list[Fault], skip: Collection[int] = ()) -> None:
         """Do what the plan says, but for the elements with these numbers."""

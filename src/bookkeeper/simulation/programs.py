@@ -16,7 +16,7 @@ import random
 from ..client.client import BookKeeper
 from ..client.reader import LedgerReader
 from ..client.writer import LedgerAdvWriter, LedgerWriter
-from ..errors import BKError
+from ..errors import BKError, NoSuchEntryError, NoSuchLedgerError
 from ..types import WriteFlag
 from .cluster import SimulatedCluster
 from .history import History, LedgerHistory, Viewer, Violation, payload
@@ -29,6 +29,11 @@ OPERATION_SECONDS = 60.0
 
 class Hangs(Violation):
     """An operation did not end."""
+
+
+def unexpected(what: str, error: BaseException | None) -> Violation:
+    """Something failed in a calm run."""
+    return Violation(f"{what}: {error!r}, and nothing had broken")
 
 
 class _limit:  # noqa: N801 - used like a function
@@ -51,7 +56,9 @@ class _limit:  # noqa: N801 - used like a function
 class Programs:
     """The programs of one run, which share the ledgers."""
 
-    def __init__(self, cluster: SimulatedCluster, history: History, shape: Shape) -> None:
+    def __init__(self, cluster: SimulatedCluster, history: History, shape: Shape, *, calm: bool = False) -> None:
+        """`calm`: nothing may fail."""
+        self.calm = calm
         self.cluster = cluster
         self.history = history
         self.shape = shape
@@ -103,7 +110,8 @@ class Programs:
         try:
             while ledger.sent < count and not self.stopped and not writer.closed:
                 if self._may_send():
-                    await self._send(writer, ledger, futures, min(count - ledger.sent, dice.randint(1, 20)), dice)
+                    burst = dice.randint(1, 200 if self.calm else 20)  # more than a narrow link takes in a time-out
+                    await self._send(writer, ledger, futures, min(count - ledger.sent, burst), dice)
                 if dice.random() < 0.2:
                     await self._wait(futures)
                 if deferred and dice.random() < 0.3:
@@ -132,7 +140,11 @@ class Programs:
             ledger.sent = max(ledger.sent, entry_id + 1)
             self._sent += 1
             async with _limit("sending an entry"):
-                if isinstance(writer, LedgerAdvWriter):
+                future: asyncio.Future[int]
+                if isinstance(writer, LedgerAdvWriter) and self.calm:
+                    # All at once: what fills a gap must get through, however many others wait.
+                    future = asyncio.ensure_future(writer.write(entry_id, data))
+                elif isinstance(writer, LedgerAdvWriter):
                     # Not to be held back at the gate with a gap open, which nobody else would fill.
                     future = writer.write_nowait(entry_id, data)
                 else:
@@ -146,6 +158,8 @@ class Programs:
             if future.result() != entry_id:
                 raise Violation(f"ledger {ledger.ledger_id}: entry {entry_id} got the id {future.result()}")
             self.history.acknowledged(ledger.ledger_id, entry_id)
+        elif self.calm:
+            raise unexpected(f"ledger {ledger.ledger_id}: append of entry {entry_id}", future.exception())
 
     async def _wait(self, futures: dict[int, asyncio.Future[int]]) -> None:
         """Until everything sent has been answered, this way or that."""
@@ -163,8 +177,10 @@ class Programs:
     async def _finish(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory, dice: random.Random) -> None:
         async with _limit("closing a ledger"):
             try:
-                await writer.close(drain=dice.random() < 0.5)
+                await writer.close(drain=dice.random() < 0.5 or self.calm)
             except BKError as error:
+                if self.calm:
+                    raise unexpected(f"ledger {ledger.ledger_id}: close", error) from error
                 self._sometimes(f"close: {type(error).__name__}")
                 return
         record = writer.metadata
@@ -220,7 +236,11 @@ class Programs:
         async with reader:
             for _ in range(dice.randint(1, 10)):
                 async with _limit("browsing"):
-                    await self._look(reader, ledger, viewer, dice)
+                    try:
+                        await self._look(reader, ledger, viewer, dice)
+                    except NoSuchLedgerError:
+                        if not self.calm or ledger.acked >= 0:
+                            raise
                 await asyncio.sleep(dice.random() * 0.5)
 
     async def _look(self, reader: LedgerReader, ledger: LedgerHistory, viewer: Viewer, dice: random.Random) -> None:
@@ -238,7 +258,14 @@ class Programs:
                     viewer.start_sequence(found.entry.entry_id)
                     viewer.delivered(found.entry.entry_id, found.entry.data, reader.last_add_confirmed)
             case 4:
-                for entry in await reader.read_unconfirmed(first := dice.randint(0, max(0, ledger.sent)), first + 3):
+                first = dice.randint(0, max(0, ledger.sent))
+                try:
+                    found_beyond = await reader.read_unconfirmed(first, first + 3)
+                except NoSuchEntryError:
+                    if not self.calm:
+                        raise
+                    found_beyond = []  # nothing is promised there
+                for entry in found_beyond:
                     self.history.content(ledger.ledger_id, entry.entry_id, entry.data)
             case _:
                 lac = reader.last_add_confirmed

@@ -185,7 +185,14 @@ class Run:
         configuration = self.configuration
         await self.cluster.start()
         begun = self.world.loop.time()
-        workload = Workload(self.cluster, self.history, configuration.shape, configuration.client_settings, self._fail)
+        workload = Workload(
+            self.cluster,
+            self.history,
+            configuration.shape,
+            configuration.client_settings,
+            self._fail,
+            calm=configuration.calm,
+        )
         clients = workload.start(configuration.programs)
         nemesis = self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
         for name in self.cluster.names:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..types import DigestType
+from .hardships import CALM, HARDSHIPS
 from .nemesis import DAMAGE, FAULTS
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
+
+HARDENING = False
+"""Whether runs have the harm of `hardships` when nobody says."""
 
 T = TypeVar("T")
 
@@ -49,6 +53,10 @@ class Options:
     """Seconds by which latencies differ."""
     corrupt_network: bool = False
     """Bytes change on their way. Then only one promise is left: no reader is given other bytes than were written."""
+    hardening: bool = HARDENING
+    """Also what is in `hardships`."""
+    calm: bool | None = None
+    """With `hardening`: only what takes time, and nothing may fail."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +98,16 @@ class Configuration:
     fragment_chance: float
     buggify_chance: float
     corrupt_network: bool
+    calm: bool = False
+    """Nothing fails in this run: see `hardships`."""
 
     def __str__(self) -> str:
         shape = self.shape
         return (
             f"{self.seconds:g} s, {self.bookies} bookies, {shape.ensemble_size}/{shape.write_quorum}/"
             f"{shape.ack_quorum}, {shape.digest.value}, {dict(self.programs)}, ledgers {', '.join(shape.flavours)}, "
-            f"{self.fault_count} faults of {len(self.kinds)} kinds, {dict(self.settings)}"
+            f"{'calm, ' if self.calm else ''}{self.fault_count} faults of {len(self.kinds)} kinds, "
+            f"{dict(self.settings)}"
         )
 
 
@@ -129,7 +140,7 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         "deleters": int(dice.random() < 0.25),
     }
     fault_count = dice.choice((0, 3, 8, 16))
-    return Configuration(
+    configuration = Configuration(
         seconds=seconds,
         bookies=quorums[0] + spare,
         shape=shape,
@@ -143,6 +154,37 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         fragment_chance=dice.choice((0.0, 0.0, 0.05, 0.3)),
         buggify_chance=dice.choice((0.0, 0.5, 1.0)),
         corrupt_network=options.corrupt_network,
+    )
+    return _hardened(dice, options, configuration) if options.hardening else configuration
+
+
+def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
+    """The same run, with the harm of `hardships` too; or a calm one."""
+    calm = _given(options.calm, dice.random() < 0.25)
+    kinds = drawn.kinds + tuple(kind for kind in HARDSHIPS if dice.random() < 0.4)
+    fault_count = drawn.fault_count + dice.choice((0, 3, 8))
+    if calm:
+        kinds = tuple(kind for kind in CALM if dice.random() < 0.7) or CALM
+    hardened = replace(
+        drawn,
+        kinds=_given(options.faults, kinds),
+        fault_count=_given(options.fault_count, fault_count),
+        calm=calm,
+    )
+    return _calm(options, hardened) if calm else hardened
+
+
+def _calm(options: Options, drawn: Configuration) -> Configuration:
+    """Long bursts, the usual time-outs, and nobody who ends a writer."""
+    programs = {**drawn.programs, "readers": 0, "deleters": 0} if options.programs is None else drawn.programs
+    shape = replace(drawn.shape, entries=_given(options.entries, 200), total=_given(options.total, 1000))
+    settings = {"addEntryTimeoutSec": 5, "readEntryTimeoutSec": 5, "clientConnectTimeoutMillis": 5000}
+    return replace(
+        drawn,
+        programs=programs,
+        shape=shape,
+        client_settings={**settings, **drawn.client_settings},
+        buggify_chance=0.0,
     )
 
 

@@ -15,7 +15,7 @@ from ..errors import BookKeeperError
 from .cluster import SimulatedCluster
 from .disk import MachineCrashed
 from .history import History, Violation
-from .programs import OPERATION_SECONDS, Programs
+from .programs import OPERATION_SECONDS, Programs, unexpected
 from .swarm import Shape, client_settings
 from .world import SimulatedRuntime
 
@@ -34,10 +34,15 @@ class Workload:
         shape: Shape,
         settings: Mapping[str, Any],
         report: Callable[[BaseException], None],
+        *,
+        calm: bool = False,
     ) -> None:
-        """`settings` win over those drawn for each client; `report` hears of violations and unexpected errors."""
+        """`settings` win over those drawn for each client; `report` hears of violations and unexpected errors.
+
+        `calm`: errors are not normal either.
+        """
         self.cluster = cluster
-        self.programs = Programs(cluster, history, shape)
+        self.programs = Programs(cluster, history, shape, calm=calm)
         self._settings = settings
         self._report = report
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -100,6 +105,8 @@ class Workload:
                         if not self.stopped:
                             await program(bk, dice)
             except BookKeeperError as error:
+                if self.programs.calm:
+                    self._report(unexpected(runtime.hostname(), error))
                 self.cluster.world.sometimes(f"{runtime.hostname()[0]}: {type(error).__name__}")
             except BaseException as error:
                 if not isinstance(error, asyncio.CancelledError | GeneratorExit | MachineCrashed):

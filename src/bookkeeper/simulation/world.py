@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import math
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 from ..runtime.api import KeyValueStore, Runtime, Workers
 from .disk import MachineCrashed, SimulatedDisk, SimulatedFiles, open_store
-from .loop import MACHINE, SimulatedLoop
+from .loop import MACHINE, SimulatedLoop, Thaw, from_outside
 from .network import Link, SimulatedListener, SimulatedNetwork, SimulatedTransport, Tap
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class Incarnation:
     alive: bool = True
     paused_until: float = 0.0
     held: list[asyncio.Handle] = field(default_factory=list)
+    thaw: Thaw = Thaw.AS_IT_CAME
     context: contextvars.Context = field(default_factory=contextvars.Context)
 
 
@@ -99,6 +101,13 @@ class Machine:
         """Nothing runs here for a while; others notice only the silence."""
         if self.incarnation is not None:
             self.incarnation.paused_until = self.world.loop.time() + seconds
+
+    def freeze(self, seconds: float, thaw: Thaw) -> None:
+        """A pause, at the end of which timers and input come in a certain order. A longer one under way goes on."""
+        if self.incarnation is not None:
+            until = self.world.loop.time() + seconds
+            self.incarnation.paused_until = max(until, self.incarnation.paused_until)
+            self.incarnation.thaw = thaw
 
     def resume(self) -> None:
         """End a pause early."""
@@ -224,10 +233,14 @@ class World:
             for event in waiting:
                 event.set()
 
+    def set_bandwidth(self, one: str, other: str, bandwidth: float) -> None:
+        """Bytes per second between two machines, each way."""
+        self.link(one, other).bandwidth = self.link(other, one).bandwidth = bandwidth
+
     def heal(self) -> None:
         """Restore every link, and its usual speed."""
         for (source, target), link in list(self._links.items()):
-            link.latency, link.spread = self.latency, self.spread
+            link.latency, link.spread, link.bandwidth = self.latency, self.spread, math.inf
             if link.blocked:
                 self.set_blocked(source, target, False)
 
@@ -317,6 +330,7 @@ class SimulatedWorkers(Workers):
         self._free_at[worker] = at
         loop.call_at(at, self._run, call, args, done, context=self._owner.context)
 
+    @from_outside
     def _run(self, call: Callable[..., T], args: tuple[Any, ...], done: Callable[..., None]) -> None:
         result: Any = None
         error: BaseException | None = None
