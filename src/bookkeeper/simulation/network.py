@@ -382,6 +382,7 @@ class SimulatedNetwork(Network):
         return host
 
 
+@from_outside
 def _accept(transport: SimulatedTransport, factory: Callable[[], asyncio.Protocol]) -> None:
     protocol = factory()
     transport.protocol = protocol

@@ -36,12 +36,14 @@ def unexpected(what: str, error: BaseException | None) -> Violation:
     return Violation(f"{what}: {error!r}, and nothing had broken")
 
 
-class _limit:  # noqa: N801 - used like a function
+class limit:  # noqa: N801 - used like a function
     """Ends what takes longer than `OPERATION_SECONDS`, which is a violation."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, operations: int = 1) -> None:
+        """`operations`: how many it is, one after the other."""
         self._what = what
-        self._timeout = asyncio.timeout(OPERATION_SECONDS)
+        self._seconds = operations * OPERATION_SECONDS
+        self._timeout = asyncio.timeout(self._seconds)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
@@ -50,7 +52,7 @@ class _limit:  # noqa: N801 - used like a function
         try:
             await self._timeout.__aexit__(kind, error, trace)  # type: ignore[arg-type]
         except TimeoutError:
-            raise Hangs(f"{self._what} takes more than {OPERATION_SECONDS:.0f} seconds") from error
+            raise Hangs(f"{self._what} takes more than {self._seconds:.0f} seconds") from error
 
 
 class Programs:
@@ -66,7 +68,7 @@ class Programs:
         self._sent = 0
         self._begun = cluster.world.loop.time()
 
-    def _sometimes(self, what: str) -> None:
+    def sometimes(self, what: str) -> None:
         self.cluster.world.sometimes(what)
 
     # --- writers ---
@@ -87,7 +89,7 @@ class Programs:
             flavour = "plain"
         deferred = flavour == "deferred"
         create = bk.create_ledger_adv if flavour == "advanced" else bk.create_ledger
-        async with _limit("creating a ledger"):
+        async with limit("creating a ledger"):
             writer: LedgerWriter | LedgerAdvWriter = await create(
                 ensemble_size=shape.ensemble_size,
                 write_quorum=shape.write_quorum,
@@ -139,7 +141,7 @@ class Programs:
             # Whatever becomes of it: from here on it may exist.
             ledger.sent = max(ledger.sent, entry_id + 1)
             self._sent += 1
-            async with _limit("sending an entry"):
+            async with limit("sending an entry"):
                 future: asyncio.Future[int]
                 if isinstance(writer, LedgerAdvWriter) and self.calm:
                     # All at once: what fills a gap must get through, however many others wait.
@@ -164,24 +166,24 @@ class Programs:
     async def _wait(self, futures: dict[int, asyncio.Future[int]]) -> None:
         """Until everything sent has been answered, this way or that."""
         if futures:
-            async with _limit("an append"):
+            async with limit("an append"):
                 await asyncio.wait(futures.values())
             futures.clear()
 
     async def _force(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory) -> None:
         acked = ledger.acked
-        async with _limit("a force"):
+        async with limit("a force"):
             await writer.force()
         self.history.was_forced(ledger.ledger_id, acked)
 
     async def _finish(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory, dice: random.Random) -> None:
-        async with _limit("closing a ledger"):
+        async with limit("closing a ledger"):
             try:
                 await writer.close(drain=dice.random() < 0.5 or self.calm)
             except BKError as error:
                 if self.calm:
                     raise unexpected(f"ledger {ledger.ledger_id}: close", error) from error
-                self._sometimes(f"close: {type(error).__name__}")
+                self.sometimes(f"close: {type(error).__name__}")
                 return
         record = writer.metadata
         self.history.saw_closed(ledger.ledger_id, record.last_entry_id, record.length)
@@ -210,17 +212,17 @@ class Programs:
         ledger = self._some_ledger(dice)
         if ledger is None:
             return
-        async with _limit("opening without recovery"):
-            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD, recovery=False)
+        async with limit("opening without recovery"):
+            reader = await peek(bk, ledger.ledger_id)
         viewer = Viewer(self.history, ledger)
         viewer.start_sequence(0)
         try:
             async with asyncio.timeout(1 + dice.random() * 6):
                 async for entry in reader.tail(0, parallel=dice.random() < 0.3):
                     viewer.delivered(entry.entry_id, entry.data, reader.last_add_confirmed)
-            self._sometimes("follower: came to the end of a closed ledger")
+            self.sometimes("follower: came to the end of a closed ledger")
         except TimeoutError:
-            self._sometimes("follower: stopped following")
+            self.sometimes("follower: stopped following")
         finally:
             await reader.close()
 
@@ -230,12 +232,12 @@ class Programs:
         ledger = self._some_ledger(dice)
         if ledger is None:
             return
-        async with _limit("opening without recovery"):
-            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD, recovery=False)
+        async with limit("opening without recovery"):
+            reader = await peek(bk, ledger.ledger_id)
         viewer = Viewer(self.history, ledger)
         async with reader:
             for _ in range(dice.randint(1, 10)):
-                async with _limit("browsing"):
+                async with limit("browsing"):
                     try:
                         await self._look(reader, ledger, viewer, dice)
                     except NoSuchLedgerError:
@@ -283,16 +285,26 @@ class Programs:
             return
         ledger.delete_started = True
         self.cluster.world.tell(f"ledger {ledger.ledger_id}", "is being deleted")
-        async with _limit("deleting a ledger"):
+        async with limit("deleting a ledger"):
             await bk.delete_ledger(ledger.ledger_id)
         ledger.deleted = True
+
+
+async def peek(bk: BookKeeper, ledger_id: int) -> LedgerReader:
+    """Open without recovery."""
+    return await bk.open_ledger(ledger_id, password=PASSWORD, recovery=False)
+
+
+async def recover(bk: BookKeeper, ledger_id: int) -> LedgerReader:
+    """Open with recovery."""
+    return await bk.open_ledger(ledger_id, password=PASSWORD)
 
 
 async def read_whole(bk: BookKeeper, history: History, ledger: LedgerHistory) -> None:
     """Open with recovery and read every entry, checking all that is promised."""
     safe_before = ledger.safe
-    async with _limit("opening with recovery"):
-        reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD)
+    async with limit("opening with recovery"):
+        reader = await recover(bk, ledger.ledger_id)
     viewer = Viewer(history, ledger)
     async with reader:
         last = reader.last_add_confirmed
@@ -300,7 +312,7 @@ async def read_whole(bk: BookKeeper, history: History, ledger: LedgerHistory) ->
             history.opened(ledger.ledger_id, safe_before, last, reader.metadata.length)
         viewer.start_sequence(0)
         count = 0
-        async with _limit("reading a ledger"):
+        async with limit("reading a ledger"):
             async for entry in reader.entries():
                 viewer.delivered(entry.entry_id, entry.data, last)
                 count += 1

@@ -68,6 +68,8 @@ class Report:
     """Entries that had fewer replicas at the end than the write quorum wants (there is no autorecovery here)."""
     compared: int = 0
     """Entries that were compared with what their bookie had promised, after a start of it."""
+    cancelled: dict[str, int] = field(default_factory=dict)
+    """Operations that were cancelled, and where they waited; how many times."""
     injected: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     plan: list[Fault] = field(default_factory=list)
@@ -193,6 +195,7 @@ class Run:
             self._fail,
             calm=configuration.calm,
         )
+        self.report.cancelled = workload.cancelled
         clients = workload.start(configuration.programs)
         nemesis = self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
         for name in self.cluster.names:

@@ -17,6 +17,9 @@ from .nemesis import DAMAGE, FAULTS
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
 
+IMPATIENTS = {"impatients": 3}
+"""The programs of a run for the sake of cancellation (see `impatience`)."""
+
 HARDENING = False
 """Whether runs have the harm of `hardships` when nobody says."""
 

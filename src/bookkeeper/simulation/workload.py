@@ -15,6 +15,7 @@ from ..errors import BookKeeperError
 from .cluster import SimulatedCluster
 from .disk import MachineCrashed
 from .history import History, Violation
+from .impatience import Impatience
 from .programs import OPERATION_SECONDS, Programs, unexpected
 from .swarm import Shape, client_settings
 from .world import SimulatedRuntime
@@ -45,7 +46,14 @@ class Workload:
         self.programs = Programs(cluster, history, shape, calm=calm)
         self._settings = settings
         self._report = report
+        self.cancelled: dict[str, int] = {}
+        """Operations that impatient programs have cancelled, and where they waited; how many times."""
+        self._impatience = Impatience(self.programs, self._was_cancelled)
         self._running: dict[str, asyncio.Task[None]] = {}
+
+    def _was_cancelled(self, operation: str, place: str) -> None:
+        what = f"{operation} in {place}"
+        self.cancelled[what] = self.cancelled.get(what, 0) + 1
 
     @property
     def stopped(self) -> bool:
@@ -72,6 +80,7 @@ class Workload:
             "followers": ("f", self.programs.follow),
             "browsers": ("x", self.programs.browse),
             "deleters": ("d", self.programs.delete),
+            "impatients": ("i", self._impatience.live),
         }
         names = []
         for kind, count in counts.items():
