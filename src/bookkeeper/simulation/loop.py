@@ -99,7 +99,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._dropped: list[events.Handle] = []
         self.steps = 0
         """Callbacks executed so far."""
+        self._window = (0.0, 0)  # when it ends, and the callbacks executed when it began
         self.step_limit = sys.maxsize
+        self.steps_per_second = sys.maxsize
         self.deadline = float("inf")
         """`Runaway` is raised beyond these."""
         self.after_step: Callable[[], None] | None = None
@@ -141,10 +143,14 @@ class SimulatedLoop(base_events.BaseEventLoop):
                 raise Stuck(f"at {self._virtual_now:.4f} s nothing is left to happen")
             if timers[0][0] > self._virtual_now:
                 self._virtual_now = timers[0][0]
+                if self._virtual_now >= self._window[0]:
+                    self._window = (self._virtual_now + 1.0, self.steps)
                 self._notes.append(f"@{self._virtual_now:.4f}\n")
         now = self._virtual_now
         while timers and timers[0][0] <= now:
             ready.append(heapq.heappop(timers)[2])
+        if self.steps - self._window[1] > self.steps_per_second:
+            raise Runaway(f"more than {self.steps_per_second} callbacks in a virtual second")
         if self.steps > self.step_limit or now > self.deadline:
             raise Runaway(f"{self.steps} callbacks in {now:.0f} virtual seconds, and no end")
         if len(ready) == 1:

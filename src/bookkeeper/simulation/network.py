@@ -154,6 +154,8 @@ class SimulatedTransport(asyncio.Transport):
         self._outgoing.append(bytes(data))
         self._outgoing_bytes += len(data)
         self._pump()
+        if self._outgoing_bytes > self._high and self._world.on_buffered is not None:
+            self._world.on_buffered(self)
         if self._outgoing_bytes > self._high and not self._paused_writing:
             self._paused_writing = True
             assert self.protocol is not None

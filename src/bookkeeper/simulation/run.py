@@ -23,6 +23,7 @@ from ..client.recovery import LENGTH_UNKNOWN
 from ..errors import BookKeeperError
 from ..metadata.ledger_metadata import LedgerMetadata
 from .checkers.bookie_local import check_bookie
+from .checkers.crowding import CrowdingChecker
 from .checkers.leaks import check_leaks
 from .checkers.metadata_states import MetadataChecker
 from .checkers.quorums import QuorumChecker
@@ -48,6 +49,8 @@ LAST_SECONDS = 1.0
 """Given to what has been closed to be gone."""
 
 STEP_LIMIT = 3_000_000
+STEPS_PER_SECOND = 300_000
+"""Callbacks in one virtual second: more than the busiest one has, and it goes round and round."""
 VIRTUAL_LIMIT = 3600.0
 
 
@@ -99,7 +102,7 @@ class Run:
         self.world.buggify_chance = self.configuration.buggify_chance
         self.world.corrupt = self.configuration.corrupt_network
         loop = self.world.loop
-        loop.step_limit, loop.deadline = STEP_LIMIT, VIRTUAL_LIMIT
+        loop.step_limit, loop.deadline, loop.steps_per_second = STEP_LIMIT, VIRTUAL_LIMIT, STEPS_PER_SECOND
         self.history = History(bytes_only=self.configuration.corrupt_network)
         self.cluster = SimulatedCluster(self.world, self.configuration.bookies, settings=self.configuration.settings)
         self.nemesis: Nemesis | None = None
@@ -142,12 +145,27 @@ class Run:
             self.metadata.on_step = self._metadata_step
             self.tap.on_moment = self._moment
             QuorumChecker(self.history, self.tap, self.metadata)
+            if self.configuration.hostile:
+                self._watch_crowding()
         work = loop.create_task(self._work(), name="run/work")
         await asyncio.wait([work, self._failure], return_when=asyncio.FIRST_COMPLETED, timeout=self._until)
         if self._failure.done():
             self._failure.result()
         if work.done():
             work.result()
+
+    def _watch_crowding(self) -> None:
+        hostile = self.configuration.programs["hostiles"]
+        self.tap.outsiders = {f"h{number}": None for number in range(1, hostile + 1)}
+        crowding = CrowdingChecker(self.cluster, self._fail)
+        self.tap.on_refused = crowding.refused
+
+        async def look() -> None:
+            while True:
+                crowding.look()
+                await asyncio.sleep(0.1)
+
+        self._looking = self.world.loop.create_task(look(), name="run/crowding")
 
     def _heard(self, record: logging.LogRecord) -> None:
         if record.msg == LENGTH_UNKNOWN and isinstance(record.args, tuple):

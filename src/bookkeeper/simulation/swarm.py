@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..types import DigestType
+from .checkers.crowding import HOSTILE_SETTINGS
 from .hardships import CALM, HARDSHIPS
 from .nemesis import DAMAGE, FAULTS
 
@@ -101,6 +102,8 @@ class Configuration:
     fragment_chance: float
     buggify_chance: float
     corrupt_network: bool
+    hostile: bool = False
+    """There are hostile peers, and the limits of bookies are small."""
     calm: bool = False
     """Nothing fails in this run: see `hardships`."""
 
@@ -168,13 +171,25 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
     fault_count = drawn.fault_count + dice.choice((0, 3, 8))
     if calm:
         kinds = tuple(kind for kind in CALM if dice.random() < 0.7) or CALM
+    hostiles = dice.choice((0, 0, 1, 3))
+    if options.programs is not None:
+        hostiles = options.programs.get("hostiles", 0)
+    settings = {**drawn.settings, **(HOSTILE_SETTINGS if hostiles else {}), **_small_limits(dice), **options.settings}
     hardened = replace(
         drawn,
+        settings=settings,
+        programs={**drawn.programs, "hostiles": hostiles},
+        hostile=hostiles > 0,
         kinds=_given(options.faults, kinds),
         fault_count=_given(options.fault_count, fault_count),
         calm=calm,
     )
     return _calm(options, hardened) if calm else hardened
+
+
+def _small_limits(dice: random.Random) -> dict[str, Any]:
+    """Limits of a bookie that make some wait for others, and refuse nobody."""
+    return {"maxAddsInProgressLimit": dice.choice((0, 0, 4, 20)), "maxReadsInProgressLimit": dice.choice((0, 0, 4, 20))}
 
 
 def _calm(options: Options, drawn: Configuration) -> Configuration:

@@ -15,6 +15,7 @@ from ..errors import BookKeeperError
 from .cluster import SimulatedCluster
 from .disk import MachineCrashed
 from .history import History, Violation
+from .hostile import Hostility
 from .impatience import Impatience
 from .programs import OPERATION_SECONDS, Programs, unexpected
 from .swarm import Shape, client_settings
@@ -81,6 +82,7 @@ class Workload:
             "browsers": ("x", self.programs.browse),
             "deleters": ("d", self.programs.delete),
             "impatients": ("i", self._impatience.live),
+            "hostiles": ("h", Hostility(self.programs).live),
         }
         names = []
         for kind, count in counts.items():

@@ -148,6 +148,8 @@ class World:
         """Rare things that happened, by name, and how often (see `sometimes`)."""
         self.tap: Tap | None = None
         """Listens to all connections."""
+        self.on_buffered: Callable[[SimulatedTransport], None] | None = None
+        """Told when somebody writes more to a connection than its high water mark lets through."""
         self.audience: Callable[[str, str], None] | None = None
         """Is told what happens in words: where, and what. For readers of a trace; has no influence."""
         self._links: dict[tuple[str, str], Link] = {}
