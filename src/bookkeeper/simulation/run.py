@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..bookie.exit_code import ExitCode
 from ..client.client import BookKeeper
 from ..client.recovery import LENGTH_UNKNOWN
 from ..errors import BookKeeperError
@@ -47,6 +48,9 @@ HEAL_SECONDS = 120.0
 
 LAST_SECONDS = 1.0
 """Given to what has been closed to be gone."""
+
+TASK_FAILED = "task %s failed"
+"""What `TaskScope` says of a task that nobody waits for: what it did for ever is not done any more."""
 
 STEP_LIMIT = 3_000_000
 STEPS_PER_SECOND = 300_000
@@ -147,12 +151,17 @@ class Run:
             QuorumChecker(self.history, self.tap, self.metadata)
             if self.configuration.hostile:
                 self._watch_crowding()
+        if self.configuration.bookies_stay:
+            self.cluster.on_end = self._bookie_ended
         work = loop.create_task(self._work(), name="run/work")
         await asyncio.wait([work, self._failure], return_when=asyncio.FIRST_COMPLETED, timeout=self._until)
         if self._failure.done():
             self._failure.result()
         if work.done():
             work.result()
+
+    def _bookie_ended(self, name: str, code: ExitCode) -> None:
+        self._fail(Violation(f"{name} ended by itself with exit code {code}, and nothing had broken that must end it"))
 
     def _watch_crowding(self) -> None:
         hostile = self.configuration.programs["hostiles"]
@@ -168,6 +177,8 @@ class Run:
         self._looking = self.world.loop.create_task(look(), name="run/crowding")
 
     def _heard(self, record: logging.LogRecord) -> None:
+        if record.msg == TASK_FAILED and self.options.hardening:
+            self._fail(Violation(record.getMessage()))
         if record.msg == LENGTH_UNKNOWN and isinstance(record.args, tuple):
             self.history.length_unknown(record.args[0])
 

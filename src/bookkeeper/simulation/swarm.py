@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..types import DigestType
 from .checkers.crowding import HOSTILE_SETTINGS
-from .hardships import CALM, HARDSHIPS
+from .hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
 from .nemesis import DAMAGE, FAULTS
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
@@ -102,6 +102,8 @@ class Configuration:
     fragment_chance: float
     buggify_chance: float
     corrupt_network: bool
+    bookies_stay: bool = False
+    """No bookie ends by itself."""
     hostile: bool = False
     """There are hostile peers, and the limits of bookies are small."""
     calm: bool = False
@@ -136,7 +138,7 @@ def draw(dice: random.Random, options: Options) -> Configuration:
     )
     settings = _draw_settings(dice)
     kinds = tuple(kind for kind in FAULTS if dice.random() < 0.4) or FAULTS
-    if shape.ack_quorum == 1 or shape.digest is DigestType.DUMMY:  # damage must be found, and another copy be there
+    if shape_forbids_damage(shape):  # damage must be found, and another copy be there
         kinds = tuple(kind for kind in kinds if kind not in DAMAGE) or ("kill bookie",)
     programs = {
         "writers": dice.randint(1, 3),
@@ -164,6 +166,11 @@ def draw(dice: random.Random, options: Options) -> Configuration:
     return _hardened(dice, options, configuration) if options.hardening else configuration
 
 
+def shape_forbids_damage(shape: Shape) -> bool:
+    """Damage must be found, and another copy be there."""
+    return shape.ack_quorum == 1 or shape.digest is DigestType.DUMMY
+
+
 def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
     """The same run, with the harm of `hardships` too; or a calm one."""
     calm = _given(options.calm, dice.random() < 0.25)
@@ -172,15 +179,21 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
     if calm:
         kinds = tuple(kind for kind in CALM if dice.random() < 0.7) or CALM
     hostiles = dice.choice((0, 0, 1, 3))
+    claimers = dice.choice((0, 0, 2, 3))
     if options.programs is not None:
+        claimers = options.programs.get("claimers", 0)
         hostiles = options.programs.get("hostiles", 0)
     settings = {**drawn.settings, **(HOSTILE_SETTINGS if hostiles else {}), **_small_limits(dice), **options.settings}
+    kinds = _given(options.faults, kinds)
+    if shape_forbids_damage(drawn.shape):
+        kinds = tuple(kind for kind in kinds if kind not in HARDSHIP_DAMAGE)
     hardened = replace(
         drawn,
         settings=settings,
-        programs={**drawn.programs, "hostiles": hostiles},
+        bookies_stay=not any(kind in ENDING for kind in kinds),
+        programs={**drawn.programs, "hostiles": hostiles, "claimers": claimers},
         hostile=hostiles > 0,
-        kinds=_given(options.faults, kinds),
+        kinds=kinds,
         fault_count=_given(options.fault_count, fault_count),
         calm=calm,
     )
@@ -189,7 +202,11 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
 
 def _small_limits(dice: random.Random) -> dict[str, Any]:
     """Limits of a bookie that make some wait for others, and refuse nobody."""
-    return {"maxAddsInProgressLimit": dice.choice((0, 0, 4, 20)), "maxReadsInProgressLimit": dice.choice((0, 0, 4, 20))}
+    return {
+        "maxAddsInProgressLimit": dice.choice((0, 0, 1, 20)),
+        "maxReadsInProgressLimit": dice.choice((0, 0, 1, 20)),
+        "diskCheckInterval": dice.choice((500, 10_000)),
+    }
 
 
 def _calm(options: Options, drawn: Configuration) -> Configuration:

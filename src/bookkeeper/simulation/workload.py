@@ -12,6 +12,7 @@ from typing import Any
 
 from ..client.client import BookKeeper
 from ..errors import BookKeeperError
+from .claims import Claims
 from .cluster import SimulatedCluster
 from .disk import MachineCrashed
 from .history import History, Violation
@@ -82,6 +83,7 @@ class Workload:
             "browsers": ("x", self.programs.browse),
             "deleters": ("d", self.programs.delete),
             "impatients": ("i", self._impatience.live),
+            "claimers": ("c", Claims(self.programs).live),
             "hostiles": ("h", Hostility(self.programs).live),
         }
         names = []

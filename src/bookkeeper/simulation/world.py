@@ -50,6 +50,7 @@ class Machine:
         self.name = name
         self.disk = SimulatedDisk(world.stream(f"disk {name}"), lambda what: world.loop.note(name, what))
         self.disk.crash = self.power_off
+        self.disk.stop = self.stop
         self.incarnation: Incarnation | None = None
         self.powered = True
         self.wall_offset_ms = 0
@@ -108,6 +109,11 @@ class Machine:
             until = self.world.loop.time() + seconds
             self.incarnation.paused_until = max(until, self.incarnation.paused_until)
             self.incarnation.thaw = thaw
+
+    def stop(self, seconds: float) -> None:
+        """One of its calls holds up everything else."""
+        self.world.tell(self.name, f"stands still for {seconds:.1f} s")
+        self.freeze(seconds, Thaw.AS_IT_CAME)
 
     def resume(self) -> None:
         """End a pause early."""
@@ -312,6 +318,7 @@ class SimulatedWorkers(Workers):
         self._owner = owner
         self._dice = world.stream(f"workers {owner.name} {name}")
         self._free_at = [0.0] * count
+        self._busy_until = [0.0] * count  # with a call that took longer than it was to
         self._open = 0
         self._idle = asyncio.Event()
         self._closed = False
@@ -330,10 +337,15 @@ class SimulatedWorkers(Workers):
         duration += self._owner.machine.disk.faults.slowness
         at = max(loop.time(), self._free_at[worker]) + duration
         self._free_at[worker] = at
-        loop.call_at(at, self._run, call, args, done, context=self._owner.context)
+        loop.call_at(at, self._run, worker, call, args, done, context=self._owner.context)
 
     @from_outside
-    def _run(self, call: Callable[..., T], args: tuple[Any, ...], done: Callable[..., None]) -> None:
+    def _run(self, worker: int, call: Callable[..., T], args: tuple[Any, ...], done: Callable[..., None]) -> None:
+        loop, disk = self._world.loop, self._owner.machine.disk
+        if self._busy_until[worker] > loop.time():
+            loop.call_at(self._busy_until[worker], self._run, worker, call, args, done, context=self._owner.context)
+            return
+        disk.index_seconds = 0.0
         result: Any = None
         error: BaseException | None = None
         try:
@@ -342,6 +354,17 @@ class SimulatedWorkers(Workers):
             return
         except BaseException as failure:
             error = failure
+        longer, disk.index_seconds = disk.index_seconds, 0.0
+        if longer or self._owner.paused_until > loop.time():
+            at = max(loop.time() + longer, self._owner.paused_until)
+            self._busy_until[worker] = at
+            self._free_at[worker] = max(at, self._free_at[worker])
+            loop.call_at(at, self._ended, done, result, error, context=self._owner.context)
+        else:
+            self._ended(done, result, error)
+
+    @from_outside
+    def _ended(self, done: Callable[..., None], result: Any, error: BaseException | None) -> None:
         self._open -= 1
         if not self._open:
             self._idle.set()
