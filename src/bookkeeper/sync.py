@@ -38,6 +38,7 @@ from .client import reader as aio_reader
 from .client import writer as aio_writer
 from .client.client import BookieInfo
 from .client.entry import LastConfirmedAndEntry, LedgerEntry
+from .client.opening import Opening
 from .client.readable import ReadableLedger
 from .config import ClientConfiguration
 from .metadata.api import MetadataDriver
@@ -604,7 +605,7 @@ async def _start_pump(iterate: Callable[[], AsyncGenerator[T, None]]) -> _Pump[T
     return _Pump(iterate())
 
 
-async def _await(opening: aio.Opening[Any]) -> Any:
+async def _await(opening: Opening[Any]) -> Any:
     return await opening
 
 

@@ -89,6 +89,9 @@ class ReadableLedger(LedgerHandle):
     def length(self) -> int:
         """Payload bytes of the ledger, as far as they are known."""
 
+    def _more(self) -> str:
+        return f", last add confirmed {self.last_add_confirmed}"
+
     @abstractmethod
     def _heard_of_lac(self, lac: int, length: int) -> None:
         """A bookie knows of this LAC, and of a ledger of this length (0: unknown)."""
@@ -319,6 +322,7 @@ class ReadableLedger(LedgerHandle):
     # --- inside ---
 
     def _check_open(self) -> None:
+        self._context.home.check()
         if self._context.closed:
             raise ClientClosedError(ledger_id=self.id)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -50,13 +50,18 @@ from ..quorum.ensemble import AskForChange, GiveUp, replace_failed
 from ..quorum.rules import SAFE, ProtocolRules
 from ..types import BookieId, LedgerState, WriteFlag
 from .adds import AddPipeline, add_encoder
+from .arguments import Payload, check_integer, check_payloads, payload_bytes
 from .context import ClientContext
 from .explicit_lac import ExplicitLac
 from .gate import AppendGate
 from .readable import ReadableLedger
 from .results import OK, default_code, from_metadata_error, result_code
+from .store import wrong_loop
 
 log = logging.getLogger(__name__)
+
+_get_running_loop = asyncio._get_running_loop
+"""None where no loop runs, as in a forked process."""
 
 TURN_BYTES = 64 * 1024
 """Appends let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far ahead would
@@ -103,7 +108,8 @@ class _Writer(ReadableLedger):
         self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.writable)
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
-        self._new_future: Callable[[], asyncio.Future[int]] = asyncio.get_running_loop().create_future
+        self._loop = asyncio.get_running_loop()
+        self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
         self._plain = self._impossible is None
         """Appends need no special treatment: possible at all, and not refused because the writer is draining."""
         self._draining = False
@@ -145,6 +151,9 @@ class _Writer(ReadableLedger):
         """Whether this writer takes no more appends, or knows the ledger to be sealed."""
         return self._adds.stopped is not None or super().closed
 
+    def _more(self) -> str:
+        return f"{super()._more()}, last add pushed {self.last_add_pushed}"
+
     def _heard_of_lac(self, lac: int, length: int) -> None:
         """Bookies cannot know more than the writer does."""
 
@@ -153,10 +162,12 @@ class _Writer(ReadableLedger):
 
     # --- appending ---
 
-    def _checked(self, data: bytes | bytearray | memoryview) -> bytes:
+    def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
+        if _get_running_loop() is not self._loop:
+            raise wrong_loop()
         if type(data) is not bytes:
-            data = bytes(data)
+            data = payload_bytes(data)
         if self._impossible is not None and self._adds.stopped is None:
             self.give_up(self._impossible.code, withdraw=False)
             raise self._impossible
@@ -184,6 +195,7 @@ class _Writer(ReadableLedger):
         On an advanced writer that means that all gaps below it are filled. Raises the error of the first append that
         failed, also when it failed before this call.
         """
+        self._context.home.check()
         adds = self._adds
         if adds.stopped is not None and adds.failed_entries:
             raise from_code(adds.stopped, ledger_id=self._ledger_id, entry_id=adds.window.head + 1)
@@ -194,6 +206,7 @@ class _Writer(ReadableLedger):
 
         Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error.
         """
+        self._context.home.check()
         adds = self._adds
         if adds.stopped is not None:
             raise adds.refusal()
@@ -375,6 +388,7 @@ class _Writer(ReadableLedger):
         Raises `MetadataVersionError` when somebody else closed the ledger at another entry, `LedgerFencedError` when
         somebody else is recovering it, `MetadataStoreError`.
         """
+        self._context.home.check()
         failure = await self._drain() if drain else None
         self._seal(LedgerClosedError.code)
         if self._withdrawn is not None:
@@ -465,7 +479,12 @@ class LedgerWriter(_Writer):
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
         `append` would wait.
         """
-        if type(data) is not bytes or not self._plain or len(data) > self._largest_payload:
+        if (
+            type(data) is not bytes
+            or not self._plain
+            or len(data) > self._largest_payload
+            or _get_running_loop() is not self._loop
+        ):
             data = self._checked(data)
         if not self._gate.try_enter():
             self._refuse_for_now()
@@ -486,23 +505,44 @@ class LedgerWriter(_Writer):
         self._adds.push(payload, future)
         return future
 
-    async def append_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> list[int]:
+    async def append_many(self, payloads: Iterable[Payload] | AsyncIterable[Payload]) -> list[int]:
         """Append many entries, sending without waiting for each; returns their ids when all are acknowledged.
 
-        Raises the error of the first that fails; those before it are acknowledged.
+        Raises the error of the first that fails, whose `acknowledged` are the ids of those before it, which are safe.
+        When `payloads` itself raises, gives something that is no payload, or this is cancelled, what came before is on
+        its way with ids of its own; `flush` waits for it.
         """
+        check_payloads(payloads)
         ids: list[int] = []
         adds = self._adds
-        for data in payloads:
-            payload = self._checked(data)
-            if adds.boxed_bytes > TURN_BYTES:
-                await asyncio.sleep(0)
-            if not self._gate.try_enter():
-                await self._enter(len(payload))
-            ids.append(adds.push(payload))
-        if ids:
-            await self._adds.confirmed(ids[-1])
+        try:
+            if isinstance(payloads, AsyncIterable):
+                async for data in payloads:
+                    ids.append(await self._send(data))  # noqa: PERF401 - those before a failure count
+            else:
+                for data in payloads:
+                    payload = self._checked(data)  # `_send`, without a coroutine for each entry
+                    if adds.boxed_bytes > TURN_BYTES:
+                        await asyncio.sleep(0)
+                    if not self._gate.try_enter():
+                        await self._enter(len(payload))
+                    ids.append(adds.push(payload))
+            if ids:
+                await adds.confirmed(ids[-1])
+        except BKError as error:
+            head = adds.window.head
+            error.acknowledged = [entry_id for entry_id in ids if entry_id <= head]
+            raise
         return ids
+
+    async def _send(self, data: Payload) -> int:
+        """Push an entry once there is room; its id."""
+        payload = self._checked(data)
+        if self._adds.boxed_bytes > TURN_BYTES:
+            await asyncio.sleep(0)
+        if not self._gate.try_enter():
+            await self._enter(len(payload))
+        return self._adds.push(payload)
 
 
 class LedgerAdvWriter(_Writer):
@@ -517,6 +557,7 @@ class LedgerAdvWriter(_Writer):
 
         Raises as `LedgerWriter.append`, and `DuplicateEntryIdError`, and `IncorrectParameterError` for a negative id.
         """
+        check_integer("the entry id", entry_id)
         payload = self._checked(data)
         if not self._gate.try_enter():
             await self._enter(len(payload))
@@ -526,6 +567,7 @@ class LedgerAdvWriter(_Writer):
 
     def write_nowait(self, entry_id: int, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
         """As `write`, but without waiting; raises `BackpressureError` when `write` would wait to be sent."""
+        check_integer("the entry id", entry_id)
         payload = self._checked(data)
         if not self._gate.try_enter():
             self._refuse_for_now()
