@@ -277,9 +277,9 @@ class ReadableLedger(LedgerHandle):
         return self.last_add_confirmed
 
     async def read_last_add_confirmed_and_entry(
-        self, entry_id: int, *, timeout: float, parallel: bool = False
+        self, entry_id: int, *, poll_timeout: float, parallel: bool = False
     ) -> LastConfirmedAndEntry:
-        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `timeout` seconds.
+        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `poll_timeout` seconds.
 
         An entry known to be confirmed is read at once; one behind the end of a closed ledger is None at once. The
         replicas are asked one by one, or all at once with `parallel`.
@@ -292,7 +292,7 @@ class ReadableLedger(LedgerHandle):
         if entry_id <= self.last_add_confirmed:
             entry = await self.read_entry(entry_id)
             return LastConfirmedAndEntry(self.last_add_confirmed, entry)
-        return await self._poll(entry_id, timeout, parallel=parallel)
+        return await self._poll(entry_id, poll_timeout, parallel=parallel)
 
     async def _poll(self, entry_id: int, timeout: float, *, parallel: bool) -> LastConfirmedAndEntry:
         poll = LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel)

@@ -19,9 +19,10 @@ Closing happens once; every caller of `close` gets the one outcome.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import warnings
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -84,6 +85,7 @@ class _Writer(ReadableLedger):
     ) -> None:
         """A writer of a ledger just created: nobody else has written to it."""
         super().__init__(context, metadata, digest, master_key)
+        self._loop = asyncio.get_running_loop()
         self._rules = rules
         self._write_flags = write_flags
         self._impossible: IllegalOpError | None = None
@@ -108,7 +110,6 @@ class _Writer(ReadableLedger):
         self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.writable)
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
-        self._loop = asyncio.get_running_loop()
         self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
         self._plain = self._impossible is None
         """Appends need no special treatment: possible at all, and not refused because the writer is draining."""
@@ -162,9 +163,15 @@ class _Writer(ReadableLedger):
 
     # --- appending ---
 
+    @property
+    def largest_payload(self) -> int:
+        """Bytes that fit into an entry (`nettyMaxFrameSizeBytes`)."""
+        return self._largest_payload
+
     def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
-        if _get_running_loop() is not self._loop:
+        # To ask for the running loop is a system call in some Pythons: once in a turn of the loop is enough.
+        if not self._adds.boxed_bytes and _get_running_loop() is not self._loop:
             raise wrong_loop()
         if type(data) is not bytes:
             data = payload_bytes(data)
@@ -448,8 +455,17 @@ class _Writer(ReadableLedger):
             source=self,
             stacklevel=1,
         )
-        self._explicit_lac.stop()
-        adds.abandon()
+        if _get_running_loop() is self._loop:
+            _abandon(self._explicit_lac, adds)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs there any more
+            self._loop.call_soon_threadsafe(_abandon, self._explicit_lac, adds)  # any thread may collect garbage
+
+
+def _abandon(explicit_lac: ExplicitLac, adds: AddPipeline) -> None:
+    """The end of a writer that nobody has any more, on its loop."""
+    explicit_lac.stop()
+    adds.abandon()
 
 
 class LedgerWriter(_Writer):
@@ -479,17 +495,13 @@ class LedgerWriter(_Writer):
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
         `append` would wait.
         """
-        if (
-            type(data) is not bytes
-            or not self._plain
-            or len(data) > self._largest_payload
-            or _get_running_loop() is not self._loop
-        ):
+        adds = self._adds
+        if type(data) is not bytes or not adds.boxed_bytes or not self._plain or len(data) > self._largest_payload:
             data = self._checked(data)
         if not self._gate.try_enter():
             self._refuse_for_now()
         future = self._new_future()
-        self._adds.push(data, future)
+        adds.push(data, future)
         return future
 
     async def append_soon(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
@@ -514,26 +526,42 @@ class LedgerWriter(_Writer):
         """
         check_payloads(payloads)
         ids: list[int] = []
-        adds = self._adds
-        try:
-            if isinstance(payloads, AsyncIterable):
+        if isinstance(payloads, AsyncIterable):
+            with self._telling(ids):
                 async for data in payloads:
                     ids.append(await self._send(data))  # noqa: PERF401 - those before a failure count
-            else:
-                for data in payloads:
-                    payload = self._checked(data)  # `_send`, without a coroutine for each entry
-                    if adds.boxed_bytes > TURN_BYTES:
-                        await asyncio.sleep(0)
-                    if not self._gate.try_enter():
-                        await self._enter(len(payload))
-                    ids.append(adds.push(payload))
+        else:
+            await self.send_many(payloads, ids)
+        await self.confirm_many(ids)
+        return ids
+
+    async def send_many(self, payloads: Iterable[Payload], ids: list[int]) -> None:
+        """The first half of `append_many`, for `bookkeeper.sync`: everything is on its way; `ids` gets the ids."""
+        adds = self._adds
+        with self._telling(ids):
+            for data in payloads:
+                payload = self._checked(data)  # `_send`, without a coroutine for each entry
+                if adds.boxed_bytes > TURN_BYTES:
+                    await asyncio.sleep(0)
+                if not self._gate.try_enter():
+                    await self._enter(len(payload))
+                ids.append(adds.push(payload))
+
+    async def confirm_many(self, ids: list[int]) -> None:
+        """The second half: wait until they are acknowledged."""
+        with self._telling(ids):
             if ids:
-                await adds.confirmed(ids[-1])
+                await self._adds.confirmed(ids[-1])
+
+    @contextlib.contextmanager
+    def _telling(self, ids: list[int]) -> Iterator[None]:
+        """An error tells which of these are safe."""
+        try:
+            yield
         except BKError as error:
-            head = adds.window.head
+            head = self._adds.window.head
             error.acknowledged = [entry_id for entry_id in ids if entry_id <= head]
             raise
-        return ids
 
     async def _send(self, data: Payload) -> int:
         """Push an entry once there is room; its id."""

@@ -350,7 +350,7 @@ async def test_closing_ends_what_is_under_way(cluster: FakeCluster) -> None:
             reader.batch_read(0, max_count=2),
             reader.read_last_add_confirmed(),
             reader.try_read_last_add_confirmed(),
-            reader.read_last_add_confirmed_and_entry(5, timeout=60),
+            reader.read_last_add_confirmed_and_entry(5, poll_timeout=60),
             client.open_ledger(ledger.id, password=b"s"),
         ]
     ]
