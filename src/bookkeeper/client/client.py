@@ -217,6 +217,7 @@ class BookKeeper:
 
     async def _end(self) -> None:
         """Every part ends, also when one before it fails to."""
+        self._driver.end_calls()
         try:
             await self._bookies.close()
         finally:

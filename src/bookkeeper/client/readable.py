@@ -316,6 +316,7 @@ class ReadableLedger(LedgerHandle):
         try:
             self.adopt_metadata(await self._context.driver.ledgers.read(self.id))
         except MetadataError as error:
+            self._check_open()
             raise from_metadata_error(error, self.id) from error
         return self.metadata
 

@@ -2,7 +2,7 @@
 
 A driver goes on trying while its store is away. Here every call gets `metadataTimeoutSec`; after that it is cancelled
 and raises `StoreTimeout`, which names the store. Whether a change was made all the same is then unknown. Watches have
-no deadline: they wait for news, and go on when the store is back.
+no deadline: they wait for news, and go on when the store is back. When the client is closed, calls end at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from ..errors import StoreTimeout, WrongLoopError
+from ..errors import BookKeeperError, ServiceUnavailable, StoreTimeout, WrongLoopError
 from ..metadata.api import (
     ANY,
     BookieDirectory,
@@ -61,28 +61,46 @@ class Calls:
         """`name` is the store's in errors; `seconds` zero or less: no limit."""
         self._home = home
         self._name = name
-        self._seconds = seconds
+        self._seconds = seconds if seconds > 0 else None
+        self._under_way: dict[asyncio.Timeout, None] = {}
+        self._ended = False
 
     async def make(self, call: Coroutine[Any, Any, T], what: str) -> T:
-        """Wait for a call. Raises `StoreTimeout`, `WrongLoopError`, and what the call raises."""
+        """Wait for a call. Raises `StoreTimeout`, `WrongLoopError`, and what the call raises; `ServiceUnavailable` when
+        the client is closed."""
         try:
             self._home.check()
-        except WrongLoopError:
+            self._check_ended()
+        except BookKeeperError:
             call.close()
             raise
-        if self._seconds <= 0:
-            return await call
         deadline = asyncio.timeout(self._seconds)
         try:
             async with deadline:
-                return await call
+                self._under_way[deadline] = None
+                try:
+                    return await call
+                finally:
+                    del self._under_way[deadline]
         except TimeoutError:
             if not deadline.expired():
                 raise
+            self._check_ended()
             raise StoreTimeout(
                 f"the metadata store {self._name} did not answer within {self._seconds:g} s, {what} "
                 "(metadataTimeoutSec); is it running, and reachable from here?"
             ) from None
+
+    def _check_ended(self) -> None:
+        if self._ended:
+            raise ServiceUnavailable("the client was closed", maybe_applied=True)
+
+    def end(self) -> None:
+        """End all calls now, and let none begin."""
+        self._ended = True
+        for deadline in list(self._under_way):
+            if not deadline.expired():
+                deadline.reschedule(asyncio.get_running_loop().time())
 
 
 class StoreLedgers:
@@ -163,6 +181,10 @@ class ClientStore:
     async def open(self) -> None:
         """Connect."""
         await self._calls.make(self._driver.open(), "connecting")
+
+    def end_calls(self) -> None:
+        """End what is under way with `ServiceUnavailable`; nothing begins any more."""
+        self._calls.end()
 
     async def close(self) -> None:
         """End the session. Idempotent."""

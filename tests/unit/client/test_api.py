@@ -440,6 +440,28 @@ async def test_no_call_waits_for_ever_for_a_store_that_is_away(cluster: FakeClus
     store.release()
 
 
+async def test_closing_ends_what_waits_for_the_store(cluster: FakeCluster) -> None:
+    client = await cluster.connect(metadataTimeoutSec=0)
+    ledger = await make_ledger(cluster, 3)
+    reader = await ledger.open(client)
+    store = SlowStore(cluster, "ledgers.", "ids.")
+    calls: list[Callable[[], Any]] = [
+        lambda: client.create_ledger(**SHAPE),
+        lambda: client.create_ledger_adv(**SHAPE, ledger_id=77),
+        lambda: client.open_ledger(ledger.id, password=b"s"),
+        lambda: client.delete_ledger(ledger.id),
+        lambda: client.get_ledger_metadata(ledger.id),
+        lambda: anext(client.list_ledgers()),
+        lambda: reader.refresh_metadata(),
+    ]
+    waiting = [asyncio.ensure_future(call()) for call in calls]
+    await eventually(lambda: store.waiting == len(calls))
+    await client.close()  # the store never answers
+    for operation in waiting:
+        with pytest.raises(ClientClosedError):
+            await operation
+
+
 async def test_connecting_does_not_wait_for_ever_either(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     config = bookkeeper.ClientConfiguration.from_mapping({"metadataTimeoutSec": 0.05})
     client = bookkeeper.connect("memory://fake", config=config, runtime=cluster.runtime)
