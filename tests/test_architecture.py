@@ -39,7 +39,7 @@ OUTSIDE_WORLD = {
 }  # fmt: skip
 """Modules through which a program reaches the world, or chance."""
 
-SEAMS = ("runtime/", "cli/", "spark/", "simulation/", "metadata/sqlite", "metadata/zookeeper", "sync.py")
+SEAMS = ("runtime/", "cli/", "spark/", "simulation/", "metadata/sqlite", "metadata/zookeeper", "sync/")
 """Where they may be imported: the runtime, the commands, and drivers that own a thread of their own."""
 
 

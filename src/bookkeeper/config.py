@@ -439,6 +439,8 @@ class ClientConfiguration(Settings):
     addEntryQuorumTimeoutSec: float = -1
     timeoutMonitorIntervalSec: float | None = None
     getBookieInfoTimeoutSecs: float = 5
+    metadataTimeoutSec: float = 60
+    """Longest wait for one answer of the metadata store; zero or less: for ever. Not a Java key."""
     speculativeReadTimeout: int = 2000
     firstSpeculativeReadTimeout: int | None = None
     maxSpeculativeReadTimeout: int | None = None

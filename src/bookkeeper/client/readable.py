@@ -75,6 +75,9 @@ class ReadableLedger(LedgerHandle):
     def length(self) -> int:
         """Payload bytes of the ledger, as far as they are known."""
 
+    def _more(self) -> str:
+        return f", last add confirmed {self.last_add_confirmed}"
+
     @abstractmethod
     def _heard_of_lac(self, lac: int, length: int) -> None:
         """A bookie knows of this LAC, and of a ledger of this length (0: unknown)."""
@@ -244,9 +247,9 @@ class ReadableLedger(LedgerHandle):
         return self.last_add_confirmed
 
     async def read_last_add_confirmed_and_entry(
-        self, entry_id: int, *, timeout: float, parallel: bool = False
+        self, entry_id: int, *, poll_timeout: float, parallel: bool = False
     ) -> LastConfirmedAndEntry:
-        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `timeout` seconds.
+        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `poll_timeout` seconds.
 
         An entry known to be confirmed is read at once; one behind the end of a closed ledger is None at once. The
         replicas are asked one by one, or all at once with `parallel`.
@@ -259,7 +262,7 @@ class ReadableLedger(LedgerHandle):
         if entry_id <= self.last_add_confirmed:
             entry = await self.read_entry(entry_id)
             return LastConfirmedAndEntry(self.last_add_confirmed, entry)
-        return await self._poll(entry_id, timeout, parallel=parallel)
+        return await self._poll(entry_id, poll_timeout, parallel=parallel)
 
     async def _poll(self, entry_id: int, timeout: float, *, parallel: bool) -> LastConfirmedAndEntry:
         poll = LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel)
@@ -283,12 +286,14 @@ class ReadableLedger(LedgerHandle):
         try:
             self.adopt_metadata(await self._context.driver.ledgers.read(self.id))
         except MetadataError as error:
+            self._check_open()
             raise from_metadata_error(error, self.id) from error
         return self.metadata
 
     # --- inside ---
 
     def _check_open(self) -> None:
+        self._context.home.check()
         if self._context.closed:
             raise ClientClosedError(ledger_id=self.id)
 
