@@ -68,7 +68,7 @@ class LedgerReader(ReadableLedger):
         """The watch may be behind what bookies tell: the LAC may lie in a fragment that is not known here yet, or the
         fragment may have moved."""
         entry_id = error.entry_id
-        if entry_id is None or isinstance(error, ClientClosedError | UnauthorizedError):
+        if self._watch is None or entry_id is None or isinstance(error, ClientClosedError | UnauthorizedError):
             return False
         asked = self.metadata.ensemble_at(entry_id)
         try:
