@@ -470,7 +470,9 @@ class ClientConfiguration(Settings):
     delayEnsembleChange: bool = False
     maxNumEnsembleChanges: int = 2**31 - 1
     opportunisticStriping: bool = False
-    explicitLacInterval: int = 0
+    explicitLacInterval: int = Field(300, ge=0)
+    """Milliseconds that a writer is quiet, until it tells the bookies its LAC, so that readers of the open ledger see
+    its last entry; twice as long after the last append at most. 0: never."""
     throttle: int = Field(0, ge=0)
     maxPendingAddBytes: int = Field(64 << 20, gt=0)
     """Bytes of frames that one writer may have without an answer from every bookie asked; more appends wait."""

@@ -48,6 +48,9 @@ from .results import from_metadata_error
 LEFT_OVER = 0.125
 """Of a chunk's room: so little is not worth another request."""
 
+TAIL_SHORTEST_POLL = 0.1
+"""Seconds that `tail` lets bookies wait at least: an idle ledger must not be asked again and again without a pause."""
+
 TAIL_FIRST_PAUSE = 0.05
 TAIL_LONGEST_PAUSE = 5.0
 """Seconds between attempts of `tail` after errors, or when bookies answer at once that there is nothing new;
@@ -162,11 +165,16 @@ class ReadableLedger(LedgerHandle):
     ) -> AsyncGenerator[LedgerEntry, None]:
         """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
 
-        Waits on the bookies (long polls of `poll_timeout` seconds). Errors of such waiting are retried with growing
-        pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
+        Waits on the bookies (long polls of `poll_timeout` seconds, `TAIL_SHORTEST_POLL` at least). Errors of such
+        waiting are retried with growing pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
         """
         if first < 0:
             raise IncorrectParameterError(f"entry {first} is negative", ledger_id=self.id)
+        if not poll_timeout >= 0:
+            raise IncorrectParameterError(
+                f"poll_timeout {poll_timeout} is no time to wait: give seconds, zero or more", ledger_id=self.id
+            )
+        poll_timeout = max(poll_timeout, TAIL_SHORTEST_POLL)
         next_id = first
         pauses = _Pauses()
         while True:
@@ -313,14 +321,28 @@ class ReadableLedger(LedgerHandle):
                 entry_id=entry_id,
             )
 
+    async def _look_again(self, error: BKError) -> bool:  # noqa: ARG002
+        """An entry could not be read: whether the store knows of other bookies for it. A writer knows best itself."""
+        return False
+
     async def _read_range(self, first: int, last: int) -> list[LedgerEntry]:
         self._check_open()
         entries, error = await RangeRead(self._reads, first, last).run()
+        if error is not None and await self._look_again(error):
+            entries, error = await RangeRead(self._reads, first, last).run()
         if error is not None:
             raise error
         return entries
 
     async def _batch(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
+        try:
+            return await self._batch_once(start, max_count, max_size)
+        except BKError as error:
+            if await self._look_again(error):
+                return await self._batch_once(start, max_count, max_size)
+            raise
+
+    async def _batch_once(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
         self._check_open()
         boundary = self.metadata.next_ensemble_change(start)
         if boundary >= 0:
@@ -346,8 +368,11 @@ class ReadableLedger(LedgerHandle):
         """Entries `first` to `last`, about `max_size` bytes of them, in a batch if possible."""
         self._check_open()
         if not self._reads.can_batch(first):
-            return await self._one_by_one(first, last, max_size)
-        entries: list[LedgerEntry] = []
+            entries, error = await self._one_by_one(first, last, max_size)
+            if error is not None and await self._look_again(error):
+                return (entries, None) if entries else await self._one_by_one(first, last, max_size)
+            return entries, error
+        entries = []
         room = max_size
         try:
             while first <= last and room > max_size * LEFT_OVER:

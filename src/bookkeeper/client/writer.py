@@ -138,7 +138,6 @@ class _Writer(ReadableLedger):
             digest,
             master_key,
             adds,
-            deferred_sync=bool(write_flags & WriteFlag.DEFERRED_SYNC),
         )
         self._explicit_lac.start()
 
@@ -250,6 +249,7 @@ class _Writer(ReadableLedger):
         if adds.stopped is not None:
             raise adds.refusal()
         adds.window.synced(head)
+        self._explicit_lac.progress()
 
     async def _force_one(self, bookie: BookieId) -> BKError | None:
         request = ForceLedgerRequest(self._ledger_id, version=V3)

@@ -179,3 +179,22 @@ async def test_explicit_lac_is_tried_again_and_never_beyond_what_was_forced() ->
         world["b1"].down = world["b2"].down = False
         await until(lambda: all(b.explicit_lac.get(0) == 2 for b in world.bookies.values()))
         await writer.close()
+
+
+async def test_a_lac_that_nobody_takes_is_told_at_the_next_progress_without_waiting_for_the_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with World(3, explicitLacInterval=1) as world:
+        writer = await world.writer()
+        for bookie in world.bookies.values():
+            bookie.other_status = Status.EIO
+        await writer.append(b"x")
+        await until(lambda: writer._explicit_lac._pause >= 0.004)
+        assert caplog.text.count("was not told") == 1
+        for bookie in world.bookies.values():
+            bookie.other_status = None
+        writer._explicit_lac._pause = 30.0
+        await until(lambda: 0 in world["b1"].explicit_lac or writer._explicit_lac._timer is not None)
+        await writer.append(b"y")
+        await until(lambda: any(b.explicit_lac.get(0) == 1 for b in world.bookies.values()))
+        await writer.close()
