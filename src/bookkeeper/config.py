@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import ConfigurationError
-from .promises import REFUSED_BY_CLIENTS, refusal
+from .promises import REFUSED_BY_CLIENTS, as_written, refusal
 
 log = logging.getLogger(__name__)
 
@@ -116,11 +116,11 @@ class Settings(BaseModel):
                 log.warning("the environment variable %s is no setting; did you mean BK_%s?", name, near)
         return found
 
-    def changed_settings(self) -> dict[str, Any]:
-        """The settings that are not the defaults. Secrets are not shown."""
+    def changed_settings(self) -> dict[str, str]:
+        """The settings that are not the defaults, written as in a file. Secrets are not shown."""
         fields = type(self).model_fields
         changed = self.model_dump(exclude_defaults=True)
-        return {key: value if fields[key].repr else "(hidden)" for key, value in changed.items()}
+        return {key: as_written(value) if fields[key].repr else "(hidden)" for key, value in changed.items()}
 
     @classmethod
     def known_keys(cls) -> Iterable[str]:
@@ -158,7 +158,10 @@ _JAVA_ONLY = """
     entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
     codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
     codahaleStatsCSVEndpoint codahaleStatsSlf4jEndpoint codahaleStatsJmxEndpoint limitStatsLogging
-    httpServerClass reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
+    httpServerClass httpServerTlsEnable httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
+    httpServerTrustStorePassword entryLogPerLedgerEnabled fileInfoFormatVersionToWrite fileInfoMaxIdleTime
+    openFileLimit pageLimit pageSize skipListSizeLimit
+    reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
     reppDisableDurabilityFeatureName allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
     allocatorLeakDetectionPolicy allocatorExitOnOutOfMemory storageserver.grpc.port dlog.bkcEnsembleSize
     dlog.bkcWriteQuorumSize dlog.bkcAckQuorumSize storage.range.store.dirs storage.serve.readonly.tables

@@ -96,7 +96,7 @@ def refusal(settings: BaseModel, refused: Mapping[str, str]) -> str | None:
     for key, reason in refused.items():
         value = getattr(settings, key)
         if _is_asked(value, type(settings).model_fields[key].default):
-            return f"{key}={_as_written(value)} is not supported: {reason}"
+            return f"{key}={as_written(value)} is not supported: {reason}"
     return None
 
 
@@ -106,7 +106,7 @@ def without_effect(settings: BaseModel) -> list[str]:
     return [key for key in type(settings).model_fields if key in changed]
 
 
-def _as_written(value: object) -> str:
+def as_written(value: object) -> str:
     """A value as a file has it."""
     if isinstance(value, list):
         return ",".join(value)

@@ -389,11 +389,11 @@ class Bookie:
     def _begin_end(self, code: ExitCode, *, orderly: bool) -> None:
         if self._stopping is None:
             self._exit_code = self._exit_code or code
+            log.info("stopping")
             self._stopping = self._runtime.spawn(self._close(orderly), name="bookie-stop")
 
     async def _close(self, orderly: bool) -> None:
         """Close everything, for a bounded time."""
-        log.info("stopping")
         seconds = self._config.shutdownTimeoutMs / 1000 if orderly else FAILURE_SECONDS
         closing = self._runtime.spawn(self._close_parts(orderly=orderly), name="bookie-close")
         try:
