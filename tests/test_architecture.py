@@ -14,6 +14,7 @@ FLOORS: dict[str, int] = {
     "types": 0,
     "errors": 0,
     "config": 0,
+    "promises": 0,
     "runtime": 0,
     "version": 0,
     "protocol": 1,

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import ConfigurationError
+from .promises import REFUSED_BY_CLIENTS, as_written, refusal
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,11 @@ def parse_properties(text: str) -> dict[str, str]:
     return settings
 
 
+def _nearest(key: str, known: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(key, known, 1, cutoff=0.8)
+    return near[0] if near else None
+
+
 class Settings(BaseModel):
     """Base of the two configurations: builds itself from key-value texts, with errors that say what to do."""
 
@@ -70,7 +76,7 @@ class Settings(BaseModel):
         cls._report_unknown(values, source)
         given = {key: value for key, value in values.items() if value != ""}
         try:
-            return cls(**given)
+            settings = cls(**given)
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}"
@@ -78,6 +84,11 @@ class Settings(BaseModel):
                 for issue in error.errors()
             )
             raise ConfigurationError(f"{source}: {problems}") from None
+        settings.refuse_promises(source)
+        return settings
+
+    def refuse_promises(self, source: str = "configuration") -> None:
+        """Raises `ConfigurationError` for a setting whose promise is not kept yet. A bookie does so when it starts."""
 
     @classmethod
     def from_file(cls, path: str, *, text: str, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
@@ -86,17 +97,30 @@ class Settings(BaseModel):
             values: dict[str, Any] = dict(parse_properties(text))
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
-        for name, value in (environ or {}).items():
-            if name.startswith("BK_"):
-                values[name[3:]] = value
+        values.update(cls._from_environment(environ or {}))
         values.update({key: value for key, value in overrides.items() if value is not None})
         return cls.from_mapping(values, source=path)
 
-    def changed_settings(self) -> dict[str, Any]:
-        """The settings that are not the defaults. Secrets are not shown."""
+    @classmethod
+    def _from_environment(cls, environ: Mapping[str, str]) -> dict[str, str]:
+        """The settings among the `BK_*` variables. Others, such as BK_HOME, have nothing to do with settings."""
+        known = {*cls.known_keys(), *IGNORED_KEYS}
+        found = {}
+        for name, value in environ.items():
+            key = name.removeprefix("BK_")
+            if key == name:
+                continue
+            if key in known:
+                found[key] = value
+            elif near := _nearest(key, known):
+                log.warning("the environment variable %s is no setting; did you mean BK_%s?", name, near)
+        return found
+
+    def changed_settings(self) -> dict[str, str]:
+        """The settings that are not the defaults, written as in a file. Secrets are not shown."""
         fields = type(self).model_fields
         changed = self.model_dump(exclude_defaults=True)
-        return {key: value if fields[key].repr else "(hidden)" for key, value in changed.items()}
+        return {key: as_written(value) if fields[key].repr else "(hidden)" for key, value in changed.items()}
 
     @classmethod
     def known_keys(cls) -> Iterable[str]:
@@ -107,8 +131,8 @@ class Settings(BaseModel):
         known = set(cls.known_keys())
         for key in values:
             if key not in known and key not in IGNORED_KEYS:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                near = _nearest(key, known)
+                hint = f"; did you mean {near}?" if near else ""
                 log.warning("%s: unknown setting %s is ignored%s", source, key, hint)
 
 
@@ -134,7 +158,10 @@ _JAVA_ONLY = """
     entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
     codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
     codahaleStatsCSVEndpoint codahaleStatsSlf4jEndpoint codahaleStatsJmxEndpoint limitStatsLogging
-    httpServerClass reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
+    httpServerClass httpServerTlsEnable httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
+    httpServerTrustStorePassword entryLogPerLedgerEnabled fileInfoFormatVersionToWrite fileInfoMaxIdleTime
+    openFileLimit pageLimit pageSize skipListSizeLimit
+    reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
     reppDisableDurabilityFeatureName allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
     allocatorLeakDetectionPolicy allocatorExitOnOutOfMemory storageserver.grpc.port dlog.bkcEnsembleSize
     dlog.bkcWriteQuorumSize dlog.bkcAckQuorumSize storage.range.store.dirs storage.serve.readonly.tables
@@ -392,6 +419,11 @@ class ServerConfiguration(Settings):
 class ClientConfiguration(Settings):
     """A client's settings (spec client §15)."""
 
+    def refuse_promises(self, source: str = "configuration") -> None:
+        reason = refusal(self, REFUSED_BY_CLIENTS)
+        if reason is not None:
+            raise ConfigurationError(f"{source}: {reason}")
+
     metadataServiceUri: str | None = None
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
@@ -508,3 +540,7 @@ class ClientConfiguration(Settings):
     getBookieInfoRetryIntervalSeconds: float = Field(60, gt=0)
     readReorderThresholdPendingRequests: int = Field(0, ge=0)
     ensembleRandomReadReordering: bool = False
+
+    # security
+    tlsProviderFactoryClass: str | None = None
+    clientAuthProviderFactoryClass: str | None = None

@@ -113,11 +113,13 @@ def connect(
     bk.close()` at the end. `runtime` is the world it runs in; `driver` a metadata driver to use, not yet opened,
     instead of one for `uri`.
 
-    Raises `ConfigurationError` for a bad address; connecting raises `MetadataStoreError`.
+    Raises `ConfigurationError` for a bad address or a setting that is not supported; connecting raises
+    `MetadataStoreError`.
     """
     runtime = runtime if runtime is not None else RealRuntime()
     config = config if config is not None else ClientConfiguration.from_mapping({})
     name = uri if uri is not None else "(given as a driver)"
+    config.refuse_promises()
     if driver is None:
         name = uri if uri is not None else configured_service_uri(config)
         driver = open_driver(name, runtime, config)
