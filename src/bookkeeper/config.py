@@ -87,8 +87,12 @@ class Settings(BaseModel):
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
         for name, value in (environ or {}).items():
-            if name.startswith("BK_"):
+            if not name.startswith("BK_"):
+                continue
+            if cls._knows(name[3:]):
                 values[name[3:]] = value
+            else:
+                log.warning("environment variable %s names no setting and is ignored%s", name, cls._hint(name[3:]))
         values.update({key: value for key, value in overrides.items() if value is not None})
         return cls.from_mapping(values, source=path)
 
@@ -104,12 +108,19 @@ class Settings(BaseModel):
 
     @classmethod
     def _report_unknown(cls, values: Mapping[str, Any], source: str) -> None:
-        known = set(cls.known_keys())
         for key in values:
-            if key not in known and key not in IGNORED_KEYS:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                log.warning("%s: unknown setting %s is ignored%s", source, key, hint)
+            if not cls._knows(key):
+                log.warning("%s: unknown setting %s is ignored%s", source, key, cls._hint(key))
+
+    @classmethod
+    def _knows(cls, key: str) -> bool:
+        return key in cls.known_keys() or key in IGNORED_KEYS or key == "journalDirectory"
+
+    @classmethod
+    def _hint(cls, key: str) -> str:
+        """The setting that was probably meant: one that differs by little, not one that merely begins alike."""
+        near = difflib.get_close_matches(key, list(cls.known_keys()), 1, cutoff=0.85)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 _JAVA_ONLY = """
