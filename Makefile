@@ -8,6 +8,7 @@ export FILE
 SEEDS  ?= 1000
 FIRST  ?= 0
 HOURS  ?= 8
+CANCELLATIONS ?= 1000
 ROUNDS ?= 1000
 SEED   ?= 1
 WORKERS ?= 2
@@ -97,6 +98,10 @@ ifeq ($(origin SEED),command line)
 else
 	$(BIN)/python -m bookkeeper.simulation --seeds $(SEEDS) --first $(FIRST)
 endif
+
+.PHONY: cancellations
+cancellations: setup ## operations cancelled at drawn awaits in the simulated cluster (CANCELLATIONS=1000, FIRST=0)
+	$(BIN)/python -m bookkeeper.simulation --cancellations $(CANCELLATIONS) --first $(FIRST)
 
 .PHONY: soak
 soak: FIRST = 100000

@@ -43,7 +43,6 @@ class PendingWindow:
         "_held",
         "_masks",
         "_rules",
-        "_since",
         "_slack",
         "accept",
         "head",
@@ -74,7 +73,6 @@ class PendingWindow:
         """Unsettled id -> mask of the indexes of its write set that have not acked; in order of sending. Read only."""
         self._failed: dict[int, int] = {}  # id -> mask, not 0, within the open mask; only ids with a failure
         self._held: dict[int, tuple[int, float, bytes]] = {}  # same keys as open: payload size, time sent, frame
-        self._since = [float("-inf")] * distribution.ensemble_size  # when an index was last sent entries again
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
         self.now = 0.0
@@ -259,20 +257,6 @@ class PendingWindow:
         failed = self._failed
         return [e for e, mask in self.open.items() if mask & bit and not failed.get(e, 0) & bit]
 
-    def expired(self, index: int, sent_before: float) -> list[int]:
-        """Those of `unanswered(index)` that were sent to it at or before a time."""
-        if self._since[index] > sent_before:
-            return []
-        bit = 1 << index
-        failed = self._failed
-        found = []
-        for entry_id, (_, sent, _) in self._held.items():
-            if sent > sent_before:
-                break
-            if self.open[entry_id] & bit and not failed.get(entry_id, 0) & bit:
-                found.append(entry_id)
-        return found
-
     def overdue(self, sent_before: float) -> int | None:
         """A pending entry, first sent at or before a time, that is not complete; None if there is none."""
         for entry_id, (_, sent, _) in self._held.items():
@@ -314,9 +298,8 @@ class PendingWindow:
 
     def resend(self, index: int) -> list[int]:
         """Entries to send again to `index`, in their order: the pending ones it has not acked, and the confirmed ones
-        it has not answered. They count as sent now."""
+        it has not answered."""
         bit = 1 << index
-        self._since[index] = self.now
         found = []
         for entry_id, mask in self.open.items():
             if not mask & bit:

@@ -289,10 +289,10 @@ class Network(ABC):
         port: int,
         protocol_factory: Callable[[], asyncio.Protocol],
         *,
-        timeout: float,
+        timeout: float | None,
         options: SocketOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Open a connection. Raises `OSError` (`TimeoutError` when `timeout` seconds pass)."""
+        """Open a connection. Raises `OSError` (`TimeoutError` when `timeout` seconds pass; None: no limit)."""
 
     @abstractmethod
     async def listen(

@@ -288,7 +288,7 @@ class RealNetwork(Network):
         port: int,
         protocol_factory: Callable[[], asyncio.Protocol],
         *,
-        timeout: float,
+        timeout: float | None,
         options: SocketOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 python -m bookkeeper.simulation --seeds 1000 --first 0     many seeds, in parallel; exits with 1 if one fails
 python -m bookkeeper.simulation --hours 8 --first 100000   seeds from there on, until time is up
+python -m bookkeeper.simulation --cancellations 1000       so many operations cancelled at drawn awaits, over many seeds
 python -m bookkeeper.simulation --seed 42                  one seed, with a readable trace
 python -m bookkeeper.simulation --seed 42 --shrink         one that fails, with as few faults as possible
 """
@@ -15,9 +16,10 @@ from itertools import count
 from pathlib import Path
 
 from .campaign import Summary, run_many, shrink
+from .hardships import HARDSHIPS
 from .nemesis import FAULTS
 from .run import Report, Run
-from .swarm import Options
+from .swarm import HARDENING, IMPATIENTS, Options
 
 
 def main() -> int:
@@ -29,6 +31,9 @@ def main() -> int:
         fault_count=arguments.fault_count,
         skip=frozenset(arguments.skip),
         corrupt_network=arguments.corrupt_network,
+        hardening=arguments.hardening,
+        calm=arguments.calm,
+        programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
     )
     if arguments.seed is None:
         return _many(arguments, options)
@@ -45,24 +50,43 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
     parser.add_argument("--hours", type=float, help="run for so long, instead of so many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--cancellations", type=int, default=0, help="run until so many operations were cancelled")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--json", type=Path, help="write the summary there, too")
     parser.add_argument("--stop-after", type=int, default=0, help="end after so many failures")
     parser.add_argument("--seed", type=int, help="run this one seed and show what happens")
     parser.add_argument("--until", type=float, help="with --seed: stop at this virtual second")
     parser.add_argument("--machine", action="append", default=[], help="with --seed: show only this machine")
+    parser.add_argument("--impatient", action="store_true", help="with --seed: the programs of --cancellations")
     parser.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
     parser.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
-    parser.add_argument("--fault", action="append", default=[], choices=FAULTS, help="only faults of this kind")
+    parser.add_argument(
+        "--fault", action="append", default=[], choices=(*FAULTS, *HARDSHIPS), help="only faults of this kind"
+    )
     parser.add_argument("--fault-count", type=int, help="how many faults")
     parser.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
     parser.add_argument("--corrupt-network", action="store_true", help="flip bits in what is sent")
+    parser.add_argument(
+        "--hardening",
+        action=argparse.BooleanOptionalAction,
+        default=HARDENING,
+        help="also what is in simulation/hardships.py",
+    )
+    parser.add_argument(
+        "--calm",
+        action=argparse.BooleanOptionalAction,
+        help="with --hardening: only (or no) runs in which nothing may fail",
+    )
     return parser
 
 
 def _many(arguments: argparse.Namespace, options: Options) -> int:
     told = 0
-    goal = f"of {arguments.seeds} seeds" if arguments.hours is None else f"seeds in {arguments.hours:g} hours"
+    cancellations = arguments.cancellations
+    endless = arguments.hours is not None or cancellations
+    goal = f"of {arguments.seeds} seeds"
+    if endless:
+        goal = f"seeds for {cancellations} cancellations" if cancellations else f"seeds in {arguments.hours:g} hours"
 
     def progress(summary: Summary) -> None:
         nonlocal told
@@ -78,10 +102,15 @@ def _many(arguments: argparse.Namespace, options: Options) -> int:
                 flush=True,
             )
 
-    seeds = (
-        range(arguments.first, arguments.first + arguments.seeds) if arguments.hours is None else count(arguments.first)
+    summary = run_many(
+        count(arguments.first) if endless else range(arguments.first, arguments.first + arguments.seeds),
+        options,
+        arguments.jobs,
+        progress,
+        hours=arguments.hours,
+        stop_after=arguments.stop_after,
+        cancellations=cancellations,
     )
-    summary = run_many(seeds, options, arguments.jobs, progress, hours=arguments.hours, stop_after=arguments.stop_after)
     for line in summary.lines():
         print(line)
     if arguments.json is not None:

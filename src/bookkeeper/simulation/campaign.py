@@ -37,6 +37,10 @@ class Summary:
     under_replicated: int = 0
     real_seconds: float = 0.0
     injected: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
+    cancellations: int = 0
+    """Operations that were cancelled."""
+    cancelled: dict[str, int] = field(default_factory=dict)
+    """Operation, and where it waited -> how many times it was cancelled there."""
     seen: dict[str, int] = field(default_factory=dict)
     """Rare event -> number of runs that saw it."""
     first_seen: dict[str, int] = field(default_factory=dict)
@@ -51,6 +55,9 @@ class Summary:
         self.under_replicated += report.under_replicated
         for kind, count in report.injected.items():
             self.injected[kind] = self.injected.get(kind, 0) + count
+        for place, count in report.cancelled.items():
+            self.cancellations += count
+            self.cancelled[place] = self.cancelled.get(place, 0) + count
         for name in report.seen:
             self.seen[name] = self.seen.get(name, 0) + 1
             self.first_seen.setdefault(name, report.seed)
@@ -80,6 +87,11 @@ class Summary:
         for kind, count in self.injected.items():
             yield f"  {count:9,}  {kind}"
         yield ""
+        if self.cancelled:
+            yield f"{self.cancellations:,} operations cancelled at {len(self.cancelled)} awaits"
+            for place in sorted(self.cancelled, key=lambda place: (-self.cancelled[place], place)):
+                yield f"  {self.cancelled[place]:9,}  {place}"
+            yield ""
         yield "rare events: runs that saw them, first seed"
         for name in sorted(self.seen, key=lambda name: (-self.seen[name], name)):
             yield f"  {self.seen[name]:9,}  {self.first_seen[name]:7}  {name}"
@@ -100,10 +112,11 @@ def run_many(
     *,
     hours: float | None = None,
     stop_after: int = 0,
+    cancellations: int = 0,
 ) -> Summary:
     """Run the seeds on `jobs` processes; `progress` is called after each run.
 
-    Ends before the seeds do when `hours` are over, or after `stop_after` failures, if given.
+    Ends before the seeds do when `hours` are over, or after `stop_after` failures or `cancellations`, if given.
     """
     summary = Summary()
     started = time.monotonic()
@@ -116,6 +129,8 @@ def run_many(
                 summary.real_seconds = time.monotonic() - started
                 progress(summary)
                 if stop_after and len(summary.failures) >= stop_after:
+                    return summary
+                if cancellations and summary.cancellations >= cancellations:
                     return summary
             if hours is not None and summary.real_seconds >= hours * 3600:
                 break

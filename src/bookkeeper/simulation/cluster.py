@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..bookie.bookie import Bookie
@@ -50,6 +50,8 @@ class SimulatedStoreFaults(StoreFaults):
         self._world = world
         self._dice = world.stream("store")
         self.lost_answer_chance = 0.0
+        self.lost_request_chance = 0.0
+        """Of requests that never arrive, while their sender cannot know that."""
         self.refusal_chance = 0.0
         self.patience = 2.0
         """Seconds after which a request that cannot reach the store fails."""
@@ -60,6 +62,9 @@ class SimulatedStoreFaults(StoreFaults):
         await self._pass(client, STORE, operation)
         if self._dice.random() < self.refusal_chance:
             raise ServiceUnavailable(f"{operation}: the store did not answer (simulated)")
+        if self.lost_request_chance and self._dice.random() < self.lost_request_chance:
+            self._world.sometimes("store: a request was lost, and its sender cannot know")
+            raise ServiceUnavailable(f"{operation}: the connection was lost (simulated)", maybe_applied=True)
 
     async def after(self, client: str, operation: str) -> None:
         await self._pass(STORE, client, operation, applied=True)
@@ -108,6 +113,11 @@ class SimulatedCluster:
         self._drivers: dict[str, MemoryDriver] = {}
         self._watched_end: dict[str, bool] = {}
         """False: the machine stays up when its bookie has stopped."""
+        self.mistakes: dict[str, Mapping[str, Any]] = {}
+        """Wrong settings with which a bookie is started."""
+        self.on_end: Callable[[str, ExitCode], None] | None = None
+        """Told of a bookie that ended, and was not asked to."""
+        self._asked_to_end: dict[str, Incarnation] = {}
         self.exit_codes: dict[str, ExitCode] = {}
         """How a bookie's last incarnation ended by itself."""
         self._settings = {**BOOKIE_SETTINGS, **(settings or {})}
@@ -119,6 +129,10 @@ class SimulatedCluster:
 
     def machine(self, name: str) -> Machine:
         return self.world.machine(name)
+
+    def setting(self, name: str, setting: str) -> Any:
+        """A setting of the bookie on a machine."""
+        return {**self._settings, **self.mistakes.get(name, {})}[setting]
 
     def driver(self, name: str) -> MemoryDriver:
         """The metadata driver that the bookie or client on a machine uses, or used last."""
@@ -164,7 +178,9 @@ class SimulatedCluster:
         return started.done() and started.result()
 
     async def _serve(self, name: str, runtime: SimulatedRuntime, started: asyncio.Future[bool]) -> None:
-        config = ServerConfiguration.from_mapping({**self._settings, "advertisedAddress": name})
+        config = ServerConfiguration.from_mapping(
+            {**self._settings, "advertisedAddress": name, **self.mistakes.get(name, {})}
+        )
         driver = MemoryDriver(self.store, runtime, name=name, session_timeout_ms=SESSION_TIMEOUT_MS)
         self._drivers[name] = driver
         bookie = self.bookies[name] = Bookie(runtime, config, driver)
@@ -181,6 +197,8 @@ class SimulatedCluster:
         started.set_result(True)
         self.serving[name] = runtime.incarnation
         self.exit_codes[name] = await bookie.wait_stopped()
+        if self.on_end is not None and self._asked_to_end.get(name) is not runtime.incarnation:
+            self.on_end(name, self.exit_codes[name])
         await driver.close()
         self._gone(name, runtime)
 
@@ -202,6 +220,7 @@ class SimulatedCluster:
 
     async def _stop(self, name: str, incarnation: Incarnation) -> None:
         died = self.machine(name).death()
+        self._asked_to_end[name] = incarnation
         stopped = self.world.spawn_on(incarnation, self.bookies[name].stop(), "stop")
         await asyncio.wait([stopped, died], return_when=asyncio.FIRST_COMPLETED)
 

@@ -83,6 +83,12 @@ class DiskFaults:
     crash_after_calls: int | None = None
     slowness: float = 0.0
     """Seconds that every call to a background thread takes longer."""
+    index_full: bool = False
+    """Writes to key-value stores find no space."""
+    index_slowness: float = 0.0
+    """Seconds that every call to a key-value store takes longer, on its thread."""
+    index_stops_for: float = 0.0
+    """Seconds for which the next call to a key-value store stops the whole machine."""
 
 
 class SimulatedDisk:
@@ -101,6 +107,11 @@ class SimulatedDisk:
         """Grows when the machine goes down: what was opened before can do nothing any more."""
         self.crash: Callable[[], None] | None = None
         """Takes the machine down; set by the machine."""
+        self.stop: Callable[[float], None] | None = None
+        """Makes the machine stand still; set by the machine."""
+        self.index_seconds = 0.0
+        """What calls to slow key-value stores have taken; whoever waits for them sets it to 0 again."""
+        self._away: dict[str, _Mount] = {}
 
     # --- faults ---
 
@@ -126,6 +137,19 @@ class SimulatedDisk:
             self.faults.fail_next_write = False
             raise OSError(errno.EIO, "Input/output error (simulated write)")
 
+    def check_index_space(self) -> None:
+        """A write to a key-value store."""
+        if self.faults.index_full:
+            raise OSError(errno.ENOSPC, "No space left on device (simulated index)")
+        self.check_space()
+
+    def index_call(self) -> None:
+        """Every call to a key-value store passes here."""
+        self.index_seconds += self.faults.index_slowness
+        seconds, self.faults.index_stops_for = self.faults.index_stops_for, 0.0
+        if seconds and self.stop is not None:
+            self.stop(seconds)
+
     def sync(self, inode: Inode) -> None:
         try:
             self.check_sync()
@@ -143,6 +167,7 @@ class SimulatedDisk:
     def power_loss(self) -> None:
         """Replace everything by one of the states a real disk may be in afterwards."""
         self.lives += 1
+        self.mount()
         names = dict(self._durable_names)
         for name, inode in self.names.items():
             if names.get(name) is not inode and self._dice.random() < 0.5:
@@ -166,6 +191,7 @@ class SimulatedDisk:
     def process_killed(self) -> None:
         """What was written survives; nothing new becomes durable. Open key-value stores are closed."""
         self.lives += 1
+        self.mount()
         for state in self.stores.values():
             state.opened = False
 
@@ -183,6 +209,34 @@ class SimulatedDisk:
         self.lives += 1
         self.names, self._durable_names, self.directories, self.stores = {}, {}, {"/": None}, {}
 
+    # --- file systems that come and go ---
+
+    def unmount(self, root: str) -> None:
+        """What is below a directory is not to be seen any more, but for what is open; the directory itself is there."""
+        self._away[root] = self._take_away(root)
+        self._note(f"unmount {root}")
+
+    def is_mounted(self, path: str) -> bool:
+        return not any(path == root or path.startswith(root + "/") for root in self._away)
+
+    def mount(self) -> None:
+        """Everything is mounted again. What was written to empty mount points meanwhile is below, out of sight."""
+        for root, mount in self._away.items():
+            self._take_away(root)
+            for mine, kept in zip(self._tables(), mount, strict=True):
+                mine.update(kept)
+        self._away.clear()
+
+    def _tables(self) -> tuple[dict[str, Any], ...]:
+        return self.names, self._durable_names, self.directories, self.stores
+
+    def _take_away(self, root: str) -> _Mount:
+        taken: list[dict[str, Any]] = []
+        for table in self._tables():
+            names = [name for name in table if name.startswith(root + "/")]
+            taken.append({name: table.pop(name) for name in names})
+        return tuple(taken)
+
     # --- names ---
 
     def sync_directory(self, path: str) -> None:
@@ -198,6 +252,10 @@ class SimulatedDisk:
         """As on ext4: syncing a new file makes its creation durable too."""
         if self.names.get(path) is inode:
             self._durable_names[path] = inode
+
+
+_Mount = tuple[dict[str, Any], ...]
+"""Files, files whose names are durable, directories, key-value stores."""
 
 
 def _parent(path: str) -> str:
@@ -353,7 +411,7 @@ class SimulatedFiles(Files):
     def disk_usage(self, path: str) -> DiskUsage:
         used = sum(len(inode.seen) for inode in self._disk.names.values())
         usable = 0 if self._disk.faults.full else CAPACITY - used
-        return DiskUsage(total=CAPACITY, usable=usable, device=1)
+        return DiskUsage(total=CAPACITY, usable=usable, device=1 if self._disk.is_mounted(path) else 0)
 
 
 def open_store(disk: SimulatedDisk, path: str, options: Mapping[str, Any]) -> KeyValueStore:

@@ -45,8 +45,18 @@ class LedgerHistory:
     """(last entry id, length) as first seen closed."""
     delete_started: bool = False
     deleted: bool = False
+    offered: dict[bytes, None] | None = None
+    """What its writer was given, where nobody knows beforehand which id that gets. None: see `payload`."""
+    given: dict[int, bytes] = field(default_factory=dict)
+    """With `offered`: what each id got, as soon as somebody has seen it."""
     read_up_to: int = -1
     """The highest confirmed entry that was delivered to some reader."""
+
+    def is_as_given(self, entry_id: int, data: bytes) -> bool:
+        """Whether an entry may be this. Once it was seen, it is that for ever."""
+        if self.offered is None:
+            return data == payload(self.ledger_id, entry_id)
+        return data in self.offered and self.given.setdefault(entry_id, data) == data
 
     @property
     def safe(self) -> int:
@@ -93,11 +103,11 @@ class History:
     def acknowledged(self, ledger_id: int, entry_id: int) -> None:
         """An append succeeded (RI-4, RI-9, PI-15)."""
         ledger = self.ledgers[ledger_id]
-        if entry_id != ledger.acked + 1:
+        if ledger.offered is None and entry_id != ledger.acked + 1:
             self.broken(f"ledger {ledger_id}: entry {entry_id} acknowledged after entry {ledger.acked}")
         if ledger.closed is not None and entry_id > ledger.closed[0] and not ledger.deferred:
             self.broken(f"ledger {ledger_id}: entry {entry_id} acknowledged, closed at {ledger.closed[0]}")
-        ledger.acked = entry_id
+        ledger.acked = max(ledger.acked, entry_id)
         self.appended += 1
         if self.on_acknowledged is not None:
             self.on_acknowledged(ledger, entry_id)
@@ -139,6 +149,8 @@ class History:
         if last >= ledger.sent:
             self.broken(f"{name}: closed at {last}, but only {ledger.sent} entries were ever sent")
             return
+        if ledger.offered is not None:
+            return
         expected = sum(len(payload(ledger_id, entry_id)) for entry_id in range(last + 1))
         # As in BookKeeper, the length of deferred ledgers counts what was not forced.
         if length != expected and not (ledger.deferred or ledger.advanced or ledger.length_unknown):
@@ -148,7 +160,7 @@ class History:
         """Somebody was given an entry, confirmed or not (PI-8, RI-2, RI-12)."""
         ledger = self.ledgers[ledger_id]
         self.reads += 1
-        if data != payload(ledger_id, entry_id):
+        if not ledger.is_as_given(entry_id, data):
             raise Violation(f"ledger {ledger_id}: entry {entry_id} was read with other bytes than were written")
         if entry_id >= ledger.sent:
             self.broken(f"ledger {ledger_id}: entry {entry_id} was read but never sent")

@@ -1,14 +1,21 @@
 """A key-value store with RocksDB's promises at a crash: a batch is there whole or not at all, and what was not synced
-may vanish from some batch on."""
+may vanish from some batch on.
+
+Also as behind the seam: a write that finds no space fails with ENOSPC; what was written since the last sync is seen but
+not durable, and gone when there is space again and the next write opens the store anew. A log that is damaged is found
+when the store is opened.
+"""
 
 from __future__ import annotations
 
+import errno
 import random
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..errors import CorruptStorageError
 from ..runtime.api import KeyValueBatch, KeyValueStore
 
 if TYPE_CHECKING:
@@ -45,6 +52,42 @@ class KeyValueState:
     durable: dict[bytes, bytes] = field(default_factory=dict)
     unsynced: list[list[Change]] = field(default_factory=list)
     opened: bool = False
+    base: dict[bytes, bytes] = field(default_factory=dict)
+    """What is in tables: all that was there when the store was opened."""
+    log: list[list[Change]] = field(default_factory=list)
+    """The batches synced since then, which are in the write-ahead log only."""
+    damaged_at: int | None = None
+    """The batch of `log` in which a bit is wrong."""
+    no_space: bool = False
+    """A write has found no space: the next one must open the store anew."""
+
+    def open(self, path: str) -> None:
+        """Replay the log. Raises `CorruptStorageError` for a damaged one."""
+        if self.damaged_at is not None:
+            self.found_damage(path, self.damaged_at)
+        self.base, self.log, self.no_space = dict(self.durable), [], False
+        self.opened = True
+
+    def found_damage(self, path: str, batch: int) -> None:
+        """What was synced is not readable from this batch of the log on."""
+        raise CorruptStorageError(f"{path}: the log is damaged in batch {batch}, which was synced (simulated)")
+
+    def salvage(self, batch: int) -> None:
+        """Keep what the log has before a batch, and drop it and all that follow."""
+        self.values = dict(self.base)
+        self.unsynced = []
+        self.keys = sorted(self.values)
+        for changes in self.log[:batch]:
+            self.apply(changes)
+        self.durable = dict(self.values)
+        self.damaged_at = None
+
+    def open_anew(self) -> None:
+        """After a write without space: what was synced is there."""
+        self.values = dict(self.durable)
+        self.keys = sorted(self.values)
+        self.unsynced = []
+        self.no_space = False
 
     def apply(self, changes: list[Change]) -> None:
         for kind, key, value in changes:
@@ -62,6 +105,7 @@ class KeyValueState:
                 del self.keys[low:high]
 
     def sync(self) -> None:
+        self.log += self.unsynced
         for changes in self.unsynced:
             for kind, key, value in changes:
                 if kind == "put":
@@ -81,6 +125,7 @@ class KeyValueState:
         for changes in kept:
             self.apply(changes)
         self.durable = dict(self.values)
+        self.log += kept
         self.unsynced = []
         self.opened = False
 
@@ -97,12 +142,14 @@ class SimulatedKeyValueStore(KeyValueStore):
         self._state = state
         self._read_only = read_only
         if not read_only:
-            state.opened = True
+            state.open(path)
 
     def get(self, key: bytes) -> bytes | None:
+        self._disk.index_call()
         return self._state.values.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._disk.index_call()
         return [self._state.values.get(key) for key in keys]
 
     def batch(self) -> KeyValueBatch:
@@ -111,7 +158,15 @@ class SimulatedKeyValueStore(KeyValueStore):
     def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
         assert isinstance(batch, SimulatedBatch)
         self._disk.call(f"kv write {self._path} {len(batch)} {'sync' if sync else ''}", self._life)
-        self._disk.check_space()
+        self._disk.index_call()
+        try:
+            self._disk.check_index_space()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self._state.no_space = True
+            raise
+        if self._state.no_space:
+            self._state.open_anew()
         self._state.apply(batch.changes)
         self._state.unsynced.append(batch.changes)
         if sync:
@@ -119,6 +174,7 @@ class SimulatedKeyValueStore(KeyValueStore):
             self._state.sync()
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._disk.index_call()
         state = self._state
         keys = state.keys[bisect_left(state.keys, start) : bisect_left(state.keys, end)]
         for key in keys:
@@ -126,6 +182,7 @@ class SimulatedKeyValueStore(KeyValueStore):
                 yield key, state.values[key]
 
     def last_in(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        self._disk.index_call()
         index = bisect_left(self._state.keys, end)
         if index == 0 or self._state.keys[index - 1] < start:
             return None

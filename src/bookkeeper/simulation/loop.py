@@ -10,7 +10,7 @@ is asyncio's: shuffling it would break promises that production code may rely on
 Which machine a callback belongs to is carried by a context variable, `MACHINE`, which tasks and callbacks inherit.
 A crashed machine is not cancelled, as that would run its `finally` blocks: its callbacks are dropped, and kept
 referenced until the end of the run so that garbage collection does not run them either. A paused machine's callbacks
-are put off.
+are put off; when it goes on they come as they would have come, or timers and input apart (`Thaw`).
 
 Every executed callback goes into a running hash, so that two runs can be compared: same seed, same trace.
 """
@@ -30,13 +30,36 @@ import warnings
 from asyncio import base_events, events
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 QUANTUM = 1e-4
 """Seconds. Coarse enough that callbacks of several machines meet in one step, and their order can be drawn."""
 
 NOTES_AT_ONCE = 512
 """Lines of the trace that are hashed together."""
+
+
+class Thaw(Enum):
+    """The order in which a machine that stood still sees what has happened meanwhile.
+
+    A program in one piece with its event loop finds timers that are long due and sockets that are full, both at once.
+    Which of them it looks at first is up to the event loop.
+    """
+
+    AS_IT_CAME = "as it came"
+    TIMERS_FIRST = "timers first"
+    """uvloop."""
+    INPUT_FIRST = "input first"
+    """asyncio's own loops."""
+
+
+def from_outside(call: F) -> F:
+    """Marks a callback as input: bytes from a socket, the result of a thread."""
+    call.from_outside = True  # type: ignore[attr-defined]
+    return call
 
 
 class Machine(Protocol):
@@ -47,6 +70,8 @@ class Machine(Protocol):
     paused_until: float
     held: list[events.Handle]
     """Callbacks put off while it is paused."""
+    thaw: Thaw
+    """In which order they come afterwards."""
 
 
 MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
@@ -74,7 +99,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._dropped: list[events.Handle] = []
         self.steps = 0
         """Callbacks executed so far."""
+        self._window = (0.0, 0)  # when it ends, and the callbacks executed when it began
         self.step_limit = sys.maxsize
+        self.steps_per_second = sys.maxsize
         self.deadline = float("inf")
         """`Runaway` is raised beyond these."""
         self.after_step: Callable[[], None] | None = None
@@ -116,10 +143,14 @@ class SimulatedLoop(base_events.BaseEventLoop):
                 raise Stuck(f"at {self._virtual_now:.4f} s nothing is left to happen")
             if timers[0][0] > self._virtual_now:
                 self._virtual_now = timers[0][0]
+                if self._virtual_now >= self._window[0]:
+                    self._window = (self._virtual_now + 1.0, self.steps)
                 self._notes.append(f"@{self._virtual_now:.4f}\n")
         now = self._virtual_now
         while timers and timers[0][0] <= now:
             ready.append(heapq.heappop(timers)[2])
+        if self.steps - self._window[1] > self.steps_per_second:
+            raise Runaway(f"more than {self.steps_per_second} callbacks in a virtual second")
         if self.steps > self.step_limit or now > self.deadline:
             raise Runaway(f"{self.steps} callbacks in {now:.0f} virtual seconds, and no end")
         if len(ready) == 1:
@@ -177,6 +208,10 @@ class SimulatedLoop(base_events.BaseEventLoop):
             self.call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
             return
         held, machine.held = machine.held, []
+        if machine.thaw is not Thaw.AS_IT_CAME:
+            input_first = machine.thaw is Thaw.INPUT_FIRST
+            held.sort(key=lambda handle: _is_input(handle) is not input_first)  # keeps the order within each kind
+            machine.thaw = Thaw.AS_IT_CAME
         self._ready.extendleft(reversed(held))  # type: ignore[attr-defined]
 
     # --- the trace ---
@@ -242,6 +277,10 @@ class SimulatedLoop(base_events.BaseEventLoop):
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is none."""
+
+
+def _is_input(handle: events.Handle) -> bool:
+    return getattr(handle._callback, "from_outside", False)  # type: ignore[attr-defined]
 
 
 def _label(handle: events.Handle) -> str:

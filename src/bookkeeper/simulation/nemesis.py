@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from .cluster import STORE, SimulatedCluster
-from .world import World
+from .hardships import HARDSHIP_DAMAGE, Hardships
 
 DAMAGE = ("flip a bit",)
 """Faults that destroy what a bookie has on disk. All of a run hit the same bookie: one copy may go, not two."""
@@ -87,7 +87,7 @@ def draw_plan(
         target = dice.choice(clients if "client" in kind else bookies)
         if kind in ("cut off from store", "expire session"):
             target = dice.choice([*bookies, *clients])
-        if kind in DAMAGE:
+        if kind in DAMAGE or kind in HARDSHIP_DAMAGE:
             target = weak
         others = [name for name in [*bookies, *clients] if name != target]
         moment = dice.choice(MOMENTS) if dice.random() < 0.5 else ""
@@ -107,7 +107,7 @@ def draw_plan(
 
 
 @dataclass
-class Nemesis:
+class Nemesis(Hardships):
     """Carries out a plan."""
 
     cluster: SimulatedCluster
@@ -122,10 +122,6 @@ class Nemesis:
     _waiting: dict[str, list[tuple[int, Fault]]] = field(default_factory=dict)
     """Faults whose time has come, by what they wait for."""
     stopped: bool = False
-
-    @property
-    def world(self) -> World:
-        return self.cluster.world
 
     async def carry_out(self, plan: list[Fault], skip: Collection[int] = ()) -> None:
         """Do what the plan says, but for the elements with these numbers."""
@@ -377,6 +373,9 @@ class Nemesis:
             self.cluster.machine(name).resume()
         self.cluster.faults.lost_answer_chance = 0.0
         self.cluster.faults.refusal_chance = 0.0
+        self.cluster.faults.lost_request_chance = 0.0
+        for name in list(self.cluster.mistakes):
+            self._correct(name)
         for name in self.cluster.names:
             disk = self.cluster.machine(name).disk
             disk.faults = type(disk.faults)()

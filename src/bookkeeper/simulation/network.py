@@ -13,19 +13,23 @@ sender, whose `pause_writing` is then called. Without that no back-pressure bug 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..runtime.api import DEFAULT_OPTIONS, Network, ServiceListener, SocketOptions
-from .loop import QUANTUM
+from .loop import QUANTUM, from_outside
 
 if TYPE_CHECKING:
     from .world import Incarnation, World
 
 WINDOW = 256 * 1024
 """Bytes that may be under way or unread on one connection before the sender's buffer grows."""
+
+SEGMENT = 16 * 1024
+"""Bytes of one connection that a narrow link takes in one piece, before those of another."""
 
 CORRUPT_CHANCE = 0.02
 """Of a piece of data to arrive with a flipped bit, in worlds where that happens."""
@@ -52,6 +56,20 @@ class Link:
     tail_chance: float = 0.01
     tail: float = 0.05
     """Now and then a write takes this much longer (a lost packet)."""
+    bandwidth: float = math.inf
+    """Bytes per second, of all connections together."""
+    _free_at: float = 0.0
+
+    @property
+    def narrow(self) -> bool:
+        return self.bandwidth != math.inf
+
+    def sent_at(self, now: float, size: int) -> float:
+        """When the last of so many bytes, handed over now, has left."""
+        if not self.narrow:
+            return now
+        self._free_at = max(self._free_at, now) + size / self.bandwidth
+        return self._free_at
 
     def draw(self, dice: random.Random) -> float:
         delay = self.latency + dice.random() * self.spread
@@ -136,6 +154,8 @@ class SimulatedTransport(asyncio.Transport):
         self._outgoing.append(bytes(data))
         self._outgoing_bytes += len(data)
         self._pump()
+        if self._outgoing_bytes > self._high and self._world.on_buffered is not None:
+            self._world.on_buffered(self)
         if self._outgoing_bytes > self._high and not self._paused_writing:
             self._paused_writing = True
             assert self.protocol is not None
@@ -167,9 +187,14 @@ class SimulatedTransport(asyncio.Transport):
     def _pump(self) -> None:
         """Put buffered bytes on the wire as far as the window allows."""
         dice = self._world.dice
+        narrow = self._world.link(self.owner.machine.name, self.peer_machine).narrow
         while self._outgoing and self._under_way < WINDOW:
             piece = self._outgoing.pop(0)
             self._outgoing_bytes -= len(piece)
+            if narrow and len(piece) > SEGMENT:
+                self._outgoing.insert(0, piece[SEGMENT:])
+                self._outgoing_bytes += len(piece) - SEGMENT
+                piece = piece[:SEGMENT]
             if len(piece) > 1 and dice.random() < self._world.fragment_chance:
                 cut = dice.randrange(1, len(piece))
                 self._outgoing.insert(0, piece[cut:])
@@ -198,11 +223,13 @@ class SimulatedTransport(asyncio.Transport):
             return
         loop = self._world.loop
         # A whole step later than the one before: timers of one instant fire in no particular order.
-        at = max(self._last_arrival + 2 * QUANTUM, loop.time() + link.draw(self._world.dice))
+        left = link.sent_at(loop.time(), len(args[0]) if args and isinstance(args[0], bytes) else 0)
+        at = max(self._last_arrival + 2 * QUANTUM, left + link.draw(self._world.dice))
         self._last_arrival = at
         assert self.peer is not None
         loop.call_at(at, self._arrive, call, args, context=self.peer.owner.context)
 
+    @from_outside
     def _arrive(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
         if self._world.link(self.owner.machine.name, self.peer_machine).blocked:
             self._stalled.append((call, args))  # the link went down while the bytes were under way
@@ -313,7 +340,7 @@ class SimulatedNetwork(Network):
         port: int,
         protocol_factory: Callable[[], asyncio.Protocol],
         *,
-        timeout: float,
+        timeout: float | None,
         options: SocketOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         world, owner = self._world, self._owner
@@ -357,6 +384,7 @@ class SimulatedNetwork(Network):
         return host
 
 
+@from_outside
 def _accept(transport: SimulatedTransport, factory: Callable[[], asyncio.Protocol]) -> None:
     protocol = factory()
     transport.protocol = protocol

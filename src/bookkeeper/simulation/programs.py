@@ -16,7 +16,7 @@ import random
 from ..client.client import BookKeeper
 from ..client.reader import LedgerReader
 from ..client.writer import LedgerAdvWriter, LedgerWriter
-from ..errors import BKError
+from ..errors import BKError, NoSuchEntryError, NoSuchLedgerError
 from ..types import WriteFlag
 from .cluster import SimulatedCluster
 from .history import History, LedgerHistory, Viewer, Violation, payload
@@ -31,12 +31,19 @@ class Hangs(Violation):
     """An operation did not end."""
 
 
-class _limit:  # noqa: N801 - used like a function
+def unexpected(what: str, error: BaseException | None) -> Violation:
+    """Something failed in a calm run."""
+    return Violation(f"{what}: {error!r}, and nothing had broken")
+
+
+class limit:  # noqa: N801 - used like a function
     """Ends what takes longer than `OPERATION_SECONDS`, which is a violation."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, operations: int = 1) -> None:
+        """`operations`: how many it is, one after the other."""
         self._what = what
-        self._timeout = asyncio.timeout(OPERATION_SECONDS)
+        self._seconds = operations * OPERATION_SECONDS
+        self._timeout = asyncio.timeout(self._seconds)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
@@ -45,13 +52,15 @@ class _limit:  # noqa: N801 - used like a function
         try:
             await self._timeout.__aexit__(kind, error, trace)  # type: ignore[arg-type]
         except TimeoutError:
-            raise Hangs(f"{self._what} takes more than {OPERATION_SECONDS:.0f} seconds") from error
+            raise Hangs(f"{self._what} takes more than {self._seconds:.0f} seconds") from error
 
 
 class Programs:
     """The programs of one run, which share the ledgers."""
 
-    def __init__(self, cluster: SimulatedCluster, history: History, shape: Shape) -> None:
+    def __init__(self, cluster: SimulatedCluster, history: History, shape: Shape, *, calm: bool = False) -> None:
+        """`calm`: nothing may fail."""
+        self.calm = calm
         self.cluster = cluster
         self.history = history
         self.shape = shape
@@ -59,7 +68,7 @@ class Programs:
         self._sent = 0
         self._begun = cluster.world.loop.time()
 
-    def _sometimes(self, what: str) -> None:
+    def sometimes(self, what: str) -> None:
         self.cluster.world.sometimes(what)
 
     # --- writers ---
@@ -80,7 +89,7 @@ class Programs:
             flavour = "plain"
         deferred = flavour == "deferred"
         create = bk.create_ledger_adv if flavour == "advanced" else bk.create_ledger
-        async with _limit("creating a ledger"):
+        async with limit("creating a ledger"):
             writer: LedgerWriter | LedgerAdvWriter = await create(
                 ensemble_size=shape.ensemble_size,
                 write_quorum=shape.write_quorum,
@@ -103,7 +112,8 @@ class Programs:
         try:
             while ledger.sent < count and not self.stopped and not writer.closed:
                 if self._may_send():
-                    await self._send(writer, ledger, futures, min(count - ledger.sent, dice.randint(1, 20)), dice)
+                    burst = dice.randint(1, 200 if self.calm else 20)  # more than a narrow link takes in a time-out
+                    await self._send(writer, ledger, futures, min(count - ledger.sent, burst), dice)
                 if dice.random() < 0.2:
                     await self._wait(futures)
                 if deferred and dice.random() < 0.3:
@@ -131,8 +141,12 @@ class Programs:
             # Whatever becomes of it: from here on it may exist.
             ledger.sent = max(ledger.sent, entry_id + 1)
             self._sent += 1
-            async with _limit("sending an entry"):
-                if isinstance(writer, LedgerAdvWriter):
+            async with limit("sending an entry"):
+                future: asyncio.Future[int]
+                if isinstance(writer, LedgerAdvWriter) and self.calm:
+                    # All at once: what fills a gap must get through, however many others wait.
+                    future = asyncio.ensure_future(writer.write(entry_id, data))
+                elif isinstance(writer, LedgerAdvWriter):
                     # Not to be held back at the gate with a gap open, which nobody else would fill.
                     future = writer.write_nowait(entry_id, data)
                 else:
@@ -146,26 +160,30 @@ class Programs:
             if future.result() != entry_id:
                 raise Violation(f"ledger {ledger.ledger_id}: entry {entry_id} got the id {future.result()}")
             self.history.acknowledged(ledger.ledger_id, entry_id)
+        elif self.calm:
+            raise unexpected(f"ledger {ledger.ledger_id}: append of entry {entry_id}", future.exception())
 
     async def _wait(self, futures: dict[int, asyncio.Future[int]]) -> None:
         """Until everything sent has been answered, this way or that."""
         if futures:
-            async with _limit("an append"):
+            async with limit("an append"):
                 await asyncio.wait(futures.values())
             futures.clear()
 
     async def _force(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory) -> None:
         acked = ledger.acked
-        async with _limit("a force"):
+        async with limit("a force"):
             await writer.force()
         self.history.was_forced(ledger.ledger_id, acked)
 
     async def _finish(self, writer: LedgerWriter | LedgerAdvWriter, ledger: LedgerHistory, dice: random.Random) -> None:
-        async with _limit("closing a ledger"):
+        async with limit("closing a ledger"):
             try:
-                await writer.close(drain=dice.random() < 0.5)
+                await writer.close(drain=dice.random() < 0.5 or self.calm)
             except BKError as error:
-                self._sometimes(f"close: {type(error).__name__}")
+                if self.calm:
+                    raise unexpected(f"ledger {ledger.ledger_id}: close", error) from error
+                self.sometimes(f"close: {type(error).__name__}")
                 return
         record = writer.metadata
         self.history.saw_closed(ledger.ledger_id, record.last_entry_id, record.length)
@@ -194,17 +212,17 @@ class Programs:
         ledger = self._some_ledger(dice)
         if ledger is None:
             return
-        async with _limit("opening without recovery"):
-            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD)
+        async with limit("opening without recovery"):
+            reader = await peek(bk, ledger.ledger_id)
         viewer = Viewer(self.history, ledger)
         viewer.start_sequence(0)
         try:
             async with asyncio.timeout(1 + dice.random() * 6):
                 async for entry in reader.tail(0, parallel=dice.random() < 0.3):
                     viewer.delivered(entry.entry_id, entry.data, reader.last_add_confirmed)
-            self._sometimes("follower: came to the end of a closed ledger")
+            self.sometimes("follower: came to the end of a closed ledger")
         except TimeoutError:
-            self._sometimes("follower: stopped following")
+            self.sometimes("follower: stopped following")
         finally:
             await reader.close()
 
@@ -214,13 +232,17 @@ class Programs:
         ledger = self._some_ledger(dice)
         if ledger is None:
             return
-        async with _limit("opening without recovery"):
-            reader = await bk.open_ledger(ledger.ledger_id, password=PASSWORD)
+        async with limit("opening without recovery"):
+            reader = await peek(bk, ledger.ledger_id)
         viewer = Viewer(self.history, ledger)
         async with reader:
             for _ in range(dice.randint(1, 10)):
-                async with _limit("browsing"):
-                    await self._look(reader, ledger, viewer, dice)
+                async with limit("browsing"):
+                    try:
+                        await self._look(reader, ledger, viewer, dice)
+                    except NoSuchLedgerError:
+                        if not self.calm or ledger.acked >= 0:
+                            raise
                 await asyncio.sleep(dice.random() * 0.5)
 
     async def _look(self, reader: LedgerReader, ledger: LedgerHistory, viewer: Viewer, dice: random.Random) -> None:
@@ -238,7 +260,14 @@ class Programs:
                     viewer.start_sequence(found.entry.entry_id)
                     viewer.delivered(found.entry.entry_id, found.entry.data, reader.last_add_confirmed)
             case 4:
-                for entry in await reader.read_unconfirmed(first := dice.randint(0, max(0, ledger.sent)), first + 3):
+                first = dice.randint(0, max(0, ledger.sent))
+                try:
+                    found_beyond = await reader.read_unconfirmed(first, first + 3)
+                except NoSuchEntryError:
+                    if not self.calm:
+                        raise
+                    found_beyond = []  # nothing is promised there
+                for entry in found_beyond:
                     self.history.content(ledger.ledger_id, entry.entry_id, entry.data)
             case _:
                 lac = reader.last_add_confirmed
@@ -256,16 +285,26 @@ class Programs:
             return
         ledger.delete_started = True
         self.cluster.world.tell(f"ledger {ledger.ledger_id}", "is being deleted")
-        async with _limit("deleting a ledger"):
+        async with limit("deleting a ledger"):
             await bk.delete_ledger(ledger.ledger_id)
         ledger.deleted = True
+
+
+async def peek(bk: BookKeeper, ledger_id: int) -> LedgerReader:
+    """Open without recovery."""
+    return await bk.open_ledger(ledger_id, password=PASSWORD)
+
+
+async def recover(bk: BookKeeper, ledger_id: int) -> LedgerReader:
+    """Open with recovery."""
+    return await bk.recover_ledger(ledger_id, password=PASSWORD)
 
 
 async def read_whole(bk: BookKeeper, history: History, ledger: LedgerHistory) -> None:
     """Open with recovery and read every entry, checking all that is promised."""
     safe_before = ledger.safe
-    async with _limit("opening with recovery"):
-        reader = await bk.recover_ledger(ledger.ledger_id, password=PASSWORD)
+    async with limit("opening with recovery"):
+        reader = await recover(bk, ledger.ledger_id)
     viewer = Viewer(history, ledger)
     async with reader:
         last = reader.last_add_confirmed
@@ -273,7 +312,7 @@ async def read_whole(bk: BookKeeper, history: History, ledger: LedgerHistory) ->
             history.opened(ledger.ledger_id, safe_before, last, reader.metadata.length)
         viewer.start_sequence(0)
         count = 0
-        async with _limit("reading a ledger"):
+        async with limit("reading a ledger"):
             async for entry in reader.entries():
                 viewer.delivered(entry.entry_id, entry.data, last)
                 count += 1

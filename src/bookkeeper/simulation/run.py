@@ -18,11 +18,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..bookie.exit_code import ExitCode
 from ..client.client import BookKeeper
 from ..client.recovery import LENGTH_UNKNOWN
 from ..errors import BookKeeperError
 from ..metadata.ledger_metadata import LedgerMetadata
 from .checkers.bookie_local import check_bookie
+from .checkers.crowding import CrowdingChecker
 from .checkers.leaks import check_leaks
 from .checkers.metadata_states import MetadataChecker
 from .checkers.quorums import QuorumChecker
@@ -47,7 +49,12 @@ HEAL_SECONDS = 120.0
 LAST_SECONDS = 1.0
 """Given to what has been closed to be gone."""
 
+TASK_FAILED = "task %s failed"
+"""What `TaskScope` says of a task that nobody waits for: what it did for ever is not done any more."""
+
 STEP_LIMIT = 3_000_000
+STEPS_PER_SECOND = 300_000
+"""Callbacks in one virtual second: more than the busiest one has, and it goes round and round."""
 VIRTUAL_LIMIT = 3600.0
 
 
@@ -68,6 +75,8 @@ class Report:
     """Entries that had fewer replicas at the end than the write quorum wants (there is no autorecovery here)."""
     compared: int = 0
     """Entries that were compared with what their bookie had promised, after a start of it."""
+    cancelled: dict[str, int] = field(default_factory=dict)
+    """Operations that were cancelled, and where they waited; how many times."""
     injected: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     plan: list[Fault] = field(default_factory=list)
@@ -97,7 +106,7 @@ class Run:
         self.world.buggify_chance = self.configuration.buggify_chance
         self.world.corrupt = self.configuration.corrupt_network
         loop = self.world.loop
-        loop.step_limit, loop.deadline = STEP_LIMIT, VIRTUAL_LIMIT
+        loop.step_limit, loop.deadline, loop.steps_per_second = STEP_LIMIT, VIRTUAL_LIMIT, STEPS_PER_SECOND
         self.history = History(bytes_only=self.configuration.corrupt_network)
         self.cluster = SimulatedCluster(self.world, self.configuration.bookies, settings=self.configuration.settings)
         self.nemesis: Nemesis | None = None
@@ -140,6 +149,10 @@ class Run:
             self.metadata.on_step = self._metadata_step
             self.tap.on_moment = self._moment
             QuorumChecker(self.history, self.tap, self.metadata)
+            if self.configuration.hostile:
+                self._watch_crowding()
+        if self.configuration.bookies_stay:
+            self.cluster.on_end = self._bookie_ended
         work = loop.create_task(self._work(), name="run/work")
         await asyncio.wait([work, self._failure], return_when=asyncio.FIRST_COMPLETED, timeout=self._until)
         if self._failure.done():
@@ -147,7 +160,25 @@ class Run:
         if work.done():
             work.result()
 
+    def _bookie_ended(self, name: str, code: ExitCode) -> None:
+        self._fail(Violation(f"{name} ended by itself with exit code {code}, and nothing had broken that must end it"))
+
+    def _watch_crowding(self) -> None:
+        hostile = self.configuration.programs["hostiles"]
+        self.tap.outsiders = {f"h{number}": None for number in range(1, hostile + 1)}
+        crowding = CrowdingChecker(self.cluster, self._fail)
+        self.tap.on_refused = crowding.refused
+
+        async def look() -> None:
+            while True:
+                crowding.look()
+                await asyncio.sleep(0.1)
+
+        self._looking = self.world.loop.create_task(look(), name="run/crowding")
+
     def _heard(self, record: logging.LogRecord) -> None:
+        if record.msg == TASK_FAILED and self.options.hardening:
+            self._fail(Violation(record.getMessage()))
         if record.msg == LENGTH_UNKNOWN and isinstance(record.args, tuple):
             self.history.length_unknown(record.args[0])
 
@@ -185,7 +216,15 @@ class Run:
         configuration = self.configuration
         await self.cluster.start()
         begun = self.world.loop.time()
-        workload = Workload(self.cluster, self.history, configuration.shape, configuration.client_settings, self._fail)
+        workload = Workload(
+            self.cluster,
+            self.history,
+            configuration.shape,
+            configuration.client_settings,
+            self._fail,
+            calm=configuration.calm,
+        )
+        self.report.cancelled = workload.cancelled
         clients = workload.start(configuration.programs)
         nemesis = self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
         for name in self.cluster.names:

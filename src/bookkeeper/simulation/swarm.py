@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..types import DigestType
+from .checkers.crowding import HOSTILE_SETTINGS
+from .hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
 from .nemesis import DAMAGE, FAULTS
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
+
+IMPATIENTS = {"impatients": 3}
+"""The programs of a run for the sake of cancellation (see `impatience`)."""
+
+HARDENING = False
+"""Whether runs have the harm of `hardships` when nobody says."""
 
 T = TypeVar("T")
 
@@ -49,6 +57,10 @@ class Options:
     """Seconds by which latencies differ."""
     corrupt_network: bool = False
     """Bytes change on their way. Then only one promise is left: no reader is given other bytes than were written."""
+    hardening: bool = HARDENING
+    """Also what is in `hardships`."""
+    calm: bool | None = None
+    """With `hardening`: only what takes time, and nothing may fail."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +102,20 @@ class Configuration:
     fragment_chance: float
     buggify_chance: float
     corrupt_network: bool
+    bookies_stay: bool = False
+    """No bookie ends by itself."""
+    hostile: bool = False
+    """There are hostile peers, and the limits of bookies are small."""
+    calm: bool = False
+    """Nothing fails in this run: see `hardships`."""
 
     def __str__(self) -> str:
         shape = self.shape
         return (
             f"{self.seconds:g} s, {self.bookies} bookies, {shape.ensemble_size}/{shape.write_quorum}/"
             f"{shape.ack_quorum}, {shape.digest.value}, {dict(self.programs)}, ledgers {', '.join(shape.flavours)}, "
-            f"{self.fault_count} faults of {len(self.kinds)} kinds, {dict(self.settings)}"
+            f"{'calm, ' if self.calm else ''}{self.fault_count} faults of {len(self.kinds)} kinds, "
+            f"{dict(self.settings)}"
         )
 
 
@@ -119,7 +138,7 @@ def draw(dice: random.Random, options: Options) -> Configuration:
     )
     settings = _draw_settings(dice)
     kinds = tuple(kind for kind in FAULTS if dice.random() < 0.4) or FAULTS
-    if shape.ack_quorum == 1 or shape.digest is DigestType.DUMMY:  # damage must be found, and another copy be there
+    if shape_forbids_damage(shape):  # damage must be found, and another copy be there
         kinds = tuple(kind for kind in kinds if kind not in DAMAGE) or ("kill bookie",)
     programs = {
         "writers": dice.randint(1, 3),
@@ -129,7 +148,7 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         "deleters": int(dice.random() < 0.25),
     }
     fault_count = dice.choice((0, 3, 8, 16))
-    return Configuration(
+    configuration = Configuration(
         seconds=seconds,
         bookies=quorums[0] + spare,
         shape=shape,
@@ -143,6 +162,64 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         fragment_chance=dice.choice((0.0, 0.0, 0.05, 0.3)),
         buggify_chance=dice.choice((0.0, 0.5, 1.0)),
         corrupt_network=options.corrupt_network,
+    )
+    return _hardened(dice, options, configuration) if options.hardening else configuration
+
+
+def shape_forbids_damage(shape: Shape) -> bool:
+    """Damage must be found, and another copy be there."""
+    return shape.ack_quorum == 1 or shape.digest is DigestType.DUMMY
+
+
+def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
+    """The same run, with the harm of `hardships` too; or a calm one."""
+    calm = _given(options.calm, dice.random() < 0.25)
+    kinds = drawn.kinds + tuple(kind for kind in HARDSHIPS if dice.random() < 0.4)
+    fault_count = drawn.fault_count + dice.choice((0, 3, 8))
+    if calm:
+        kinds = tuple(kind for kind in CALM if dice.random() < 0.7) or CALM
+    hostiles = dice.choice((0, 0, 1, 3))
+    claimers = dice.choice((0, 0, 2, 3))
+    if options.programs is not None:
+        claimers = options.programs.get("claimers", 0)
+        hostiles = options.programs.get("hostiles", 0)
+    settings = {**drawn.settings, **(HOSTILE_SETTINGS if hostiles else {}), **_small_limits(dice), **options.settings}
+    kinds = _given(options.faults, kinds)
+    if shape_forbids_damage(drawn.shape):
+        kinds = tuple(kind for kind in kinds if kind not in HARDSHIP_DAMAGE)
+    hardened = replace(
+        drawn,
+        settings=settings,
+        bookies_stay=not any(kind in ENDING for kind in kinds),
+        programs={**drawn.programs, "hostiles": hostiles, "claimers": claimers},
+        hostile=hostiles > 0,
+        kinds=kinds,
+        fault_count=_given(options.fault_count, fault_count),
+        calm=calm,
+    )
+    return _calm(options, hardened) if calm else hardened
+
+
+def _small_limits(dice: random.Random) -> dict[str, Any]:
+    """Limits of a bookie that make some wait for others, and refuse nobody."""
+    return {
+        "maxAddsInProgressLimit": dice.choice((0, 0, 1, 20)),
+        "maxReadsInProgressLimit": dice.choice((0, 0, 1, 20)),
+        "diskCheckInterval": dice.choice((500, 10_000)),
+    }
+
+
+def _calm(options: Options, drawn: Configuration) -> Configuration:
+    """Long bursts, the usual time-outs, and nobody who ends a writer."""
+    programs = {**drawn.programs, "readers": 0, "deleters": 0} if options.programs is None else drawn.programs
+    shape = replace(drawn.shape, entries=_given(options.entries, 200), total=_given(options.total, 1000))
+    settings = {"addEntryTimeoutSec": 5, "readEntryTimeoutSec": 5, "clientConnectTimeoutMillis": 5000}
+    return replace(
+        drawn,
+        programs=programs,
+        shape=shape,
+        client_settings={**settings, **drawn.client_settings},
+        buggify_chance=0.0,
     )
 
 

@@ -109,6 +109,11 @@ class WireTap:
         """`sometimes` counts rare events, `fail` hears of violations (raised, the code under test would catch them)."""
         self._fail = fail
         self.promises = {name: BookiePromises() for name in bookies}
+        self.outsiders: dict[str, None] = {}
+        """Machines that nothing was promised to, and that may send anything."""
+        self.on_refused: Callable[[str, int], None] | None = None
+        """Told of a bookie that has too much to do for a read, and how many reads it was asked for by others than
+        outsiders, this one included."""
         self.on_lac: Callable[[int, int], None] | None = None
         """Told the LAC in each entry that is added: ledger, LAC."""
         self.on_moment: Callable[[str], None] | None = None
@@ -122,6 +127,8 @@ class WireTap:
 
     def _conversation(self, transport: SimulatedTransport) -> _Conversation | None:
         if not transport.accepted or transport.owner.machine.name not in self.promises:
+            return None
+        if transport.peer_machine in self.outsiders:
             return None
         conversation = self._conversations.get(transport)
         if conversation is None:
@@ -228,6 +235,8 @@ class WireTap:
     def _read_answered(self, name: str, conversation: _Conversation, response: ReadResponse) -> None:
         if response.status not in _FENCED:
             self._sometimes(f"wire: read refused: {_name(response.status)}")
+        if response.status == Status.ETOOMANYREQUESTS and self.on_refused is not None:
+            self.on_refused(name, self._reads_under_way(name))
         read = response.ledger_id, response.entry_id, response.txn_id
         for reads in (conversation.plain_reads, conversation.fences):  # v2 does not say which it is: expect the less
             if waiting := reads.get(read, 0):
@@ -239,6 +248,13 @@ class WireTap:
             self._sometimes(f"wire: fencing read answered: {_name(response.status)}")
             self.promises[name].fenced[response.ledger_id] = None
             self._moment("fence is answered")
+
+    def _reads_under_way(self, name: str) -> int:
+        return sum(
+            sum(conversation.plain_reads.values()) + sum(conversation.fences.values())
+            for transport, conversation in self._conversations.items()
+            if transport.owner.machine.name == name and transport.owner.alive
+        )
 
     def _moment(self, what: str) -> None:
         if self.on_moment is not None:

@@ -12,10 +12,13 @@ from typing import Any
 
 from ..client.client import BookKeeper
 from ..errors import BookKeeperError
+from .claims import Claims
 from .cluster import SimulatedCluster
 from .disk import MachineCrashed
 from .history import History, Violation
-from .programs import OPERATION_SECONDS, Programs
+from .hostile import Hostility
+from .impatience import Impatience
+from .programs import OPERATION_SECONDS, Programs, unexpected
 from .swarm import Shape, client_settings
 from .world import SimulatedRuntime
 
@@ -34,13 +37,25 @@ class Workload:
         shape: Shape,
         settings: Mapping[str, Any],
         report: Callable[[BaseException], None],
+        *,
+        calm: bool = False,
     ) -> None:
-        """`settings` win over those drawn for each client; `report` hears of violations and unexpected errors."""
+        """`settings` win over those drawn for each client; `report` hears of violations and unexpected errors.
+
+        `calm`: errors are not normal either.
+        """
         self.cluster = cluster
-        self.programs = Programs(cluster, history, shape)
+        self.programs = Programs(cluster, history, shape, calm=calm)
         self._settings = settings
         self._report = report
+        self.cancelled: dict[str, int] = {}
+        """Operations that impatient programs have cancelled, and where they waited; how many times."""
+        self._impatience = Impatience(self.programs, self._was_cancelled)
         self._running: dict[str, asyncio.Task[None]] = {}
+
+    def _was_cancelled(self, operation: str, place: str) -> None:
+        what = f"{operation} in {place}"
+        self.cancelled[what] = self.cancelled.get(what, 0) + 1
 
     @property
     def stopped(self) -> bool:
@@ -67,6 +82,9 @@ class Workload:
             "followers": ("f", self.programs.follow),
             "browsers": ("x", self.programs.browse),
             "deleters": ("d", self.programs.delete),
+            "impatients": ("i", self._impatience.live),
+            "claimers": ("c", Claims(self.programs).live),
+            "hostiles": ("h", Hostility(self.programs).live),
         }
         names = []
         for kind, count in counts.items():
@@ -100,6 +118,8 @@ class Workload:
                         if not self.stopped:
                             await program(bk, dice)
             except BookKeeperError as error:
+                if self.programs.calm:
+                    self._report(unexpected(runtime.hostname(), error))
                 self.cluster.world.sometimes(f"{runtime.hostname()[0]}: {type(error).__name__}")
             except BaseException as error:
                 if not isinstance(error, asyncio.CancelledError | GeneratorExit | MachineCrashed):

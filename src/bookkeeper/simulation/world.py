@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import math
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 from ..runtime.api import KeyValueStore, Runtime, Workers
 from .disk import MachineCrashed, SimulatedDisk, SimulatedFiles, open_store
-from .loop import MACHINE, SimulatedLoop
+from .loop import MACHINE, SimulatedLoop, Thaw, from_outside
 from .network import Link, SimulatedListener, SimulatedNetwork, SimulatedTransport, Tap
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class Incarnation:
     alive: bool = True
     paused_until: float = 0.0
     held: list[asyncio.Handle] = field(default_factory=list)
+    thaw: Thaw = Thaw.AS_IT_CAME
     context: contextvars.Context = field(default_factory=contextvars.Context)
 
 
@@ -48,6 +50,7 @@ class Machine:
         self.name = name
         self.disk = SimulatedDisk(world.stream(f"disk {name}"), lambda what: world.loop.note(name, what))
         self.disk.crash = self.power_off
+        self.disk.stop = self.stop
         self.incarnation: Incarnation | None = None
         self.powered = True
         self.wall_offset_ms = 0
@@ -100,6 +103,18 @@ class Machine:
         if self.incarnation is not None:
             self.incarnation.paused_until = self.world.loop.time() + seconds
 
+    def freeze(self, seconds: float, thaw: Thaw) -> None:
+        """A pause, at the end of which timers and input come in a certain order. A longer one under way goes on."""
+        if self.incarnation is not None:
+            until = self.world.loop.time() + seconds
+            self.incarnation.paused_until = max(until, self.incarnation.paused_until)
+            self.incarnation.thaw = thaw
+
+    def stop(self, seconds: float) -> None:
+        """One of its calls holds up everything else."""
+        self.world.tell(self.name, f"stands still for {seconds:.1f} s")
+        self.freeze(seconds, Thaw.AS_IT_CAME)
+
     def resume(self) -> None:
         """End a pause early."""
         if self.incarnation is not None:
@@ -139,6 +154,8 @@ class World:
         """Rare things that happened, by name, and how often (see `sometimes`)."""
         self.tap: Tap | None = None
         """Listens to all connections."""
+        self.on_buffered: Callable[[SimulatedTransport], None] | None = None
+        """Told when somebody writes more to a connection than its high water mark lets through."""
         self.audience: Callable[[str, str], None] | None = None
         """Is told what happens in words: where, and what. For readers of a trace; has no influence."""
         self._links: dict[tuple[str, str], Link] = {}
@@ -224,10 +241,14 @@ class World:
             for event in waiting:
                 event.set()
 
+    def set_bandwidth(self, one: str, other: str, bandwidth: float) -> None:
+        """Bytes per second between two machines, each way."""
+        self.link(one, other).bandwidth = self.link(other, one).bandwidth = bandwidth
+
     def heal(self) -> None:
         """Restore every link, and its usual speed."""
         for (source, target), link in list(self._links.items()):
-            link.latency, link.spread = self.latency, self.spread
+            link.latency, link.spread, link.bandwidth = self.latency, self.spread, math.inf
             if link.blocked:
                 self.set_blocked(source, target, False)
 
@@ -297,6 +318,7 @@ class SimulatedWorkers(Workers):
         self._owner = owner
         self._dice = world.stream(f"workers {owner.name} {name}")
         self._free_at = [0.0] * count
+        self._busy_until = [0.0] * count  # with a call that took longer than it was to
         self._open = 0
         self._idle = asyncio.Event()
         self._closed = False
@@ -315,9 +337,15 @@ class SimulatedWorkers(Workers):
         duration += self._owner.machine.disk.faults.slowness
         at = max(loop.time(), self._free_at[worker]) + duration
         self._free_at[worker] = at
-        loop.call_at(at, self._run, call, args, done, context=self._owner.context)
+        loop.call_at(at, self._run, worker, call, args, done, context=self._owner.context)
 
-    def _run(self, call: Callable[..., T], args: tuple[Any, ...], done: Callable[..., None]) -> None:
+    @from_outside
+    def _run(self, worker: int, call: Callable[..., T], args: tuple[Any, ...], done: Callable[..., None]) -> None:
+        loop, disk = self._world.loop, self._owner.machine.disk
+        if self._busy_until[worker] > loop.time():
+            loop.call_at(self._busy_until[worker], self._run, worker, call, args, done, context=self._owner.context)
+            return
+        disk.index_seconds = 0.0
         result: Any = None
         error: BaseException | None = None
         try:
@@ -326,6 +354,17 @@ class SimulatedWorkers(Workers):
             return
         except BaseException as failure:
             error = failure
+        longer, disk.index_seconds = disk.index_seconds, 0.0
+        if longer or self._owner.paused_until > loop.time():
+            at = max(loop.time() + longer, self._owner.paused_until)
+            self._busy_until[worker] = at
+            self._free_at[worker] = max(at, self._free_at[worker])
+            loop.call_at(at, self._ended, done, result, error, context=self._owner.context)
+        else:
+            self._ended(done, result, error)
+
+    @from_outside
+    def _ended(self, done: Callable[..., None], result: Any, error: BaseException | None) -> None:
         self._open -= 1
         if not self._open:
             self._idle.set()

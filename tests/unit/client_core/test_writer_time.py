@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 import pytest
 
 from bookkeeper.errors import (
@@ -12,7 +9,6 @@ from bookkeeper.errors import (
     LedgerClosedError,
 )
 from tests.support.fake_ensemble import World, settle
-from tests.support.waiting import until
 
 # --- time (scenario 29, and per-bookie timeouts) ---
 
@@ -32,20 +28,24 @@ async def test_an_ack_quorum_not_reached_in_time_ends_the_ledger() -> None:
 
 
 async def test_a_bookie_that_does_not_answer_in_time_is_replaced() -> None:
-    async with World(4, addEntryTimeoutSec=0.05) as world:
+    async with World(4) as world:
         writer = await world.writer((3, 3, 3))
         world["b2"].hold = True
-        assert await writer.append(b"x") == 0
+        future = writer.append_nowait(b"x")
+        await settle()
+        world["b2"].time_out()
+        assert await future == 0
         assert world.ensembles(writer.metadata) == {0: "b1 b4 b3"}
         await writer.close()
 
 
 async def test_a_bookie_that_is_late_with_an_acknowledged_entry_is_replaced_before_the_next() -> None:
-    async with World(4, addEntryTimeoutSec=0.05) as world:
+    async with World(4) as world:
         writer = await world.writer()
         world["b3"].hold = True
         await writer.append(b"x")
-        await until(lambda: world.pipeline(writer).keeper.delayed)
+        await settle()
+        world["b3"].time_out()
         assert world.ensembles(writer.metadata) == {0: "b1 b2 b3"}
         await writer.append(b"y")
         assert world.ensembles(writer.metadata) == {0: "b1 b2 b3", 1: "b1 b2 b4"}
@@ -53,33 +53,29 @@ async def test_a_bookie_that_is_late_with_an_acknowledged_entry_is_replaced_befo
         await writer.close()
 
 
-async def test_the_first_append_after_a_pause_has_all_its_time() -> None:
-    async with World(3, addEntryTimeoutSec=1, timeoutMonitorIntervalSec=0.1) as world:
+async def test_a_quorum_timeout_counts_from_the_push_and_not_from_an_earlier_one() -> None:
+    async with World(3, addEntryQuorumTimeoutSec=10, timeoutMonitorIntervalSec=1) as world:
         writer = await world.writer()
-        for _ in range(2):
+        clock = world.pipeline(writer)._clock
+        assert clock is not None
+        for _ in range(3):  # several in turn take longer than one may
             world["b1"].hold = world["b2"].hold = True
             future = writer.append_nowait(b"x")
-            await asyncio.sleep(0.5)  # several looks at the clock
+            await settle()
+            for _ in range(10):
+                clock._tick()
             world["b1"].release()
             world["b2"].release()
             await future
-            await asyncio.sleep(1.2)  # nothing to time: the clock stands still
-        await writer.close()
-
-
-async def test_time_in_which_the_machine_stood_still_is_not_held_against_the_bookies() -> None:
-    async with World(3, addEntryTimeoutSec=1) as world:
-        writer = await world.writer()
-        for bookie in ("b1", "b2", "b3"):
-            world[bookie].hold = True
+            clock._tick()
+            assert not clock.running  # nothing to time
+        world["b1"].hold = world["b2"].hold = True
         future = writer.append_nowait(b"x")
         await settle()
-        time.sleep(2.2)  # noqa: ASYNC251 - nothing runs, neither the writer nor the bookies
-        await settle()
-        for bookie in ("b1", "b2", "b3"):
-            world[bookie].release()
-        assert await future == 0
-        await writer.close()
+        for _ in range(11):
+            clock._tick()
+        with pytest.raises(AddEntryQuorumTimeoutError):
+            await future
 
 
 # --- fault domains (scenario 31) ---
