@@ -129,6 +129,10 @@ lint: setup ## ruff and mypy --strict
 format: setup ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
+.PHONY: docs
+docs: setup ## write docs/commands.md and docs/settings.md from the program
+	$(BIN)/python -m bookkeeper.cli.reference docs
+
 # --- measuring ---
 
 .PHONY: bench

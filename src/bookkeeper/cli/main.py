@@ -16,6 +16,6 @@ def main() -> None:
     try:
         from .app import app
 
-        app()
+        app(prog_name="bookkeeper")
     except KeyboardInterrupt:
         os._exit(EXIT_INTERRUPTED)  # half-imported modules are not asked to clean up

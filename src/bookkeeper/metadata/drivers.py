@@ -37,7 +37,7 @@ def open_driver(uri: str, runtime: Runtime, config: Settings | Conf | None = Non
     if factory is None:
         raise ConfigurationError(
             f"metadata service address {uri!r}: scheme {parsed.scheme!r} is unknown; "
-            f"there are {', '.join(_DRIVERS)}, as in zk://zk1:2181/ledgers or sqlite:///var/lib/bookkeeper/metadata.db"
+            f"there are zk, sqlite and memory, as in zk://zk1:2181/ledgers or sqlite:///var/lib/bookkeeper/metadata.db"
         )
     return factory(parsed, runtime, conf)
 

@@ -48,7 +48,7 @@ def instance_id(uri: str) -> str:
 
 def test_a_cluster_is_made_once(uri: str) -> None:
     code, _, err = shell("whatisinstanceid", "-uri", uri)
-    assert (code, "`bookkeeper shell initnewcluster` makes one" in err) == (1, True)
+    assert (code, "`bookkeeper shell initnewcluster` makes" in err) == (1, True)
     code, out, _ = shell("initnewcluster", "-uri", uri)
     assert code == 0
     first = instance_id(uri)
