@@ -117,7 +117,7 @@ async def test_a_bookie_that_takes_no_bytes_is_late(cluster: FakeCluster) -> Non
         channel = client.open_add_channel(bookie.id, 7, sink, version=V2)
         send(channel, sink, 0, size=10_000)
         (connection,) = client.connections
-        connection._unsent = lambda: connection._progress.written  # type: ignore[method-assign]
+        connection._unsent = lambda: connection.written  # type: ignore[method-assign]
         for number in range(1, PATIENCE + 2):
             assert not sink.lost
             tick(client)
