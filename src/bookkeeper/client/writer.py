@@ -484,6 +484,7 @@ class _Writer(ReadableLedger):
         while adds.stopped is None:
             if self._gate.next_is_waiting():
                 await self._gate.enter(0, window.head + 1 if self._chooses_ids else None)  # behind it
+                await asyncio.sleep(0)  # it was let in, and runs now
             elif window.head + 1 in window.open:
                 await adds.confirmed(window.head + 1)
             else:
