@@ -120,7 +120,8 @@ class Hardships:
             return False
         dice = random.Random(fault.amount)
         path = dice.choice(marks)
-        disk.flip_bit(path, dice.randrange(len(disk.names[path].durable)))
+        size = len(disk.names[path].durable)
+        disk.flip_bit(path, dice.choice((dice.randrange(size), *range(13, size)[:3])))  # there, small numbers change
         self.damaged[name] = None
         self.cluster.machine(name).kill()
         return True
