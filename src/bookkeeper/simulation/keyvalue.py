@@ -1,14 +1,20 @@
 """A key-value store with RocksDB's promises at a crash: a batch is there whole or not at all, and what was not synced
-may vanish from some batch on."""
+may vanish from some batch on, also when only the process is killed (its write-ahead log waits in memory for a sync).
+
+Faults: on a full disk (`DiskFaults.full`) a sync fails; what was not synced is visible still, until the first write
+that finds space opens the store anew without it. `KeyValueState.damaged` is a flipped bit in the synced part of the
+write-ahead log: the store can never be opened again. (A stall is a slow disk: `DiskFaults.slowness`.)"""
 
 from __future__ import annotations
 
+import errno
 import random
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..errors import CorruptStorageError
 from ..runtime.api import KeyValueBatch, KeyValueStore
 
 if TYPE_CHECKING:
@@ -45,6 +51,10 @@ class KeyValueState:
     durable: dict[bytes, bytes] = field(default_factory=dict)
     unsynced: list[list[Change]] = field(default_factory=list)
     opened: bool = False
+    damaged: bool = False
+    """Whether the write-ahead log has a flipped bit; see `SimulatedDisk.flip_log`."""
+    logged: bool = False
+    """Whether the write-ahead log has anything: something was synced since the store was opened."""
 
     def apply(self, changes: list[Change]) -> None:
         for kind, key, value in changes:
@@ -62,6 +72,7 @@ class KeyValueState:
                 del self.keys[low:high]
 
     def sync(self) -> None:
+        self.logged = self.logged or any(self.unsynced)
         for changes in self.unsynced:
             for kind, key, value in changes:
                 if kind == "put":
@@ -73,15 +84,19 @@ class KeyValueState:
                         del self.durable[dead]
         self.unsynced = []
 
-    def power_loss(self, dice: random.Random) -> None:
-        """Keep what was synced and a drawn number of the batches that followed."""
-        kept = self.unsynced[: dice.randint(0, len(self.unsynced))]
+    def forget_unsynced(self) -> None:
+        """Back to what was synced."""
         self.values = dict(self.durable)
         self.keys = sorted(self.values)
+        self.unsynced = []
+
+    def crash(self, dice: random.Random) -> None:
+        """Keep what was synced and a drawn number of the batches that followed."""
+        kept = self.unsynced[: dice.randint(0, len(self.unsynced))]
+        self.forget_unsynced()
         for changes in kept:
             self.apply(changes)
         self.durable = dict(self.values)
-        self.unsynced = []
         self.opened = False
 
 
@@ -91,13 +106,17 @@ class SimulatedKeyValueStore(KeyValueStore):
     def __init__(self, disk: SimulatedDisk, path: str, state: KeyValueState, *, read_only: bool) -> None:
         if state.opened and not read_only:
             raise OSError(f"{path} is open already")
+        if state.damaged:
+            raise CorruptStorageError(f"{path}: the write-ahead log is damaged (simulated)")
         self._disk = disk
         self._path = path
         self._life = disk.lives
         self._state = state
         self._read_only = read_only
+        self._no_space = False
         if not read_only:
             state.opened = True
+            state.logged = False
 
     def get(self, key: bytes) -> bytes | None:
         return self._state.values.get(key)
@@ -111,12 +130,24 @@ class SimulatedKeyValueStore(KeyValueStore):
     def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
         assert isinstance(batch, SimulatedBatch)
         self._disk.call(f"kv write {self._path} {len(batch)} {'sync' if sync else ''}", self._life)
-        self._disk.check_space()
+        if self._no_space:
+            self._disk.check_space()
+            self._no_space = False
+            self._state.forget_unsynced()
         self._state.apply(batch.changes)
         self._state.unsynced.append(batch.changes)
-        if sync:
-            self._disk.check_sync()
-            self._state.sync()
+        if sync and any(self._state.unsynced):
+            self._sync()
+
+    def _sync(self) -> None:
+        size = sum(len(key) + len(value) for part in self._state.unsynced for _, key, value in part)
+        try:
+            self._disk.check_space(size)
+        except OSError as error:
+            self._no_space = error.errno == errno.ENOSPC
+            raise
+        self._disk.check_sync()
+        self._state.sync()
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         state = self._state
@@ -136,5 +167,7 @@ class SimulatedKeyValueStore(KeyValueStore):
         """Nothing to see."""
 
     def close(self) -> None:
-        if not self._read_only:
-            self._state.opened = False
+        if not self._read_only and self._life == self._disk.lives and self._state.opened:
+            if not self._no_space:
+                self._state.sync()  # tables are written; the log is not needed any more
+            self._state.opened = self._state.logged = False
