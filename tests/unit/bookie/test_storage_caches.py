@@ -34,6 +34,10 @@ def test_write_cache_is_a_map_of_the_last_versions(adds: list[tuple[int, int, in
             buffer = cache.ledgers[ledger]
             assert buffer.ids() == sorted(held)
             assert buffer.last() == max(held)
+            assert buffer.least() == min(held)
+            for start in range(13):
+                for end in range(start, 14):
+                    assert buffer.first_in(start, end) == min((i for i in held if start <= i < end), default=end)
             assert len(buffer) == len(held)
             ordered = [pair for ids, entries in buffer.in_order() for pair in zip(ids, entries, strict=True)]
             assert ordered == sorted(held.items())

@@ -140,6 +140,147 @@ def test_a_kill_keeps_what_was_flushed() -> None:
         machine.run(lambda storage: after(storage, model))
 
 
+# --- what a crash leaves in the logs ---
+
+
+def parts(records: bytes) -> list[bytes]:
+    """The entries of a batch answer."""
+    found = []
+    while records:
+        size = int.from_bytes(records[:4], "big")
+        found.append(records[4 : 4 + size])
+        records = records[4 + size :]
+    return found
+
+
+async def read_every_way(storage: DbLedgerStorage, expected: dict[int, bytes]) -> None:
+    """Entries of ledger 1, each read by itself, after the one before it, and together with it."""
+    cache = storage.directories[0]._read_cache
+    for entry_id, data in expected.items():
+        cache.forget(1)
+        assert await storage.read_entry(1, entry_id) == data
+        if entry_id - 1 in expected:
+            cache.forget(1)
+            assert await storage.read_entry(1, entry_id - 1) == expected[entry_id - 1]
+            assert await storage.read_entry(1, entry_id) == data
+            cache.forget(1)
+            assert parts(await storage.read_run(1, entry_id - 1, 2, 1 << 20)) == [expected[entry_id - 1], data]
+
+
+@pytest.mark.parametrize("crash_at", range(1, 8))
+def test_a_torn_copy_behind_its_predecessor_does_not_hide_the_one_that_replay_brought(crash_at: int) -> None:
+    expected = {i: entry(1, i, 200) for i in range(5)} | {5: entry(1, 5, 3000)}
+
+    async def before(storage: DbLedgerStorage) -> None:
+        storage.set_master_key(1, KEY)
+        for entry_id in range(5):
+            storage.add_entry(1, entry_id, expected[entry_id])
+        await storage.flush()
+        storage.add_entry(1, 5, expected[5])
+        machine.disk.faults.crash_after_calls = crash_at
+        await storage.flush()
+
+    async def after(storage: DbLedgerStorage) -> None:
+        storage.set_master_key(1, KEY)
+        storage.add_entry(1, 5, expected[5])  # the journal has it: it was acknowledged
+        await storage.flush()
+        await read_every_way(storage, expected)
+
+    for seed in range(40):
+        with StorageMachine(seed) as machine:
+            machine.run(before, close=False)
+            machine.machine.power_off()
+            machine.disk.faults.crash_after_calls = None
+            machine.run(after)
+            machine.run(lambda storage: read_every_way(storage, expected))
+
+
+def test_a_log_that_became_full_in_a_flush_that_did_not_end_is_not_trusted() -> None:
+    """It is complete, but has an older version of an entry, which the index never knew."""
+    old = {i: entry(1, i, 300) for i in range(20)}
+    new = {i: entry(1, i, 300, 1) for i in range(20)}
+
+    async def before(storage: DbLedgerStorage) -> None:
+        storage.set_master_key(1, KEY)
+        for entry_id in range(2):
+            storage.add_entry(1, entry_id, old[entry_id])
+        await storage.flush()
+        for entry_id in range(2, 20):
+            storage.add_entry(1, entry_id, old[entry_id])
+        machine.disk.faults.crash_after_calls = crash_at
+        await storage.flush()
+
+    async def after(storage: DbLedgerStorage) -> None:
+        storage.set_master_key(1, KEY)
+        for entry_id in range(2, 20):  # in the journal there is one more version
+            storage.add_entry(1, entry_id, new[entry_id])
+        await storage.flush()
+        await read_every_way(storage, {i: (old if i < 2 else new)[i] for i in range(20)})
+
+    for crash_at in range(1, 30):
+        with StorageMachine(crash_at, logSizeLimit=SMALL_LOGS) as machine:
+            machine.run(before, close=False)
+            machine.machine.kill()
+            machine.disk.faults.crash_after_calls = None
+            machine.run(after)
+
+
+def test_a_crash_while_entries_are_moved_does_not_hide_where_they_are() -> None:
+    expected = {i: entry(1, i, 900) for i in range(12)}
+
+    async def before(storage: DbLedgerStorage) -> bool:
+        storage.set_master_key(1, KEY)
+        for start in range(0, 12, 3):
+            for entry_id in range(start, start + 3):
+                storage.add_entry(1, entry_id, expected[entry_id])
+            await storage.flush()
+        directory = storage.directories[0]
+        logs = await directory.closed_logs()
+        machine.disk.faults.crash_after_calls = crash_at
+        for log_id in logs:
+            mover = directory.mover(log_id)
+            while batch := mover.next_batch():
+                for item in batch:
+                    await directory.rewrite([item])
+        return True
+
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        with StorageMachine(crash_at, logSizeLimit=SMALL_LOGS) as machine:
+            finished = bool(machine.run(before, close=False))
+            machine.machine.power_off()
+            machine.disk.faults.crash_after_calls = None
+            machine.run(lambda storage: read_every_way(storage, expected))
+
+
+def test_a_crash_at_any_step_of_building_the_index_anew_loses_nothing() -> None:
+    model = Model()
+
+    async def write(storage: DbLedgerStorage) -> None:
+        await story(storage, model)
+
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        model = Model()
+        with StorageMachine(crash_at, logSizeLimit=SMALL_LOGS) as machine:
+            machine.run(write, close=False)
+            assert machine.disk.flip_log("/storage/d0/current/locations")
+            machine.disk.faults.crash_after_calls = crash_at
+            finished = bool(machine.run(nothing, close=False))
+            machine.disk.faults.crash_after_calls = None
+            machine.run(lambda storage, model=model: after(storage, model))
+            machine.run(lambda storage, model=model: model.check(storage))
+    assert crash_at > 30
+
+
+async def nothing(storage: DbLedgerStorage) -> bool:
+    return storage.ledgers() != []
+
+
 # --- disk faults ---
 
 

@@ -38,13 +38,13 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from ...errors import FatalBookieError, LimboError, NoEntryError
-from ...runtime import File, Runtime, TaskScope, Workers
+from ...runtime import Runtime, TaskScope, Workers
 from . import directory_jobs as jobs
 from . import entry_log_format as fmt
 from . import ledger_index
 from .compaction import LiveEntry, LogMover, count_pointers, measure
-from .directory_jobs import DirectoryOptions
-from .entry_log_reader import FIRST_READ
+from .directory_jobs import DirectoryOptions, OpenLog
+from .entry_log_reader import FIRST_READ, Records
 from .ledger_index import Changes, Ledger, LedgerIndex
 from .packing import CHUNK, words
 from .read_cache import ReadCache
@@ -53,12 +53,16 @@ from .write_cache import LedgerBuffer, WriteCache
 log = logging.getLogger(__name__)
 
 SEQUENTIAL_READ = 128 << 10
-"""Bytes read ahead for a reader that goes on where the last read ended."""
+"""Bytes read ahead for a reader that goes on where the last read ended, if that found all it read together."""
+
+RUN_READS = 64
+"""Reads of the logs that one batch read may make. One of entries that lie scattered ends there."""
 
 MAX_OPEN_LOGS = 512
 """Entry logs held open for reading."""
 
 LAST_ENTRY = -1
+MAX_ENTRY_ID = 2**63 - 1
 
 T = TypeVar("T")
 
@@ -101,7 +105,7 @@ class DbDirectory:
         self._active = WriteCache(self._half)
         self._flushing: WriteCache | None = None  # swapped out, not completely on disk yet
         self._read_cache = ReadCache(options.read_cache)
-        self._open_logs: dict[int, File] = {}  # oldest opened first
+        self._open_logs: dict[int, OpenLog] = {}  # oldest opened first
         self._loading: dict[int, _Loading] = {}  # the latest read ahead of each ledger
         self._deleted: dict[int, object] = {}  # ledgers whose locations are to be dropped; a token for each deletion
         self._epoch = 0  # grows when what was read before may be obsolete: flush done, ledger deleted, log removed
@@ -344,7 +348,7 @@ class DbDirectory:
 
     async def remove_log(self, log_id: int) -> None:
         """Delete a log. The caller has made sure that no index entry points into it."""
-        await self._lane.submit(jobs.remove_log, self._runtime.files, self.path, log_id)
+        await self._lane.submit(jobs.remove_log, self._writer, self._runtime.files, self.path, log_id)
         self._open_logs.pop(log_id, None)
         self._epoch += 1
 
@@ -374,22 +378,26 @@ class DbDirectory:
         if entry is not None:
             return entry
         options = self._options
-        window = SEQUENTIAL_READ if entry_id == ledger.read_to else FIRST_READ
-        records, _ = await self._load(
-            ledger_id, entry_id, 1 + options.read_ahead_entries, min(window, options.read_ahead_bytes)
-        )
-        if not records:
+        limit = min(_window(ledger, entry_id), options.read_ahead_bytes)
+        records = await self._load(ledger_id, entry_id, 1 + options.read_ahead_entries, limit)
+        if records is None:
             raise self._absent(ledger_id, entry_id)
-        return records[fmt.SIZE_WORD : fmt.SIZE_WORD + int.from_bytes(records[: fmt.SIZE_WORD], "big")]
+        return records.raw[fmt.SIZE_WORD : records.offsets[1]]
 
     async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
         self._index.get(ledger_id)
         pieces: list[bytes] = []
-        done = size = 0
+        done = size = reads = 0
         while done < max_count and (not done or max_bytes - size >= size // done):
             piece, count = self._cached_run(ledger_id, first + done, max_count - done, max_bytes - size)
-            if not count and not piece:
-                piece, count = await self._load(ledger_id, first + done, max_count - done, max_bytes - size)
+            if not count:
+                if reads == RUN_READS:
+                    break
+                reads += 1
+                loaded = await self._load(ledger_id, first + done, max_count - done, max_bytes - size)
+                if loaded is not None:  # what came along may be cached by now, in a newer version
+                    loaded = loaded.first(self._uncached(ledger_id, first + done, loaded.entries))
+                    piece, count = loaded.raw, loaded.entries
             if not count or (pieces and size + len(piece) > max_bytes):
                 break
             pieces.append(piece)
@@ -475,13 +483,25 @@ class DbDirectory:
                 records, count = _records(buffer, first, max_count, max_bytes)
                 if count:
                     return records, count
-        return self._read_cache.slice(ledger_id, first, max_count, max_bytes)
+        return self._read_cache.slice(ledger_id, first, self._uncached(ledger_id, first, max_count), max_bytes)
 
-    async def _load(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
-        """Records from `first` on from the entry log; b"" and 0 if the index has none. Keeps them in the read cache."""
+    def _uncached(self, ledger_id: int, first: int, count: int) -> int:
+        """How many of `count` entries from `first` on come before one that a write cache has; at least 1.
+
+        What the logs have of that one is older.
+        """
+        end = first + count
+        for cache in self._write_caches():
+            buffer = cache.ledgers.get(ledger_id)
+            if buffer is not None:
+                end = buffer.first_in(first + 1, end)
+        return end - first
+
+    async def _load(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> Records | None:
+        """Records from `first` on from the entry log; None if the index has none. Keeps them in the read cache."""
         ledger = self._index.ledgers.get(ledger_id)
         if ledger is None or ledger_id in self._deleted or _surely_absent(ledger, first):
-            return b"", 0
+            return None
         epoch = self._epoch
         loading = _Loading(first, first + max_count, asyncio.get_running_loop().create_future())
         self._loading[ledger_id] = loading
@@ -489,6 +509,7 @@ class DbDirectory:
             found = await self._readers.submit(
                 jobs.read_cold,
                 self._locations,
+                self._writer,
                 self._open_logs,
                 self._runtime.files,
                 self.path,
@@ -496,31 +517,40 @@ class DbDirectory:
                 first,
                 max_count,
                 max_bytes,
+                _window(ledger, first),
                 ledger.data.rewritten,
             )
             if found is None:
                 await self._last_indexed(ledger_id)  # so that the next miss behind the end needs no look
-                return b"", 0
-            if epoch == self._epoch:
-                self._keep_open(found.log_id, found.file)
-                self._read_cache.put(ledger_id, first, found.records)
-                ledger.read_to = first + found.records.entries
-            return found.records.raw, found.records.entries
+                return None
+            records = found.records
+            if epoch != self._epoch:
+                return records.first(1)  # a newer version of what came along may have reached the logs meanwhile
+            self._keep_open(found.log_id, found.log)
+            self._read_cache.put(ledger_id, first, records)
+            ledger.read_to = first + records.entries
+            ledger.read_together = 2 * len(records.raw) > min(FIRST_READ, max_bytes)
+            return records
         finally:
             loading.done.set_result(None)
             if self._loading.get(ledger_id) is loading:
                 del self._loading[ledger_id]
 
-    def _keep_open(self, log_id: int, file: File) -> None:
+    def _keep_open(self, log_id: int, found: OpenLog) -> None:
         """Dropped files are closed when the last reader that has one in hand lets it go."""
         if log_id not in self._open_logs:
-            self._open_logs[log_id] = file
+            self._open_logs[log_id] = found
             if len(self._open_logs) > MAX_OPEN_LOGS:
                 del self._open_logs[next(iter(self._open_logs))]
 
 
+def _window(ledger: Ledger, entry_id: int) -> int:
+    """Bytes to read at first for a reader that asks for an entry."""
+    return SEQUENTIAL_READ if entry_id == ledger.read_to and ledger.read_together else FIRST_READ
+
+
 def _surely_absent(ledger: Ledger, entry_id: int) -> bool:
-    return ledger.last_indexed is not None and entry_id > ledger.last_indexed
+    return entry_id > MAX_ENTRY_ID or (ledger.last_indexed is not None and entry_id > ledger.last_indexed)
 
 
 def _records(buffer: LedgerBuffer, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -25,6 +26,7 @@ from .entry_log_reader import Records, read_records
 from .ledger_index import Changes
 from .location_index import LocationIndex, Run
 from .packing import CHUNK
+from .rebuild import open_locations
 from .write_cache import LedgerBuffer
 
 log = logging.getLogger(__name__)
@@ -51,12 +53,26 @@ class DirectoryOptions:
     ledgers: Mapping[str, Any]
 
 
+class OpenLog(NamedTuple):
+    """An entry log that is open for reading."""
+
+    file: File
+    sealed: bool
+    """When it was opened; then all of it is settled (see `entry_log`)."""
+
+    @classmethod
+    def of(cls, file: File) -> OpenLog:
+        """Raises `CorruptStorageError` if the file is not an entry log, `OSError`."""
+        header = fmt.parse_header(file.pread(fmt.HEADER_SIZE, 0))
+        return cls(file, header.map_offset > 0)
+
+
 class ColdRead(NamedTuple):
     """What a reader thread found."""
 
     records: Records
     log_id: int
-    file: File
+    log: OpenLog
 
 
 def open_directory(
@@ -66,19 +82,31 @@ def open_directory(
     files.makedirs(path)
     files.makedirs(index_path)
     check_log_names(files, path)
-    ledgers = runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
+    ledgers = _open_ledgers(runtime, options, index_path)
     try:
-        locations = LocationIndex(runtime.open_key_value(f"{index_path}/locations", options.locations))
+        loaded = ledger_index.load(ledgers)
+        locations = open_locations(runtime, index_path, path, options.locations, loaded)
         try:
             finish_compactions(files, path, locations, runtime.give_way)
             writer = EntryLogWriter(files, path, options.log_size_limit)
-            return writer, ledgers, locations, ledger_index.load(ledgers)
+            return writer, ledgers, locations, loaded
         except BaseException:
             locations.close()
             raise
     except BaseException:
         ledgers.close()
         raise
+
+
+def _open_ledgers(runtime: Runtime, options: DirectoryOptions, index_path: str) -> KeyValueStore:
+    try:
+        return runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
+    except CorruptStorageError as error:
+        raise CorruptStorageError(
+            f"{error}. Fences and master keys stand nowhere else, so this bookie does not start: bring the index "
+            f"directory back from a copy, or remove this bookie's data and cookie, and let its entries be replicated "
+            f"again from other bookies"
+        ) from error
 
 
 def close_directory(writer: EntryLogWriter, locations: LocationIndex, ledgers: KeyValueStore, healthy: bool) -> None:
@@ -110,6 +138,7 @@ def flush(
     with _fatal("flush failed"):
         if runs or deleted:
             locations.write(deleted, runs, give_way)
+        writer.settle()
         if changes:
             ledger_index.write(ledgers, changes, give_way)
 
@@ -126,7 +155,12 @@ def rewrite(
     places = chain.from_iterable(run[2] for run in runs)
     moves = [(item.ledger_id, item.entry_id, item.location, place) for item, place in zip(batch, places, strict=True)]
     with _fatal("moving entries failed"):
-        return locations.move(moves, give_way)
+        moved = locations.move(moves, give_way)
+        if moved == len(moves):
+            writer.settle()
+        else:
+            writer.end_log()  # it has copies that the index does not know
+    return moved
 
 
 class _fatal:  # noqa: N801 - used like a function
@@ -186,9 +220,10 @@ def closed_logs(writer: EntryLogWriter, files: Files, path: str) -> dict[int, in
     return {log_id: size for log_id, size in list_logs(files, path).items() if log_id != active}
 
 
-def remove_log(files: Files, path: str, log_id: int) -> None:
+def remove_log(writer: EntryLogWriter, files: Files, path: str, log_id: int) -> None:
     files.unlink(f"{path}/{fmt.log_name(log_id)}")
     files.fsync_dir(path)
+    writer.forget(log_id)
 
 
 def release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> None:
@@ -206,23 +241,25 @@ def release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None
 
 def read_cold(
     locations: LocationIndex,
-    open_logs: Mapping[int, File],
+    writer: EntryLogWriter,
+    open_logs: Mapping[int, OpenLog],
     files: Files,
     directory: str,
     ledger_id: int,
     entry_id: int,
     max_count: int,
     max_bytes: int,
+    window: int,
     rewritten: tuple[int, int] | None,
 ) -> ColdRead | None:
     """Look an entry up and read it with those that follow; None if the index has no such entry."""
     missing = 0
     while location := locations.get(ledger_id, entry_id):
         log_id = fmt.log_of(location)
-        file = open_logs.get(log_id)
+        found = open_logs.get(log_id)
         try:
-            if file is None:
-                file = files.open(f"{directory}/{fmt.log_name(log_id)}")
+            if found is None:
+                found = OpenLog.of(files.open(f"{directory}/{fmt.log_name(log_id)}"))
         except FileNotFoundError:
             if location == missing:
                 raise CorruptStorageError(
@@ -230,20 +267,38 @@ def read_cold(
                 ) from None
             missing = location  # compaction may have moved the entry between the two steps: look again (BI-25)
             continue
-        records = read_records(file, location, ledger_id, entry_id, max_count, max_bytes)
-        if rewritten is not None:
-            records = _current(locations, location, ledger_id, entry_id, records, rewritten)
-        return ColdRead(records, log_id, file)
+        settled = writer.settled(log_id)
+        if settled is None:
+            settled = fmt.MAX_OFFSET if found.sealed else 0
+        records = read_records(found.file, location, ledger_id, entry_id, max_count, max_bytes, window)
+        records = _current(locations, location, ledger_id, entry_id, records, settled, rewritten)
+        return ColdRead(records, log_id, found)
     return None
 
 
 def _current(
-    locations: LocationIndex, location: int, ledger_id: int, first: int, records: Records, rewritten: tuple[int, int]
+    locations: LocationIndex,
+    location: int,
+    ledger_id: int,
+    first: int,
+    records: Records,
+    settled: int,
+    rewritten: tuple[int, int] | None,
 ) -> Records:
-    """The records up to the first one that is not what the index points at. Only rewritten entries are looked up."""
-    least, greatest = max(first + 1, rewritten[0]), min(first + records.entries - 1, rewritten[1])
-    asked = [(ledger_id, entry_id) for entry_id in range(least, greatest + 1)]
-    for (_, entry_id), found in zip(asked, locations.get_many(asked), strict=True):
+    """The records up to the first one that is not what the index points at.
+
+    Looked up are only those that may be unknown to the index, because they end behind the settled part of the log, and
+    those that were rewritten.
+    """
+    last = first + records.entries - 1
+    unsure = range(0)
+    start = fmt.offset_of(location) - fmt.SIZE_WORD
+    if start + records.offsets[-1] > settled:
+        unsure = range(first + max(1, bisect_right(records.offsets, settled - start) - 1), last + 1)
+    again = range(0) if rewritten is None else range(max(first + 1, rewritten[0]), min(last, rewritten[1]) + 1)
+    asked = sorted({*unsure, *again})
+    places = locations.get_many([(ledger_id, entry_id) for entry_id in asked]) if asked else []
+    for entry_id, found in zip(asked, places, strict=True):
         place = entry_id - first
         if found != location + records.offsets[place]:
             return records.first(place)

@@ -3,10 +3,16 @@
 Theory of operation
 
 Entries are appended in runs, gathered to big writes, and become durable with `sync`; only then may an index point at
-them (BI-11). A log that reached `logSizeLimit` is sealed: ledgers map, sync, header fields, sync. A log is never
-appended to by a later process: after a start the first append takes a new id. Ids only grow and are never used again
-(BI-15): an id is noted durably in `lastId` before its file is created, and a start takes the greatest of `lastId` and
-of all names in the directory.
+them (BI-11). A log that reached `logSizeLimit` is completed with its ledgers map and synced, then sealed: header
+fields, sync. A log is never appended to by a later process: after a start the first append takes a new id. Ids only
+grow and are never used again (BI-15): an id is noted durably in `lastId` before its file is created, and a start takes
+the greatest of `lastId` and of all names in the directory.
+
+A log may hold records that no index knows: what a crash, or a flush that failed, left behind. Such a record may be
+torn, or older than the entry that the index has elsewhere. So the writer says which part of a log is *settled*: all
+records in it were in the index at one time. A flush calls `settle` when its index entries are durable. Only then are
+the logs sealed that became full in it: **a sealed log is settled as a whole**, in this process and every later one. A
+log that a crash left unsealed is not settled at all.
 
 A write that fails for want of space can be taken back: `rewind` cuts off what was appended since `mark`. This is
 safe because no index entry points there yet. A failed sync cannot be taken back: the writer is of no use after it.
@@ -53,6 +59,15 @@ class LogMark(NamedTuple):
     sizes: dict[int, int]
 
 
+class _Full(NamedTuple):
+    """A log that is complete and synced, and waits for `settle` to be sealed."""
+
+    log_id: int
+    file: File
+    records_end: int
+    sizes: dict[int, int]
+
+
 class EntryLogWriter:
     """Appends to the entry logs of one directory."""
 
@@ -68,7 +83,9 @@ class EntryLogWriter:
         self._position = 0  # _written + bytes in _pieces
         self._unsynced = 0  # bytes written since the last sync
         self._sizes: dict[int, int] = {}  # record bytes per ledger in the current log
-        self._sealed: dict[int, dict[int, int]] = {}  # the same of logs sealed since `take_sealed`
+        self._full: list[_Full] = []  # became full since the last `settle`
+        self._sealed: dict[int, dict[int, int]] = {}  # record bytes per ledger of logs closed since `take_sealed`
+        self._settled: dict[int, int] = {}  # of each log of this process: all records before this offset are settled
 
     @property
     def active_log(self) -> int | None:
@@ -79,6 +96,13 @@ class EntryLogWriter:
     def last_id(self) -> int:
         """The greatest log id ever given out in this directory; -1 for none."""
         return self._last_id
+
+    def settled(self, log_id: int) -> int | None:
+        """Up to which offset all records of a log were in the index; None for a log that this process did not write.
+
+        May be called from any thread.
+        """
+        return self._settled.get(log_id)
 
     def append(self, ledger_id: int, entries: Sequence[bytes]) -> array[int]:
         """Append entries of one ledger; returns their locations. They are durable after `sync`."""
@@ -109,8 +133,10 @@ class EntryLogWriter:
         return LogMark(self._log_id, self._position, dict(self._sizes))
 
     def rewind(self, mark: LogMark) -> None:
-        """Forget what was appended since `mark`. Logs sealed since then keep what they have: no index knows it."""
+        """Forget what was appended since `mark`. Logs that became full since then keep what they have, and are never
+        sealed: no index knows it."""
         self._pieces.clear()
+        self._leave_unsealed()
         if self._file is None:
             return
         if self._log_id == mark.log_id:
@@ -126,35 +152,65 @@ class EntryLogWriter:
         if self._unsynced:
             self._sync_file()
 
+    def settle(self) -> None:
+        """All that was appended is synced and in the index: seal the logs that became full."""
+        assert not self._pieces
+        while self._full:
+            full = self._full[0]
+            full.file.pwrite(fmt.seal_fields(full.records_end, len(full.sizes)), fmt.SEAL_OFFSET)
+            self._sync_file(full.file)
+            full.file.close()
+            self._settled[full.log_id] = fmt.MAX_OFFSET
+            del self._full[0]
+        if self._log_id is not None:
+            self._settled[self._log_id] = self._position
+
     def roll(self) -> None:
-        """Seal the current log; the next append begins another one."""
+        """Complete the current log; the next append begins another one. `settle` seals it."""
         if self._file is None:
             return
         self._write()
-        ledgers_map = fmt.encode_ledgers_map(self._sizes)
-        self._file.pwrite(ledgers_map, self._position)
+        self._file.pwrite(fmt.encode_ledgers_map(self._sizes), self._position)
         self._sync_file()
-        self._file.pwrite(fmt.seal_fields(self._position, len(self._sizes)), fmt.SEAL_OFFSET)
-        self._sync_file()
-        self._file.close()
+        self._full.append(_Full(self._current_id(), self._file, self._position, self._sizes))
+        self._forget_current()
+
+    def end_log(self) -> None:
+        """Close the current log without a seal: what was appended since the last `settle` stays unsettled."""
+        self._leave_unsealed()
+        if self._file is not None:
+            self._file.close()
+            self._forget_current()
+
+    def _leave_unsealed(self) -> None:
+        while self._full:
+            self._full.pop().file.close()
+
+    def _forget_current(self) -> None:
         self._sealed[self._current_id()] = self._sizes
         if len(self._sealed) > REMEMBERED_LOGS:
             del self._sealed[next(iter(self._sealed))]
         self._file, self._log_id, self._unsynced, self._sizes = None, None, 0, {}
 
+    def forget(self, log_id: int) -> None:
+        """A log was deleted."""
+        self._settled.pop(log_id, None)
+
     def take_sealed(self) -> dict[int, dict[int, int]]:
-        """Record bytes per ledger in the logs sealed since the last call, counted as they were appended: what a log
+        """Record bytes per ledger in the logs closed since the last call, counted as they were appended: what a log
         may hold, whatever has become of it on disk. Of the last `REMEMBERED_LOGS`."""
         sealed, self._sealed = self._sealed, {}
         return sealed
 
     def close(self) -> None:
-        """Seal the current log."""
+        """Seal the current log. All in it must be settled."""
         self.roll()
+        self.settle()
 
     def abandon(self) -> None:
         """Close the current log as it is, after a failure."""
         self._pieces.clear()
+        self._leave_unsealed()
         if self._file is not None:
             self._file.close()
             self._file, self._log_id = None, None
@@ -203,6 +259,7 @@ class EntryLogWriter:
             self._files.unlink(path)
             raise
         self._file, self._log_id, self._sizes = file, log_id, {}
+        self._settled[log_id] = 0
         self._written = self._position = fmt.HEADER_SIZE
         self._sync_file()
         try:
@@ -220,14 +277,16 @@ class EntryLogWriter:
         if self._unsynced >= SYNC_BYTES:
             self._sync_file()
 
-    def _sync_file(self) -> None:
+    def _sync_file(self, file: File | None = None) -> None:
         """What a failed sync leaves on the disk is unknown, and the next one would not tell: so it is fatal (BI-17)."""
-        assert self._file is not None
+        file = self._file if file is None else file
+        assert file is not None
         try:
-            self._file.fdatasync()
+            file.fdatasync()
         except OSError as error:
-            raise FatalBookieError(f"cannot sync {self._file.path}: {error}") from error
-        self._unsynced = 0
+            raise FatalBookieError(f"cannot sync {file.path}: {error}") from error
+        if file is self._file:
+            self._unsynced = 0
 
     def _current_id(self) -> int:
         assert self._log_id is not None

@@ -2,7 +2,9 @@
 
 By location: the record there must be what the index says it is, or `CorruptStorageError` is raised (BI-10, BI-16).
 The records behind it are taken along as long as they are the next entries of the same ledger; whatever else follows
-just ends the run.
+just ends the run. More is read only while all that was read so far were such records: where a ledger's entries lie
+scattered, no read brings much for nothing. That the index knows a record taken along is for the caller to check, unless
+it lies in the settled part of the log (see `entry_log`).
 
 By scan: a log says through its header where its records end, else (it was never sealed) its file's end does. A scan
 that does not arrive exactly there says so (`LogScan.torn`), because "I could read no more" must never be taken for
@@ -21,6 +23,9 @@ from . import entry_log_format as fmt
 
 FIRST_READ = 16 << 10
 """Least bytes asked for at a location: enough for most single entries and some that follow."""
+
+GROWTH = 4
+"""How many times as much is at hand after each further read."""
 
 SCAN_READ = 1 << 20
 
@@ -42,24 +47,36 @@ class Records(NamedTuple):
 
     def first(self, count: int) -> Records:
         """The first `count` of them."""
+        if count >= self.entries:
+            return self
         return Records(self.raw[: self.offsets[count]], self.offsets[: count + 1])
 
 
-def read_records(file: File, location: int, ledger_id: int, entry_id: int, max_count: int, max_bytes: int) -> Records:
+def read_records(
+    file: File, location: int, ledger_id: int, entry_id: int, max_count: int, max_bytes: int, window: int = FIRST_READ
+) -> Records:
     """The record at a location and those of the next entries behind it.
 
-    At least the first; at most `max_count`, and no more than `max_bytes` unless the first alone is larger. Raises
-    `CorruptStorageError` if the record at the location is not the entry asked for, `OSError`.
+    At least the first; at most `max_count`, and no more than `max_bytes` unless the first alone is larger. `window`:
+    bytes of the first read. Raises `CorruptStorageError` if the record at the location is not the entry asked for,
+    `OSError`.
     """
     offset = fmt.offset_of(location) - fmt.SIZE_WORD
-    raw = file.pread(max(max_bytes, FIRST_READ), offset)
+    window = max(min(window, max_bytes), FIRST_READ)
+    raw = file.pread(window, offset)
+    ended = len(raw) < window
     size = _check_first(file, raw, offset, ledger_id, entry_id)
     end = size + fmt.SIZE_WORD
     if end > len(raw):
         raw += file.pread(end - len(raw), offset + len(raw))
         if end > len(raw):
             raise CorruptStorageError(f"{file.path}: record at {offset} is cut off")
-    offsets = _walk(raw, ledger_id, entry_id, end, max_count, min(max_bytes, len(raw)))
+    offsets = array("I", (0, end))
+    while _walk(raw, ledger_id, entry_id, offsets, max_count, max_bytes) and not ended and len(raw) < max_bytes:
+        wanted = min(GROWTH * len(raw), max_bytes) - len(raw)
+        more = file.pread(wanted, offset + len(raw))
+        ended = len(more) < wanted
+        raw += more
     end = offsets[-1]
     return Records(raw if end == len(raw) else raw[:end], offsets)
 
@@ -79,19 +96,28 @@ def _check_first(file: File, raw: bytes, offset: int, ledger_id: int, entry_id: 
     return int(size)
 
 
-def _walk(raw: bytes, ledger_id: int, entry_id: int, end: int, max_count: int, max_bytes: int) -> array[int]:
-    """Offsets of the records that follow each other; the first, of entry `entry_id`, ends at `end`."""
-    offsets = array("I", (0, end))
+def _walk(raw: bytes, ledger_id: int, first: int, offsets: array[int], max_count: int, max_bytes: int) -> bool:
+    """Go on with the offsets of the records that follow each other; the first is of entry `first`.
+
+    Returns whether `raw` ended before the run did.
+    """
     last_head = len(raw) - _HEAD
-    last_entry = entry_id + max_count - 1
-    while entry_id < last_entry and end <= last_head:
+    limit = min(max_bytes, len(raw))
+    end = offsets[-1]
+    entry_id = first + len(offsets) - 2
+    last_entry = first + max_count - 1
+    while entry_id < last_entry:
+        if end > last_head:
+            return True
         size, found_ledger, found_entry = _unpack(raw, end)
         entry_id += 1
         end += size + fmt.SIZE_WORD
-        if found_entry != entry_id or found_ledger != ledger_id or end > max_bytes or size < fmt.MIN_ENTRY_SIZE:
-            break
+        if found_entry != entry_id or found_ledger != ledger_id or size < fmt.MIN_ENTRY_SIZE:
+            return False
+        if end > limit:
+            return True
         offsets.append(end)
-    return offsets
+    return False
 
 
 class Record(NamedTuple):

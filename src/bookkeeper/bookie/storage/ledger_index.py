@@ -30,7 +30,9 @@ class Ledger:
     last_indexed: int | None = None
     """The greatest entry id in the location index, -1 for none; None until somebody asked."""
     read_to: int = 0
-    """Where the last read from an entry log ended: a reader that goes on there gets more read ahead."""
+    """Where the last read from an entry log ended: a reader that goes on there gets more read ahead, if:"""
+    read_together: bool = False
+    """Whether that read found the ledger's entries together."""
 
 
 Changes = dict[int, bytes | None]

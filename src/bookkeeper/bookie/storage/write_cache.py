@@ -28,7 +28,7 @@ LEDGER_OVERHEAD = 640
 class LedgerBuffer:
     """Entries of one ledger in a write cache."""
 
-    __slots__ = ("expected", "first", "run", "strays")
+    __slots__ = ("expected", "first", "greatest_stray", "least_stray", "run", "strays")
 
     def __init__(self, first: int, entry: bytes) -> None:
         self.first = first
@@ -39,6 +39,10 @@ class LedgerBuffer:
         """The id that continues the run; -1 when there are strays, so that an add looks closer."""
         self.strays: dict[int, bytes] = {}
         """Entries outside the run, by id. None of them is in the run, and none continues it."""
+        self.greatest_stray = -1
+        """The greatest id that ever was a stray; it is held still, here or in the run. -1 for none."""
+        self.least_stray = first
+        """The least id that ever was a stray; that of the first entry if there was none below it."""
 
     def get(self, entry_id: int) -> bytes | None:
         index = entry_id - self.first
@@ -58,6 +62,8 @@ class LedgerBuffer:
             old = self.strays.get(entry_id)
             self.strays[entry_id] = entry
             self.expected = -1
+            self.greatest_stray = max(self.greatest_stray, entry_id)
+            self.least_stray = min(self.least_stray, entry_id)
             return len(entry) - len(old) if old is not None else len(entry) + STRAY_OVERHEAD
         run.append(entry)
         following = entry_id + 1
@@ -77,13 +83,20 @@ class LedgerBuffer:
             found.append(entry)
         return found
 
+    def first_in(self, start: int, end: int) -> int:
+        """The least id held that is not below `start`; `end` if it is not below that."""
+        found = max(start, self.first) if start < self.first + len(self.run) else end
+        if self.strays:
+            found = next((i for i in range(start, min(found, end)) if i in self.strays), found)
+        return min(found, end)
+
     def last(self) -> int:
         """The greatest id held."""
-        return max(self.first + len(self.run) - 1, max(self.strays, default=-1))
+        return max(self.first + len(self.run) - 1, self.greatest_stray)
 
     def least(self) -> int:
         """The least id held."""
-        return min(self.first, min(self.strays, default=self.first))
+        return min(self.first, self.least_stray)
 
     def ids(self) -> list[int]:
         """All ids, ascending."""
