@@ -367,7 +367,7 @@ class RealRuntime(Runtime):
     def open_key_value(self, path: str, options: Mapping[str, Any] | None = None) -> KeyValueStore:
         from .rocks import RocksStore
 
-        return RocksStore(path, options or {})
+        return RocksStore(path, options or {}, self.files)
 
     def give_way(self) -> None:
         time.sleep(GIVE_WAY_SECONDS)

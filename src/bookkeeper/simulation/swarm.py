@@ -186,7 +186,7 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
     settings = {**drawn.settings, **(HOSTILE_SETTINGS if hostiles else {}), **_small_limits(dice), **options.settings}
     kinds = _given(options.faults, kinds)
     if shape_forbids_damage(drawn.shape):
-        kinds = tuple(kind for kind in kinds if kind not in HARDSHIP_DAMAGE)
+        kinds = tuple(kind for kind in kinds if kind not in HARDSHIP_DAMAGE) or ("kill bookie",)
     hardened = replace(
         drawn,
         settings=settings,
