@@ -192,6 +192,9 @@ class ReadableLedger(LedgerHandle):
     ) -> AsyncGenerator[LedgerEntry, None]:
         """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
 
+        Bookies learn from the next append that an entry is confirmed: of a writer that pauses its last entry comes
+        late, unless the writer's client has `explicitLacInterval` set (milliseconds), and announces it.
+
         Waits on the bookies (long polls of `poll_timeout` seconds). Errors of such waiting are retried with growing
         pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
         """
