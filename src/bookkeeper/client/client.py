@@ -10,6 +10,9 @@
 One client serves any number of ledgers. Everything it opens shares its session with the metadata store and its
 connections to bookies, and ends with it: writers are not closed by that, their ledgers stay open for recovery
 (§12.7).
+
+A ledger is written once, by the writer that created it. After a restart a program creates another ledger; the old one,
+if it was left open, is ended by `recover_ledger`. docs/client.md shows how.
 """
 
 from __future__ import annotations

@@ -165,6 +165,9 @@ class ReadableLedger(LedgerHandle):
     ) -> AsyncGenerator[LedgerEntry, None]:
         """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
 
+        Bookies learn from the next append that an entry is confirmed; of a writer that pauses, its last entry comes when
+        the writer announces it (`explicitLacInterval`, milliseconds; within a second as it comes).
+
         Waits on the bookies (long polls of `poll_timeout` seconds, `TAIL_SHORTEST_POLL` at least). Errors of such
         waiting are retried with growing pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
         """
