@@ -529,3 +529,26 @@ def _registered(s: Scenario, name: str) -> Mode | None:
     if bookie in s.cluster.store.records(Topic.READ_ONLY):
         return Mode.READ_ONLY
     return Mode.WRITABLE if bookie in s.cluster.store.records(Topic.AVAILABLE) else None
+
+
+# --- slow links ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_a_burst_that_takes_longer_than_the_timeout_to_leave_ends_nobody(protocol: str) -> None:
+    """All bookies acknowledge what they get; the way to them is long, and little is under way at once."""
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w", protocol=protocol, clientWriteBufferHighWaterMark=1 << 26))
+        await s.append(writer)  # connects
+        for name in BOOKIES:
+            s.world.link("w", name).latency = 0.2
+        begun = s.world.loop.time()
+
+        ids = await s.on("w", writer.append_many([bytes(100_000)] * 60))
+        assert ids == list(range(1, 61))
+        assert s.world.loop.time() - begun > 3  # timeouts are one second
+        assert len(s.stored(writer).ensembles) == 1
+        assert not writer.closed
+
+    play(story)
