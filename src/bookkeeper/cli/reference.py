@@ -92,7 +92,7 @@ def settings_page() -> str:
             "Written by `make docs` from `src/bookkeeper/config.py`. Names and meanings are those of Apache\n"
             "BookKeeper's `bk_server.conf`, whose files are read as they are. An environment variable `BK_<key>` goes\n"
             "before the file, an option of `bookkeeper bookie` before both. A key that is not known is reported, with\n"
-            "the nearest one that is. What does not work yet is in [Limits](limits.md).",
+            "the nearest one that is. What does not work yet: [What is not there yet](not-there-yet.md).",
             "",
             "## A bookie's",
             "",
