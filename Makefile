@@ -146,6 +146,12 @@ WARM ?= 30
 bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (two hours; PAIRS=3, MEASURED=10 seconds after WARM=30; needs Maven)
 	$(BIN)/python -m bench.compare --pairs $(PAIRS) --seconds $(MEASURED) --warm $(WARM) --json compare.json --svg compare.svg --table compare.md
 
+.PHONY: hostile
+SECONDS_EACH ?= 120
+CONNECTIONS ?= 200
+hostile: setup ## hostile connections of ten kinds beside a good client (SECONDS_EACH=120 CONNECTIONS=200; 40 minutes)
+	$(BIN)/python -m bench.hostile --seconds $(SECONDS_EACH) --connections $(CONNECTIONS) --json hostile.json
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

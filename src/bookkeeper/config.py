@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import ConfigurationError
+from .promises import REFUSED_BY_CLIENTS, as_written, refusal
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,11 @@ def parse_properties(text: str) -> dict[str, str]:
     return settings
 
 
+def _nearest(key: str, known: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(key, known, 1, cutoff=0.8)
+    return near[0] if near else None
+
+
 class Settings(BaseModel):
     """Base of the two configurations: builds itself from key-value texts, with errors that say what to do."""
 
@@ -70,7 +76,7 @@ class Settings(BaseModel):
         cls._report_unknown(values, source)
         given = {key: value for key, value in values.items() if value != ""}
         try:
-            return cls(**given)
+            settings = cls(**given)
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}"
@@ -78,6 +84,11 @@ class Settings(BaseModel):
                 for issue in error.errors()
             )
             raise ConfigurationError(f"{source}: {problems}") from None
+        settings.refuse_promises(source)
+        return settings
+
+    def refuse_promises(self, source: str = "configuration") -> None:
+        """Raises `ConfigurationError` for a setting whose promise is not kept yet. A bookie does so when it starts."""
 
     @classmethod
     def from_file(cls, path: str, *, text: str, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
@@ -86,21 +97,30 @@ class Settings(BaseModel):
             values: dict[str, Any] = dict(parse_properties(text))
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
-        for name, value in (environ or {}).items():
-            if not name.startswith("BK_"):
-                continue
-            if cls._knows(name[3:]):
-                values[name[3:]] = value
-            else:
-                log.warning("environment variable %s names no setting and is ignored%s", name, cls._hint(name[3:]))
+        values.update(cls._from_environment(environ or {}))
         values.update({key: value for key, value in overrides.items() if value is not None})
         return cls.from_mapping(values, source=path)
 
-    def changed_settings(self) -> dict[str, Any]:
-        """The settings that are not the defaults. Secrets are not shown."""
+    @classmethod
+    def _from_environment(cls, environ: Mapping[str, str]) -> dict[str, str]:
+        """The settings among the `BK_*` variables. Others, such as BK_HOME, have nothing to do with settings."""
+        known = {*cls.known_keys(), *IGNORED_KEYS}
+        found = {}
+        for name, value in environ.items():
+            key = name.removeprefix("BK_")
+            if key == name:
+                continue
+            if key in known:
+                found[key] = value
+            elif near := _nearest(key, known):
+                log.warning("the environment variable %s is no setting; did you mean BK_%s?", name, near)
+        return found
+
+    def changed_settings(self) -> dict[str, str]:
+        """The settings that are not the defaults, written as in a file. Secrets are not shown."""
         fields = type(self).model_fields
         changed = self.model_dump(exclude_defaults=True)
-        return {key: value if fields[key].repr else "(hidden)" for key, value in changed.items()}
+        return {key: as_written(value) if fields[key].repr else "(hidden)" for key, value in changed.items()}
 
     @classmethod
     def known_keys(cls) -> Iterable[str]:
@@ -108,19 +128,12 @@ class Settings(BaseModel):
 
     @classmethod
     def _report_unknown(cls, values: Mapping[str, Any], source: str) -> None:
+        known = set(cls.known_keys())
         for key in values:
-            if not cls._knows(key):
-                log.warning("%s: unknown setting %s is ignored%s", source, key, cls._hint(key))
-
-    @classmethod
-    def _knows(cls, key: str) -> bool:
-        return key in cls.known_keys() or key in IGNORED_KEYS or key == "journalDirectory"
-
-    @classmethod
-    def _hint(cls, key: str) -> str:
-        """The setting that was probably meant: one that differs by little, not one that merely begins alike."""
-        near = difflib.get_close_matches(key, list(cls.known_keys()), 1, cutoff=0.85)
-        return f"; did you mean {near[0]}?" if near else ""
+            if key not in known and key not in IGNORED_KEYS:
+                near = _nearest(key, known)
+                hint = f"; did you mean {near}?" if near else ""
+                log.warning("%s: unknown setting %s is ignored%s", source, key, hint)
 
 
 _JAVA_ONLY = """
@@ -145,7 +158,10 @@ _JAVA_ONLY = """
     entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
     codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
     codahaleStatsCSVEndpoint codahaleStatsSlf4jEndpoint codahaleStatsJmxEndpoint limitStatsLogging
-    httpServerClass reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
+    httpServerClass httpServerTlsEnable httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
+    httpServerTrustStorePassword entryLogPerLedgerEnabled fileInfoFormatVersionToWrite fileInfoMaxIdleTime
+    openFileLimit pageLimit pageSize skipListSizeLimit
+    reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
     reppDisableDurabilityFeatureName allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
     allocatorLeakDetectionPolicy allocatorExitOnOutOfMemory storageserver.grpc.port dlog.bkcEnsembleSize
     dlog.bkcWriteQuorumSize dlog.bkcAckQuorumSize storage.range.store.dirs storage.serve.readonly.tables
@@ -403,6 +419,11 @@ class ServerConfiguration(Settings):
 class ClientConfiguration(Settings):
     """A client's settings (spec client §15)."""
 
+    def refuse_promises(self, source: str = "configuration") -> None:
+        reason = refusal(self, REFUSED_BY_CLIENTS)
+        if reason is not None:
+            raise ConfigurationError(f"{source}: {reason}")
+
     metadataServiceUri: str | None = None
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
@@ -450,6 +471,8 @@ class ClientConfiguration(Settings):
     addEntryQuorumTimeoutSec: float = -1
     timeoutMonitorIntervalSec: float | None = None
     getBookieInfoTimeoutSecs: float = 5
+    metadataTimeoutSec: float = 60
+    """Longest wait for one answer of the metadata store; zero or less: for ever. Not a Java key."""
     speculativeReadTimeout: int = 2000
     firstSpeculativeReadTimeout: int | None = None
     maxSpeculativeReadTimeout: int | None = None
@@ -479,7 +502,9 @@ class ClientConfiguration(Settings):
     delayEnsembleChange: bool = False
     maxNumEnsembleChanges: int = 2**31 - 1
     opportunisticStriping: bool = False
-    explicitLacInterval: int = 0
+    explicitLacInterval: int = Field(300, ge=0)
+    """Milliseconds that a writer is quiet, until it tells the bookies its LAC, so that readers of the open ledger see
+    its last entry; twice as long after the last append at most. 0: never."""
     throttle: int = Field(0, ge=0)
     maxPendingAddBytes: int = Field(64 << 20, gt=0)
     """Bytes of frames that one writer may have without an answer from every bookie asked; more appends wait."""
@@ -515,3 +540,7 @@ class ClientConfiguration(Settings):
     getBookieInfoRetryIntervalSeconds: float = Field(60, gt=0)
     readReorderThresholdPendingRequests: int = Field(0, ge=0)
     ensembleRandomReadReordering: bool = False
+
+    # security
+    tlsProviderFactoryClass: str | None = None
+    clientAuthProviderFactoryClass: str | None = None

@@ -366,7 +366,9 @@ def free_port() -> int:
 
 async def test_a_bookie_whose_port_is_taken(shared: Local, tmp_path: Path) -> None:
     taken = shared.ports[0]
-    result = await run("bookie", "--conf", conf(tmp_path, shared.uri, taken, bookieId="another"))
+    result = await run(
+        "bookie", "--log-level", "ERROR", "--conf", conf(tmp_path, shared.uri, taken, bookieId="another")
+    )
     assert result.code == 2
     assert str(taken) in result.error
 
@@ -376,7 +378,7 @@ async def test_a_bookie_on_the_directories_of_another(shared: Local, tmp_path: P
     path = conf(
         tmp_path, shared.uri, free_port(), journalDirectories=mine / "journal", ledgerDirectories=mine / "ledgers"
     )
-    result = await run("bookie", "--conf", path)
+    result = await run("bookie", "--log-level", "ERROR", "--conf", path)
     assert result.code == 2
     assert shared.ids[0] in result.error
 
@@ -408,6 +410,8 @@ async def test_a_misspelt_setting_is_pointed_out(shared: Local, tmp_path: Path) 
     _, err = await process.communicate()
     assert process.returncode == 0
     assert b"did you mean journalMaxSizeMB?" in err
+    for said in (b"BookKeeper for Python", b"ledgerDirectories: ", b" serves on port ", b"stopping", b"exit code 0"):
+        assert said in err, "a bookie says who it is and what it does"
 
 
 async def test_localbookie_with_a_port_in_use(tmp_path: Path) -> None:

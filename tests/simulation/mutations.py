@@ -45,6 +45,7 @@ from bookkeeper.client import adds as client_adds
 from bookkeeper.client import client as client_module
 from bookkeeper.client import recovery as client_recovery
 from bookkeeper.client import writer as client_writer
+from bookkeeper.client.add_channel import AddRoute
 from bookkeeper.client.bookie_client import BookieClient
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.metadata.api import ANY
@@ -597,7 +598,7 @@ def full_disks_are_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("LV-2: an answer that does not come is missed", faults=TROUBLE, fault_count=16)
 def timeouts_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PendingWindow, "expired", lambda self, index, sent_before: [])
+    monkeypatch.setattr(AddRoute, "expire", lambda self, tick, moving_since, timeout: None)
 
 
 # --- looking for seeds ---

@@ -59,7 +59,7 @@ from .service import RequestService
 from .state import BookieState
 from .stats import BookieStats
 from .storage.api import LedgerStorage
-from .validate import validate
+from .validate import validate, warn
 
 __all__ = ["Bookie", "ExitCode"]
 
@@ -208,6 +208,7 @@ class Bookie:
             await self._driver.open()
         self._identity = identity = await identify(runtime, config)
         self._introduce(identity)
+        warn(config)
         await check_cookies(files, self._driver, config, directories, identity)
         await self._listen(identity)
         if dirty.was_unclean(files, directories.ledger):
@@ -232,7 +233,7 @@ class Bookie:
         self._state.running = True
         self._phase = ExitCode.ZK_REG_FAIL
         log.info("registering in %s; if an earlier run was killed, its session must end first", self._store)
-        await self._state.register(self._driver.registration, service_info(config, identity.host, self.port))
+        await self._state.register(self._driver.registration, service_info(identity.host, self.port))
         mode = "read-only" if self._state.read_only else "writable"
         log.info("bookie %s serves on port %d, %s", identity.bookie_id, self.port, mode)
 
@@ -399,11 +400,11 @@ class Bookie:
     def _begin_end(self, code: ExitCode, *, orderly: bool) -> None:
         if self._stopping is None:
             self._exit_code = self._exit_code or code
+            log.info("stopping")
             self._stopping = self._runtime.spawn(self._close(orderly), name="bookie-stop")
 
     async def _close(self, orderly: bool) -> None:
         """Close everything, for a bounded time."""
-        log.info("stopping")
         seconds = self._config.shutdownTimeoutMs / 1000 if orderly else FAILURE_SECONDS
         closing = self._runtime.spawn(self._close_parts(orderly=orderly), name="bookie-close")
         try:

@@ -354,7 +354,7 @@ class BookieConnection(asyncio.Protocol):
             end = len(bodies)
             while at < end:
                 body = bodies[at]
-                if taken := self._plain_reads(bodies, at):
+                if taken := self._plain_reads(bodies, at, until):
                     at += taken
                 else:
                     if version_of(body) == V3:
@@ -374,7 +374,7 @@ class BookieConnection(asyncio.Protocol):
             batch.submit()
         return at
 
-    def _plain_reads(self, bodies: list[bytes], at: int) -> int:
+    def _plain_reads(self, bodies: list[bytes], at: int, until: float) -> int:
         """Handle plain reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""
         body = bodies[at]
         if body[:2] == _V2_READ:
@@ -394,6 +394,8 @@ class BookieConnection(asyncio.Protocol):
                 break
             taken += count
             run = run.part(count)
+            if run.entry_ids and self._now() > until:  # sending much takes time too
+                break
         return taken
 
     def _dispatch(self, batch: AddBatch, body: bytes) -> None:

@@ -60,6 +60,7 @@ _BATCH_FRAME = 36
 """Bytes of a batch read response without entries: length, head, request id."""
 _SIZE_WORD = 4
 _UNLIMITED = 2**31 - 1
+_LARGEST_ID = 2**63 - 1
 _DO_FENCING = int(Flags.DO_FENCING)
 _PIGGYBACK = int(Flags.ENTRY_PIGGYBACK)
 _size = Struct(">i").unpack_from
@@ -374,8 +375,12 @@ class ReadPath:
         room = min(request.max_size, self._max_batch) - _BATCH_FRAME
         max_count = request.max_count if request.max_count > 0 else _UNLIMITED
         max_count = 1 if self._runtime.buggify("batch read of one") else max_count
-        body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0))
-        body = limit_run(body, room)
+        if request.entry_id == _LARGEST_ID:  # no range of ids can begin there
+            entry = await self._load(request.ledger_id, request.entry_id)
+            body = len(entry).to_bytes(_SIZE_WORD, "big") + entry
+        else:
+            body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0))
+            body = limit_run(body, room)
         self._stats.READ_BYTES += len(body)
         return reply.encode(
             m.BatchReadResponse(

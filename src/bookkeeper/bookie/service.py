@@ -236,7 +236,7 @@ class RequestService:
             self._storage.set_explicit_lac(ledger_id, body)
         except Exception as error:
             if isinstance(error, NoWritableLedgerDirError):
-                self.state.to_read_only(str(error))
+                self.state.no_space(str(error))
             self.stats.WRITE_LAC.fail()
             connection.send(reply.plain(status_of(error, WRITE_LAC)))
             return True
@@ -265,7 +265,7 @@ class RequestService:
         except OSError as error:
             connection.journal_has_it()
             self.stats.FORCE_LEDGER.fail(self.runtime.now() - started)
-            self.state.to_read_only(str(error))
+            self.state.no_space(str(error))
             connection.send(reply.plain(Status.EIO))
             return
         self._journal_has_it(connection, reply, started)

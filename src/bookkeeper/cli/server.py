@@ -78,15 +78,20 @@ def bookie(
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     server = Bookie(runtime, config)
-    code = await _run(runtime, server)
-    log.info("ended with exit code %d", code)
+    try:
+        code = await _run(runtime, server)
+    except (BookKeeperError, OSError) as error:
+        code = server.exit_code_of(error)
+        notes.print(f"error: {_text(error)}", markup=False, soft_wrap=True)
+    else:
+        log.info("ended with exit code %d", code)
     if server.hangs:
         runtime.end_process(code)
     return code
 
 
 async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
-    """Start, serve until something ends it, stop. A request to stop is heard at any time."""
+    """Start, serve until something ends it, stop. A request to stop is heard at any time. Raises what `start` does."""
     stop = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(server.on_loop_error)
     _listen_to_signals(stop)
@@ -100,11 +105,11 @@ async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
         await starting
     except asyncio.CancelledError:
         return ExitCode.OK
-    except (BookKeeperError, OSError) as error:
-        notes.print(f"error: {_text(error)}", markup=False, soft_wrap=True)
-        return server.exit_code_of(error)
+    finally:
+        asked.cancel()
     console.print(f"bookie {server.bookie_id} serves", markup=False)
     ended = runtime.spawn(server.wait_stopped(), name="end")
+    asked = runtime.spawn(stop.wait(), name="asked to stop")
     await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not ended.done():

@@ -220,6 +220,8 @@ class Connection(asyncio.Protocol):
         """Frames since the loop last turned; always this same list. Whoever adds the first one calls
         `schedule_flush`."""
         self.writable = True
+        self.written = 0
+        """Bytes handed to this connection."""
         self.routes: dict[int, AddRoute] = {}
         """By ledger id."""
         self.close_when_idle = False
@@ -314,7 +316,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, frames: bytes) -> None:
         """Write complete frames: at once, unless others wait for the loop to turn."""
-        self._progress.written += len(frames)
+        self.written += len(frames)
         if self.out:
             self.out.append(frames)
         elif self._transport is not None:
@@ -345,7 +347,7 @@ class Connection(asyncio.Protocol):
 
     def _send(self, frame: bytes) -> None:
         """Write a frame together with all others of this turn of the loop."""
-        self._progress.written += len(frame)
+        self.written += len(frame)
         self._gather(frame)
 
     def _gather(self, frame: bytes) -> None:
@@ -418,7 +420,7 @@ class Connection(asyncio.Protocol):
         routes = list(self.routes.values())
         for route in routes:
             progress.answered(route.look(now - 1))
-        moving_since = progress.look(now - 1, self._unsent())
+        moving_since = progress.look(now - 1, self.written, self._unsent())
         self._expire_requests(now, moving_since)
         for route in routes:
             with guarded(f"timeouts of adds to bookie {self.bookie}"):
@@ -428,7 +430,7 @@ class Connection(asyncio.Protocol):
         """Bytes handed over that are in our buffers still."""
         if self._transport is not None:
             return self._transport.get_write_buffer_size() + sum(map(len, self.out))
-        return self._progress.written
+        return self.written
 
     def _expire_requests(self, now: int, moving_since: float) -> None:
         """Requests handed over since `moving_since` begin to wait anew; those past their deadline are answered with a

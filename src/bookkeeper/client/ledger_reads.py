@@ -47,11 +47,7 @@ class LedgerReads:
         self.current_metadata = metadata
         self._raise_lac = raise_lac
         self.ledger_id = metadata().ledger_id
-        self._batches = (
-            distribution.ensemble_size == distribution.write_quorum
-            and context.config.batchReadEnabled
-            and context.bookies.read_version == V2
-        )
+        self._batches = distribution.ensemble_size == distribution.write_quorum and context.config.batchReadEnabled
         self._recent_size = 0.0  # average payload of the entries that came last; 0: none came
         self._coming_size = self._average_behind(INVALID_ENTRY_ID, 0)  # of those behind the last; 0: unknown
         self._orders: dict[tuple[BookieId, ...], Orders] = {}
@@ -92,7 +88,7 @@ class LedgerReads:
 
     def can_batch(self, entry_id: int) -> bool:
         """Whether a bookie holds this entry and those behind it, and can be asked for them at once."""
-        if not self._batches:
+        if not self._batches or self.context.bookies.read_version != V2:
             return False
         ensemble = self.current_metadata().ensemble_at(entry_id)
         return self.context.batch_support.any(ensemble, self.context.runtime.now())

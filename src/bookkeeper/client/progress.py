@@ -23,18 +23,16 @@ from collections import deque
 class Progress:
     """See the module. One per connection."""
 
-    __slots__ = ("_gone", "_left", "_marks", "_oldest_answered", "heard", "understood", "written")
+    __slots__ = ("_gone", "_left", "_marks", "_oldest_answered", "heard", "understood")
 
     def __init__(self) -> None:
-        self.written = 0
-        """Bytes handed to the connection."""
         self.heard = False
         """Bytes have come since the last look."""
         self.understood = False
         """So has the end of a message."""
-        self._gone = 0  # of `written`, bytes that had left us at the last look
+        self._gone = 0  # bytes that had left us at the last look
         self._left = -1  # all that was handed over in this tick or before had left us at the last look
-        self._marks: deque[tuple[int, int]] = deque()  # (tick, `written` at its end), ascending; not left
+        self._marks: deque[tuple[int, int]] = deque()  # (tick, bytes handed over by its end), ascending; not left
         self._oldest_answered = math.inf  # when the oldest of what was answered since the last look was handed over
 
     def answered(self, sent: float) -> None:
@@ -42,22 +40,22 @@ class Progress:
         if sent < self._oldest_answered:
             self._oldest_answered = sent
 
-    def look(self, tick: int, unsent: int) -> float:
-        """Tick `tick` is over and `unsent` bytes are in our buffers still. Once a tick.
+    def look(self, tick: int, written: int, unsent: int) -> float:
+        """Tick `tick` is over; `written` bytes were ever handed over, `unsent` are in our buffers still. Once a tick.
 
         Returns since when what was handed over did not wait for the bookie: its time begins now.
         """
-        gone = self.written - unsent
+        gone = written - unsent
         since = self._oldest_answered
         if gone > self._gone:
             since = min(since, self._left + 1)
         if self.heard and not self.understood:
             since = -1
         marks = self._marks
-        if marks and marks[-1][1] == self.written:
-            marks[-1] = (tick, self.written)
+        if marks and marks[-1][1] == written:
+            marks[-1] = (tick, written)
         else:
-            marks.append((tick, self.written))
+            marks.append((tick, written))
         while marks and marks[0][1] <= gone:
             self._left = marks.popleft()[0]
         self._gone = gone

@@ -48,6 +48,9 @@ from .results import from_metadata_error
 LEFT_OVER = 0.125
 """Of a chunk's room: so little is not worth another request."""
 
+TAIL_SHORTEST_POLL = 0.1
+"""Seconds that `tail` lets bookies wait at least: an idle ledger must not be asked again and again without a pause."""
+
 TAIL_FIRST_PAUSE = 0.05
 TAIL_LONGEST_PAUSE = 5.0
 """Seconds between attempts of `tail` after errors, or when bookies answer at once that there is nothing new;
@@ -74,6 +77,9 @@ class ReadableLedger(LedgerHandle):
     @abstractmethod
     def length(self) -> int:
         """Payload bytes of the ledger, as far as they are known."""
+
+    def _more(self) -> str:
+        return f", last add confirmed {self.last_add_confirmed}"
 
     @abstractmethod
     def _heard_of_lac(self, lac: int, length: int) -> None:
@@ -159,11 +165,19 @@ class ReadableLedger(LedgerHandle):
     ) -> AsyncGenerator[LedgerEntry, None]:
         """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
 
-        Waits on the bookies (long polls of `poll_timeout` seconds). Errors of such waiting are retried with growing
-        pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
+        Bookies learn from the next append that an entry is confirmed; of a writer that pauses, its last entry comes when
+        the writer announces it (`explicitLacInterval`, milliseconds; within a second as it comes).
+
+        Waits on the bookies (long polls of `poll_timeout` seconds, `TAIL_SHORTEST_POLL` at least). Errors of such
+        waiting are retried with growing pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
         """
         if first < 0:
             raise IncorrectParameterError(f"entry {first} is negative", ledger_id=self.id)
+        if not poll_timeout >= 0:
+            raise IncorrectParameterError(
+                f"poll_timeout {poll_timeout} is no time to wait: give seconds, zero or more", ledger_id=self.id
+            )
+        poll_timeout = max(poll_timeout, TAIL_SHORTEST_POLL)
         next_id = first
         pauses = _Pauses()
         while True:
@@ -244,9 +258,9 @@ class ReadableLedger(LedgerHandle):
         return self.last_add_confirmed
 
     async def read_last_add_confirmed_and_entry(
-        self, entry_id: int, *, timeout: float, parallel: bool = False
+        self, entry_id: int, *, poll_timeout: float, parallel: bool = False
     ) -> LastConfirmedAndEntry:
-        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `timeout` seconds.
+        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `poll_timeout` seconds.
 
         An entry known to be confirmed is read at once; one behind the end of a closed ledger is None at once. The
         replicas are asked one by one, or all at once with `parallel`.
@@ -259,7 +273,7 @@ class ReadableLedger(LedgerHandle):
         if entry_id <= self.last_add_confirmed:
             entry = await self.read_entry(entry_id)
             return LastConfirmedAndEntry(self.last_add_confirmed, entry)
-        return await self._poll(entry_id, timeout, parallel=parallel)
+        return await self._poll(entry_id, poll_timeout, parallel=parallel)
 
     async def _poll(self, entry_id: int, timeout: float, *, parallel: bool) -> LastConfirmedAndEntry:
         poll = LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel)
@@ -283,12 +297,14 @@ class ReadableLedger(LedgerHandle):
         try:
             self.adopt_metadata(await self._context.driver.ledgers.read(self.id))
         except MetadataError as error:
+            self._check_open()
             raise from_metadata_error(error, self.id) from error
         return self.metadata
 
     # --- inside ---
 
     def _check_open(self) -> None:
+        self._context.home.check()
         if self._context.closed:
             raise ClientClosedError(ledger_id=self.id)
 
@@ -308,14 +324,28 @@ class ReadableLedger(LedgerHandle):
                 entry_id=entry_id,
             )
 
+    async def _look_again(self, error: BKError) -> bool:  # noqa: ARG002
+        """An entry could not be read: whether the store knows of other bookies for it. A writer knows best itself."""
+        return False
+
     async def _read_range(self, first: int, last: int) -> list[LedgerEntry]:
         self._check_open()
         entries, error = await RangeRead(self._reads, first, last).run()
+        if error is not None and await self._look_again(error):
+            entries, error = await RangeRead(self._reads, first, last).run()
         if error is not None:
             raise error
         return entries
 
     async def _batch(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
+        try:
+            return await self._batch_once(start, max_count, max_size)
+        except BKError as error:
+            if await self._look_again(error):
+                return await self._batch_once(start, max_count, max_size)
+            raise
+
+    async def _batch_once(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
         self._check_open()
         boundary = self.metadata.next_ensemble_change(start)
         if boundary >= 0:
@@ -341,8 +371,11 @@ class ReadableLedger(LedgerHandle):
         """Entries `first` to `last`, about `max_size` bytes of them, in a batch if possible."""
         self._check_open()
         if not self._reads.can_batch(first):
-            return await self._one_by_one(first, last, max_size)
-        entries: list[LedgerEntry] = []
+            entries, error = await self._one_by_one(first, last, max_size)
+            if error is not None and await self._look_again(error):
+                return (entries, None) if entries else await self._one_by_one(first, last, max_size)
+            return entries, error
+        entries = []
         room = max_size
         try:
             while first <= last and room > max_size * LEFT_OVER:

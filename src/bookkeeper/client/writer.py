@@ -28,7 +28,7 @@ import asyncio
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from copy import copy
 from types import TracebackType
 from typing import ClassVar, Self
@@ -60,13 +60,18 @@ from ..quorum.ensemble import AskForChange, GiveUp, replace_failed
 from ..quorum.rules import SAFE, ProtocolRules
 from ..types import BookieId, LedgerState, WriteFlag
 from .adds import AddPipeline, add_encoder
+from .arguments import Payload, check_integer, check_payloads, payload_bytes
 from .context import ClientContext
 from .explicit_lac import ExplicitLac
 from .gate import AppendGate
 from .readable import ReadableLedger
 from .results import OK, default_code, from_metadata_error, result_code
+from .store import wrong_loop
 
 log = logging.getLogger(__name__)
+
+_get_running_loop = asyncio._get_running_loop
+"""None where no loop runs, as in a forked process."""
 
 TURN_BYTES = 64 * 1024
 """Appends let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far ahead would
@@ -92,6 +97,7 @@ class _Writer(ReadableLedger):
     ) -> None:
         """A writer of a ledger just created: nobody else has written to it."""
         super().__init__(context, metadata, digest, master_key)
+        self._loop = asyncio.get_running_loop()
         self._rules = rules
         self._write_flags = write_flags
         self._impossible: IllegalOpError | None = None
@@ -116,7 +122,7 @@ class _Writer(ReadableLedger):
         self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.writable)
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
-        self._new_future: Callable[[], asyncio.Future[int]] = asyncio.get_running_loop().create_future
+        self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
         self._plain = self._impossible is None
         """Appends need no special treatment: possible at all, and not refused because the writer is draining."""
         self._drains = 0  # calls of `close` that wait for what is pending
@@ -125,7 +131,6 @@ class _Writer(ReadableLedger):
         self._withdrawn = OK  # code, set instead of `_sealing` when the metadata is left alone
         self._end = (-1, 0)  # last entry id and length to close at; set before `_sealing`
         self._ended = asyncio.Event()  # `_withdrawn` is set, or `_sealing` has come to an end
-        self._loop = asyncio.get_running_loop()
         self._explicit_lac = ExplicitLac(
             context,
             self._ledger_id,
@@ -133,7 +138,6 @@ class _Writer(ReadableLedger):
             digest,
             master_key,
             adds,
-            deferred_sync=bool(write_flags & WriteFlag.DEFERRED_SYNC),
         )
         self._explicit_lac.start()
 
@@ -171,6 +175,9 @@ class _Writer(ReadableLedger):
         possible."""
         await self._ended.wait()
 
+    def _more(self) -> str:
+        return f"{super()._more()}, last add pushed {self.last_add_pushed}"
+
     def _heard_of_lac(self, lac: int, length: int) -> None:
         """Bookies cannot know more than the writer does."""
 
@@ -179,10 +186,18 @@ class _Writer(ReadableLedger):
 
     # --- appending ---
 
-    def _checked(self, data: bytes | bytearray | memoryview) -> bytes:
+    @property
+    def largest_payload(self) -> int:
+        """Bytes that fit into an entry (`nettyMaxFrameSizeBytes`)."""
+        return self._largest_payload
+
+    def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
+        # To ask for the running loop is a system call in some Pythons: once in a turn of the loop is enough.
+        if not self._adds.boxed_bytes and _get_running_loop() is not self._loop:
+            raise wrong_loop()
         if type(data) is not bytes:
-            data = bytes(data)
+            data = payload_bytes(data)
         if self._impossible is not None and self._adds.stopped is None:
             self.give_up(self._impossible.code, withdraw=False)
             raise self._impossible
@@ -210,6 +225,7 @@ class _Writer(ReadableLedger):
         On an advanced writer that means that all gaps below it are filled. Raises the error of the first append that
         failed, also when it failed before this call.
         """
+        self._context.home.check()
         adds = self._adds
         if adds.stopped is not None and adds.failed_entries:
             raise adds.error_of_first()
@@ -220,6 +236,7 @@ class _Writer(ReadableLedger):
 
         Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error.
         """
+        self._context.home.check()
         adds = self._adds
         if adds.stopped is not None:
             raise adds.refusal()
@@ -232,6 +249,7 @@ class _Writer(ReadableLedger):
         if adds.stopped is not None:
             raise adds.refusal()
         adds.window.synced(head)
+        self._explicit_lac.progress()
 
     async def _force_one(self, bookie: BookieId) -> BKError | None:
         request = ForceLedgerRequest(self._ledger_id, version=V3)
@@ -420,6 +438,7 @@ class _Writer(ReadableLedger):
         Raises `MetadataVersionError` when somebody else closed the ledger at another entry, `LedgerFencedError` when
         somebody else is recovering it, `MetadataStoreError`.
         """
+        self._context.home.check()
         failure = await self._drain() if drain else None
         if self._must_try_again():
             self._begin_sealing()
@@ -465,6 +484,7 @@ class _Writer(ReadableLedger):
         while adds.stopped is None:
             if self._gate.next_is_waiting():
                 await self._gate.enter(0, window.head + 1 if self._chooses_ids else None)  # behind it
+                await asyncio.sleep(0)  # it was let in, and runs now
             elif window.head + 1 in window.open:
                 await adds.confirmed(window.head + 1)
             else:
@@ -504,13 +524,15 @@ class _Writer(ReadableLedger):
             source=self,
             stacklevel=1,
         )
-        # Perhaps this is not the loop's thread: the garbage collector works on any.
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it all this
-            self._loop.call_soon_threadsafe(_abandon, adds, self._explicit_lac)
+        if _get_running_loop() is self._loop:
+            _abandon(self._explicit_lac, adds)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs there any more
+            self._loop.call_soon_threadsafe(_abandon, self._explicit_lac, adds)  # any thread may collect garbage
 
 
-def _abandon(adds: AddPipeline, explicit_lac: ExplicitLac) -> None:
-    """Their writer was dropped."""
+def _abandon(explicit_lac: ExplicitLac, adds: AddPipeline) -> None:
+    """The end of a writer that nobody has any more, on its loop."""
     explicit_lac.stop()
     adds.abandon()
 
@@ -542,12 +564,13 @@ class LedgerWriter(_Writer):
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
         `append` would wait.
         """
-        if type(data) is not bytes or not self._plain or len(data) > self._largest_payload:
+        adds = self._adds
+        if type(data) is not bytes or not adds.boxed_bytes or not self._plain or len(data) > self._largest_payload:
             data = self._checked(data)
         if not self._gate.try_enter():
             self._refuse_for_now()
         future = self._new_future()
-        self._adds.push(data, future)
+        adds.push(data, future)
         return future
 
     async def append_soon(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
@@ -563,29 +586,65 @@ class LedgerWriter(_Writer):
         self._adds.push(payload, future)
         return future
 
-    async def append_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> list[int]:
+    async def append_many(self, payloads: Iterable[Payload] | AsyncIterable[Payload]) -> list[int]:
         """Append many entries, sending without waiting for each; returns their ids when all are acknowledged.
 
-        Raises the error of the first that fails, with its id as `entry_id`; those before it are acknowledged. Raises
-        `LedgerClosedError` when the ledger ended with all that were sent acknowledged and some not yet sent.
+        Raises the error of the first that fails, with its id as `entry_id`; its `acknowledged` are the ids of those
+        before it, which are safe. Raises `LedgerClosedError` when the ledger ended with all that were sent acknowledged
+        and some not yet sent. When `payloads` itself raises, gives something that is no payload, or this is cancelled,
+        what came before is on its way with ids of its own; `flush` waits for it.
         """
+        check_payloads(payloads)
         ids: list[int] = []
+        if isinstance(payloads, AsyncIterable):
+            with self._telling(ids):
+                async for data in payloads:
+                    ids.append(await self._send(data))  # noqa: PERF401 - those before a failure count
+        else:
+            await self.send_many(payloads, ids)
+        await self.confirm_many(ids)
+        return ids
+
+    async def send_many(self, payloads: Iterable[Payload], ids: list[int]) -> None:
+        """The first half of `append_many`, for `bookkeeper.sync`: everything is on its way; `ids` gets the ids."""
         adds = self._adds
-        try:
+        with self._telling(ids):
             for data in payloads:
-                payload = self._checked(data)
+                payload = self._checked(data)  # `_send`, without a coroutine for each entry
                 if adds.boxed_bytes > TURN_BYTES:
                     await asyncio.sleep(0)
                 if not self._gate.try_enter():
                     await self._enter(len(payload))
                 ids.append(adds.push(payload))
-        except LedgerClosedError:
-            if adds.stopped is None or not ids or ids[-1] <= adds.window.head:
-                raise
-            raise adds.error_of_first() from None  # it failed before: the rest could not even be sent
-        if ids:
-            await adds.confirmed(ids[-1])
-        return ids
+
+    async def confirm_many(self, ids: list[int]) -> None:
+        """The second half: wait until they are acknowledged."""
+        with self._telling(ids):
+            if ids:
+                await self._adds.confirmed(ids[-1])
+
+    @contextlib.contextmanager
+    def _telling(self, ids: list[int]) -> Iterator[None]:
+        """An error tells which of these are safe."""
+        adds = self._adds
+        try:
+            yield
+        except BKError as caught:
+            head = adds.window.head
+            error = caught
+            if isinstance(caught, LedgerClosedError) and adds.stopped is not None and ids and ids[-1] > head:
+                error = adds.error_of_first()  # it failed before: the rest could not even be sent
+            error.acknowledged = [entry_id for entry_id in ids if entry_id <= head]
+            raise error from (None if error is not caught else caught.__cause__)
+
+    async def _send(self, data: Payload) -> int:
+        """Push an entry once there is room; its id."""
+        payload = self._checked(data)
+        if self._adds.boxed_bytes > TURN_BYTES:
+            await asyncio.sleep(0)
+        if not self._gate.try_enter():
+            await self._enter(len(payload))
+        return self._adds.push(payload)
 
 
 class LedgerAdvWriter(_Writer):
@@ -611,6 +670,7 @@ class LedgerAdvWriter(_Writer):
         For keeping many writes in flight without holding back the caller: `write_nowait` that waits instead of raising
         `BackpressureError`.
         """
+        check_integer("the entry id", entry_id)
         payload = self._checked(data)
         if not self._gate.try_enter(entry_id):
             await self._enter(len(payload), entry_id)
@@ -620,6 +680,7 @@ class LedgerAdvWriter(_Writer):
 
     def write_nowait(self, entry_id: int, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
         """As `write`, but without waiting; raises `BackpressureError` when `write` would wait to be sent."""
+        check_integer("the entry id", entry_id)
         payload = self._checked(data)
         if not self._gate.try_enter(entry_id):
             self._refuse_for_now()

@@ -79,6 +79,7 @@ class DiskFaults:
     fail_next_sync: bool = False
     fail_next_write: bool = False
     full: bool = False
+    """Nothing may grow, but for what has been given back since."""
     fail_reads_of: str | None = None
     crash_after_calls: int | None = None
     slowness: float = 0.0
@@ -102,6 +103,8 @@ class SimulatedDisk:
         self.directories: dict[str, None] = {"/": None}
         self.stores: dict[str, KeyValueState] = {}
         self.faults = DiskFaults()
+        self.given_back = 0
+        """Bytes that files gave back while the disk was full."""
         self.calls = 0
         self.lives = 0
         """Grows when the machine goes down: what was opened before can do nothing any more."""
@@ -132,16 +135,18 @@ class SimulatedDisk:
     def check_space(self, growth: int = 1) -> None:
         """A write, of a file that grows by so much. What has been allocated can be written on a full disk."""
         if self.faults.full and growth > 0:
-            raise OSError(errno.ENOSPC, "No space left on device (simulated)")
+            if growth > self.given_back:
+                raise OSError(errno.ENOSPC, "No space left on device (simulated)")
+            self.given_back -= growth
         if self.faults.fail_next_write:
             self.faults.fail_next_write = False
             raise OSError(errno.EIO, "Input/output error (simulated write)")
 
-    def check_index_space(self) -> None:
-        """A write to a key-value store."""
-        if self.faults.index_full:
+    def check_index_space(self, growth: int = 1) -> None:
+        """A write to the files of a key-value store."""
+        if self.faults.index_full and growth > 0:
             raise OSError(errno.ENOSPC, "No space left on device (simulated index)")
-        self.check_space()
+        self.check_space(growth)
 
     def index_call(self) -> None:
         """Every call to a key-value store passes here."""
@@ -149,6 +154,13 @@ class SimulatedDisk:
         seconds, self.faults.index_stops_for = self.faults.index_stops_for, 0.0
         if seconds and self.stop is not None:
             self.stop(seconds)
+
+    def give_back(self, size: int) -> None:
+        """A file ended or shrank by so much."""
+        if self.faults.full:
+            self.given_back += size
+        else:
+            self.given_back = 0
 
     def sync(self, inode: Inode) -> None:
         try:
@@ -185,15 +197,15 @@ class SimulatedDisk:
             self.names[name] = copy
         self._durable_names = dict(self.names)
         for state in self.stores.values():
-            state.power_loss(self._dice)
+            state.crash(self._dice)
         self.faults = DiskFaults()
 
     def process_killed(self) -> None:
-        """What was written survives; nothing new becomes durable. Open key-value stores are closed."""
+        """What was written survives; nothing new becomes durable. Key-value stores may lose what was not synced."""
         self.lives += 1
         self.mount()
         for state in self.stores.values():
-            state.opened = False
+            state.crash(self._dice)
 
     def flip_bit(self, path: str, offset: int) -> None:
         """Silent damage at rest."""
@@ -203,6 +215,14 @@ class SimulatedDisk:
         for content in (inode.seen, inode.durable):
             if offset < len(content):
                 content[offset] ^= bit
+
+    def flip_log(self, path: str, batch: int = 0) -> bool:
+        """Silent damage at rest of a key-value store's write-ahead log; False if that has nothing."""
+        state = self.stores[path]
+        if batch < len(state.log):
+            self._note(f"flip log of {path} {batch}")
+            state.damaged_at = batch
+        return state.damaged_at is not None
 
     def wipe(self) -> None:
         """A new, empty disk takes the place of this one."""
@@ -302,6 +322,7 @@ class SimulatedFile(File):
         self._disk.call(f"truncate {self.path}", self._life)
         seen = self._inode.seen
         if size < len(seen):
+            self._disk.give_back(len(seen) - size)
             del seen[size:]
         else:
             seen.extend(bytes(size - len(seen)))
@@ -395,7 +416,7 @@ class SimulatedFiles(Files):
         self._disk.call(f"unlink {path}", self._life)
         if path not in self._disk.names:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        del self._disk.names[path]
+        self._disk.give_back(len(self._disk.names.pop(path).seen))
 
     def remove_tree(self, path: str) -> None:
         self._disk.call(f"remove_tree {path}", self._life)
@@ -410,7 +431,7 @@ class SimulatedFiles(Files):
 
     def disk_usage(self, path: str) -> DiskUsage:
         used = sum(len(inode.seen) for inode in self._disk.names.values())
-        usable = 0 if self._disk.faults.full else CAPACITY - used
+        usable = self._disk.given_back if self._disk.faults.full else CAPACITY - used
         return DiskUsage(total=CAPACITY, usable=usable, device=1 if self._disk.is_mounted(path) else 0)
 
 

@@ -99,12 +99,13 @@ class Hardships:
         name = fault.target
         if not self.cluster.is_serving(name):
             return False
-        stores = [state for state in self.cluster.machine(name).disk.stores.values() if state.log]
+        disk = self.cluster.machine(name).disk
+        stores = [path for path, state in disk.stores.items() if state.log]
         if not stores:
             return False
         dice = random.Random(fault.amount)
-        state = dice.choice(stores)
-        state.damaged_at = dice.randrange(len(state.log))
+        path = dice.choice(stores)
+        disk.flip_log(path, dice.randrange(len(disk.stores[path].log)))
         self.damaged[name] = None
         self.cluster.machine(name).kill()
         return True
@@ -120,7 +121,8 @@ class Hardships:
             return False
         dice = random.Random(fault.amount)
         path = dice.choice(marks)
-        disk.flip_bit(path, dice.randrange(len(disk.names[path].durable)))
+        size = len(disk.names[path].durable)
+        disk.flip_bit(path, dice.choice((dice.randrange(size), *range(13, size)[:3])))  # there, small numbers change
         self.damaged[name] = None
         self.cluster.machine(name).kill()
         return True

@@ -1,9 +1,9 @@
 """A key-value store with RocksDB's promises at a crash: a batch is there whole or not at all, and what was not synced
-may vanish from some batch on.
+may vanish from some batch on, also when only the process is killed (its write-ahead log waits in memory for a sync).
 
-Also as behind the seam: a write that finds no space fails with ENOSPC; what was written since the last sync is seen but
-not durable, and gone when there is space again and the next write opens the store anew. A log that is damaged is found
-when the store is opened.
+Faults: on a full disk a sync fails with ENOSPC; what was not synced is visible still, until the first write that finds
+space opens the store anew without it. A flipped bit in the synced part of the write-ahead log is found when the store
+is opened: it never is again. Calls that are slow, or stop the machine: see `DiskFaults`.
 """
 
 from __future__ import annotations
@@ -58,36 +58,26 @@ class KeyValueState:
     """The batches synced since then, which are in the write-ahead log only."""
     damaged_at: int | None = None
     """The batch of `log` in which a bit is wrong."""
-    no_space: bool = False
-    """A write has found no space: the next one must open the store anew."""
 
     def open(self, path: str) -> None:
         """Replay the log. Raises `CorruptStorageError` for a damaged one."""
         if self.damaged_at is not None:
             self.found_damage(path, self.damaged_at)
-        self.base, self.log, self.no_space = dict(self.durable), [], False
+        self.base, self.log = dict(self.durable), []
         self.opened = True
 
     def found_damage(self, path: str, batch: int) -> None:
         """What was synced is not readable from this batch of the log on."""
-        raise CorruptStorageError(f"{path}: the log is damaged in batch {batch}, which was synced (simulated)")
+        raise CorruptStorageError(f"{path}: the write-ahead log is damaged in batch {batch} (simulated)")
 
     def salvage(self, batch: int) -> None:
         """Keep what the log has before a batch, and drop it and all that follow."""
-        self.values = dict(self.base)
-        self.unsynced = []
-        self.keys = sorted(self.values)
+        self.durable = dict(self.base)
+        self.forget_unsynced()
         for changes in self.log[:batch]:
             self.apply(changes)
         self.durable = dict(self.values)
         self.damaged_at = None
-
-    def open_anew(self) -> None:
-        """After a write without space: what was synced is there."""
-        self.values = dict(self.durable)
-        self.keys = sorted(self.values)
-        self.unsynced = []
-        self.no_space = False
 
     def apply(self, changes: list[Change]) -> None:
         for kind, key, value in changes:
@@ -105,7 +95,7 @@ class KeyValueState:
                 del self.keys[low:high]
 
     def sync(self) -> None:
-        self.log += self.unsynced
+        self.log += filter(None, self.unsynced)
         for changes in self.unsynced:
             for kind, key, value in changes:
                 if kind == "put":
@@ -117,16 +107,20 @@ class KeyValueState:
                         del self.durable[dead]
         self.unsynced = []
 
-    def power_loss(self, dice: random.Random) -> None:
-        """Keep what was synced and a drawn number of the batches that followed."""
-        kept = self.unsynced[: dice.randint(0, len(self.unsynced))]
+    def forget_unsynced(self) -> None:
+        """Back to what was synced."""
         self.values = dict(self.durable)
         self.keys = sorted(self.values)
+        self.unsynced = []
+
+    def crash(self, dice: random.Random) -> None:
+        """Keep what was synced and a drawn number of the batches that followed."""
+        kept = self.unsynced[: dice.randint(0, len(self.unsynced))]
+        self.forget_unsynced()
         for changes in kept:
             self.apply(changes)
         self.durable = dict(self.values)
         self.log += kept
-        self.unsynced = []
         self.opened = False
 
 
@@ -141,6 +135,7 @@ class SimulatedKeyValueStore(KeyValueStore):
         self._life = disk.lives
         self._state = state
         self._read_only = read_only
+        self._no_space = False
         if not read_only:
             state.open(path)
 
@@ -159,19 +154,24 @@ class SimulatedKeyValueStore(KeyValueStore):
         assert isinstance(batch, SimulatedBatch)
         self._disk.call(f"kv write {self._path} {len(batch)} {'sync' if sync else ''}", self._life)
         self._disk.index_call()
-        try:
+        if self._no_space:
             self._disk.check_index_space()
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                self._state.no_space = True
-            raise
-        if self._state.no_space:
-            self._state.open_anew()
+            self._no_space = False
+            self._state.forget_unsynced()
         self._state.apply(batch.changes)
         self._state.unsynced.append(batch.changes)
-        if sync:
-            self._disk.check_sync()
-            self._state.sync()
+        if sync and any(self._state.unsynced):
+            self._sync()
+
+    def _sync(self) -> None:
+        size = sum(len(key) + len(value) for part in self._state.unsynced for _, key, value in part)
+        try:
+            self._disk.check_index_space(size)
+        except OSError as error:
+            self._no_space = error.errno == errno.ENOSPC
+            raise
+        self._disk.check_sync()
+        self._state.sync()
 
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._disk.index_call()
@@ -193,5 +193,8 @@ class SimulatedKeyValueStore(KeyValueStore):
         """Nothing to see."""
 
     def close(self) -> None:
-        if not self._read_only:
+        if not self._read_only and self._life == self._disk.lives and self._state.opened:
+            if not self._no_space:
+                self._state.sync()  # tables are written; the log is not needed any more
+            self._state.log, self._state.damaged_at = [], None
             self._state.opened = False

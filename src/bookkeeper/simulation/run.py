@@ -223,6 +223,7 @@ class Run:
             configuration.client_settings,
             self._fail,
             calm=configuration.calm,
+            moody=self.options.hardening,
         )
         self.report.cancelled = workload.cancelled
         clients = workload.start(configuration.programs)

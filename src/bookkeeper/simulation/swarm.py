@@ -186,7 +186,7 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
     settings = {**drawn.settings, **(HOSTILE_SETTINGS if hostiles else {}), **_small_limits(dice), **options.settings}
     kinds = _given(options.faults, kinds)
     if shape_forbids_damage(drawn.shape):
-        kinds = tuple(kind for kind in kinds if kind not in HARDSHIP_DAMAGE)
+        kinds = tuple(kind for kind in kinds if kind not in HARDSHIP_DAMAGE) or ("kill bookie",)
     hardened = replace(
         drawn,
         settings=settings,
@@ -255,7 +255,7 @@ def client_settings(dice: random.Random) -> dict[str, Any]:
         "delayEnsembleChange": dice.random() < 0.2,
         "recoveryReadBatchSize": dice.choice((1, 3, 16)),
         "speculativeReadTimeout": dice.choice((50, 500, 2000)),
-        "explicitLacInterval": dice.choice((0, 0, 100)),
+        "explicitLacInterval": dice.choice((0, 100, 300)),
         "numChannelsPerBookie": dice.choice((1, 1, 2)),
         "batchReadEnabled": dice.random() < 0.7,
         "stickyReadSEnabled": dice.random() < 0.3,

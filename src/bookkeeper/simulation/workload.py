@@ -18,6 +18,7 @@ from .disk import MachineCrashed
 from .history import History, Violation
 from .hostile import Hostility
 from .impatience import Impatience
+from .moody import moody_settings
 from .programs import OPERATION_SECONDS, Programs, unexpected
 from .swarm import Shape, client_settings
 from .world import SimulatedRuntime
@@ -39,11 +40,13 @@ class Workload:
         report: Callable[[BaseException], None],
         *,
         calm: bool = False,
+        moody: bool = False,
     ) -> None:
         """`settings` win over those drawn for each client; `report` hears of violations and unexpected errors.
 
-        `calm`: errors are not normal either.
+        `calm`: errors are not normal either. `moody`: some clients have parts that fail (`simulation.moody`).
         """
+        self._moody = moody
         self.cluster = cluster
         self.programs = Programs(cluster, history, shape, calm=calm)
         self._settings = settings
@@ -51,6 +54,7 @@ class Workload:
         self.cancelled: dict[str, int] = {}
         """Operations that impatient programs have cancelled, and where they waited; how many times."""
         self._impatience = Impatience(self.programs, self._was_cancelled)
+        self._kinds: dict[str, str] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def _was_cancelled(self, operation: str, place: str) -> None:
@@ -91,6 +95,7 @@ class Workload:
             prefix, program = programs[kind]
             for number in range(1, count + 1):
                 names.append(f"{prefix}{number}")
+                self._kinds[names[-1]] = kind
                 self.launch(names[-1], program)
         return names
 
@@ -113,7 +118,10 @@ class Workload:
     async def _loop(self, runtime: SimulatedRuntime, program: Program, dice: random.Random) -> None:
         while not self.stopped:
             try:
-                async with self.cluster.client(runtime, **{**client_settings(dice), **self._settings}) as bk:
+                settings = {**client_settings(dice), **self._settings}
+                if self._moody:
+                    settings |= moody_settings(dice, self._kinds[runtime.hostname()])
+                async with self.cluster.client(runtime, **settings) as bk:
                     for _ in range(dice.randint(1, 4)):
                         if not self.stopped:
                             await program(bk, dice)

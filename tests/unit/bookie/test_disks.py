@@ -130,6 +130,21 @@ async def test_a_full_ledger_directory_keeps_the_bookie_read_only_while_index_di
     await state.close()
 
 
+async def test_only_what_the_disks_asked_for_is_undone_by_them() -> None:
+    state = BookieState(RealRuntime(), ServerConfiguration(), BookieId("b:1"), [], lambda *_: None)
+    state.to_read_only("another reason")
+    state.on_disks(DiskVerdict())
+    assert state.read_only
+    state.on_disks(DiskVerdict(full="full"))
+    state.on_disks(DiskVerdict())
+    assert not state.read_only
+    state.no_space("a write found none")
+    assert state.read_only
+    state.on_disks(DiskVerdict())
+    assert not state.read_only
+    await state.close()
+
+
 def test_a_file_system_counts_once() -> None:
     assert sum_of_file_systems([usage(10), usage(10), usage(50, 2)]) == (200, 140)
 

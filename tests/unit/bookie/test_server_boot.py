@@ -27,6 +27,7 @@ from tests.support.bookie import (
     read,
     running_bookie,
 )
+from tests.support.waiting import until
 
 NAME = BookieId("bookie-under-test")
 
@@ -102,6 +103,18 @@ async def test_the_mode_is_kept_over_a_restart_if_configured(tmp_path: Path) -> 
         await bookie.state.settled()
     async with running_bookie(tmp_path, runtime, **settings) as bookie:
         assert not bookie.state.read_only
+
+
+async def test_a_mode_that_the_bookie_chose_itself_ends_after_a_restart_when_the_disks_have_room(
+    tmp_path: Path,
+) -> None:
+    runtime = RealRuntime()
+    settings = {"persistBookieStatusEnabled": True}
+    async with running_bookie(tmp_path, runtime, **settings) as bookie:
+        bookie.state.to_read_only("test")
+        await bookie.state.settled()
+    async with running_bookie(tmp_path, runtime, **settings) as bookie:
+        await until(lambda: not bookie.state.read_only)
 
 
 async def test_losing_the_session_is_survived(tmp_path: Path) -> None:

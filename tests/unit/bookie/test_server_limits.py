@@ -470,7 +470,7 @@ async def test_one_failing_acknowledgement_does_not_keep_others_from_theirs_and_
         assert bookie.service.adds.permits.used == 0
 
 
-async def test_a_callback_of_the_loop_that_fails_ends_the_bookie_and_a_broken_connection_does_not(
+async def test_a_failed_callback_of_the_loop_ends_the_bookie_and_a_broken_connection_does_not(
     tmp_path: Path,
 ) -> None:
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:

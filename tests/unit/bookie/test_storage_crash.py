@@ -255,6 +255,32 @@ def test_a_crash_while_entries_are_moved_does_not_hide_where_they_are() -> None:
             machine.run(lambda storage: read_every_way(storage, expected))
 
 
+def test_a_crash_at_any_step_of_building_the_index_anew_loses_nothing() -> None:
+    model = Model()
+
+    async def write(storage: DbLedgerStorage) -> None:
+        await story(storage, model)
+
+    crash_at = 0
+    finished = False
+    while not finished:
+        crash_at += 1
+        model = Model()
+        with StorageMachine(crash_at, logSizeLimit=SMALL_LOGS) as machine:
+            machine.run(write, close=False)
+            assert machine.disk.flip_log("/storage/d0/current/locations")
+            machine.disk.faults.crash_after_calls = crash_at
+            finished = bool(machine.run(nothing, close=False))
+            machine.disk.faults.crash_after_calls = None
+            machine.run(lambda storage, model=model: after(storage, model))
+            machine.run(lambda storage, model=model: model.check(storage))
+    assert crash_at > 30
+
+
+async def nothing(storage: DbLedgerStorage) -> bool:
+    return storage.ledgers() != []
+
+
 # --- disk faults ---
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from bookkeeper.bookie.exit_code import ExitCode
 from bookkeeper.cli import server
+from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime.real import RealRuntime
 
 
@@ -21,6 +22,7 @@ class FakeBookie:
 
     bookie_id = "fake"
     hangs = False
+    code = ExitCode.OK
 
     def __init__(self, *, starts: bool, error: OSError | None = None) -> None:
         self.events: list[str] = []
@@ -47,7 +49,7 @@ class FakeBookie:
 
     async def wait_stopped(self) -> ExitCode:
         await self._stopped.wait()
-        return ExitCode.OK
+        return self.code
 
     def exit_code_of(self, _error: BaseException) -> ExitCode:
         return ExitCode.SERVER_EXCEPTION
@@ -93,10 +95,26 @@ async def test_quit_prints_tasks_and_stops_nothing(capsys: pytest.CaptureFixture
     assert "Stack for <Task" in capsys.readouterr().err
 
 
-async def test_a_full_disk_at_the_start_is_told_with_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_full_disk_at_the_start_is_told_with_its_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = OSError(errno.ENOSPC, "No space left on device", "/data/l1/current/0.log")
-    assert await run(FakeBookie(starts=False, error=error)) is ExitCode.SERVER_EXCEPTION
+    monkeypatch.setattr(server, "Bookie", lambda *_: FakeBookie(starts=False, error=error))
+    assert await server._serve(RealRuntime(), ServerConfiguration()) is ExitCode.SERVER_EXCEPTION
     assert capsys.readouterr().err == "error: /data/l1/current/0.log: No space left on device\n"
+
+
+async def test_a_bookie_that_cannot_be_closed_is_ended_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    bookie = FakeBookie(starts=True)
+    bookie.hangs = True
+    bookie.code = ExitCode.BOOKIE_EXCEPTION
+    await bookie.stop()
+    monkeypatch.setattr(server, "Bookie", lambda *_: bookie)
+    ended: list[int] = []
+    runtime: Any = RealRuntime()
+    runtime.end_process = ended.append
+    await server._serve(runtime, ServerConfiguration())
+    assert ended == [5]
 
 
 def test_times_have_milliseconds_and_a_zone() -> None:

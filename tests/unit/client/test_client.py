@@ -398,8 +398,8 @@ async def test_closing_ends_what_is_under_way(cluster: FakeCluster) -> None:
             reader.batch_read(0, max_count=2),
             reader.read_last_add_confirmed(),
             reader.try_read_last_add_confirmed(),
-            reader.read_last_add_confirmed_and_entry(5, timeout=60),
-            client.open_ledger(ledger.id, password=b"s")._open_it(),
+            reader.read_last_add_confirmed_and_entry(5, poll_timeout=60),
+            client.open_ledger(ledger.id, password=b"s"),
         ]
     ]
     await eventually(lambda: sum(len(bookie.requests) for bookie in cluster.bookies) > 14)
@@ -438,9 +438,9 @@ async def test_closing_ends_appends_and_what_waits_for_the_store(cluster: FakeCl
         asyncio.ensure_future(work)
         for work in [
             writer.append(b"x"),
-            client.create_ledger(**SHAPE)._open_it(),
-            client.create_ledger_adv(**SHAPE, ledger_id=777)._open_it(),
-            client.open_ledger(doomed.id, password=b"s")._open_it(),
+            client.create_ledger(**SHAPE),
+            client.create_ledger_adv(**SHAPE, ledger_id=777),
+            client.open_ledger(doomed.id, password=b"s"),
             client.delete_ledger(doomed.id),
         ]
     ]

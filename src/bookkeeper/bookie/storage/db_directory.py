@@ -62,6 +62,7 @@ MAX_OPEN_LOGS = 512
 """Entry logs held open for reading."""
 
 LAST_ENTRY = -1
+MAX_ENTRY_ID = 2**63 - 1
 
 T = TypeVar("T")
 
@@ -549,7 +550,7 @@ def _window(ledger: Ledger, entry_id: int) -> int:
 
 
 def _surely_absent(ledger: Ledger, entry_id: int) -> bool:
-    return ledger.last_indexed is not None and entry_id > ledger.last_indexed
+    return entry_id > MAX_ENTRY_ID or (ledger.last_indexed is not None and entry_id > ledger.last_indexed)
 
 
 def _records(buffer: LedgerBuffer, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:

@@ -26,6 +26,7 @@ from .entry_log_reader import Records, read_records
 from .ledger_index import Changes
 from .location_index import LocationIndex, Run
 from .packing import CHUNK
+from .rebuild import open_locations
 from .write_cache import LedgerBuffer
 
 log = logging.getLogger(__name__)
@@ -81,19 +82,31 @@ def open_directory(
     files.makedirs(path)
     files.makedirs(index_path)
     check_log_names(files, path)
-    ledgers = runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
+    ledgers = _open_ledgers(runtime, options, index_path)
     try:
-        locations = LocationIndex(runtime.open_key_value(f"{index_path}/locations", options.locations))
+        loaded = ledger_index.load(ledgers)
+        locations = open_locations(runtime, index_path, path, options.locations, loaded)
         try:
             finish_compactions(files, path, locations, runtime.give_way)
             writer = EntryLogWriter(files, path, options.log_size_limit)
-            return writer, ledgers, locations, ledger_index.load(ledgers)
+            return writer, ledgers, locations, loaded
         except BaseException:
             locations.close()
             raise
     except BaseException:
         ledgers.close()
         raise
+
+
+def _open_ledgers(runtime: Runtime, options: DirectoryOptions, index_path: str) -> KeyValueStore:
+    try:
+        return runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
+    except CorruptStorageError as error:
+        raise CorruptStorageError(
+            f"{error}. Fences and master keys stand nowhere else, so this bookie does not start: bring the index "
+            f"directory back from a copy, or remove this bookie's data and cookie, and let its entries be replicated "
+            f"again from other bookies"
+        ) from error
 
 
 def close_directory(writer: EntryLogWriter, locations: LocationIndex, ledgers: KeyValueStore, healthy: bool) -> None:

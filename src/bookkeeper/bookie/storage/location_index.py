@@ -18,7 +18,8 @@ from .packing import CHUNK, longs, pairs
 
 _KEY = Struct(">qq")
 _VALUE = Struct(">q")
-_MAX_ID = 2**63 - 1
+_AFTER_ID = 1 << 63
+"""One more than the greatest id; only as the end of a range of keys."""
 
 Run = tuple[int, Sequence[int], "array[int]"]
 """A ledger, entry ids of it, and their locations."""
@@ -45,17 +46,16 @@ class LocationIndex:
 
     def last(self, ledger_id: int) -> tuple[int, int] | None:
         """Id and location of the ledger's greatest entry."""
-        found = self._store.last_in(_KEY.pack(ledger_id, 0), _KEY.pack(ledger_id, _MAX_ID))
+        found = self._store.last_in(*_range(ledger_id))
         return None if found is None else (_KEY.unpack(found[0])[1], _location(found[1]))
 
     def entries(self, ledger_id: int) -> list[int]:
         """All entry ids of a ledger, ascending."""
-        start, end = _KEY.pack(ledger_id, 0), _KEY.pack(ledger_id, _MAX_ID)
-        return [_VALUE.unpack_from(key, 8)[0] for key, _ in self._store.iterate(start, end)]
+        return [_VALUE.unpack_from(key, 8)[0] for key, _ in self._store.iterate(*_range(ledger_id))]
 
     def all(self) -> Iterator[tuple[int, int, int]]:
         """Every ledger, entry and location. A walk over the whole index: for offline tools and rare checks."""
-        for key, value in self._store.iterate(_KEY.pack(0, 0), _KEY.pack(_MAX_ID, _MAX_ID)):
+        for key, value in self._store.iterate(_KEY.pack(0, 0), _AFTER_ID.to_bytes(8, "big")):
             ledger_id, entry_id = _KEY.unpack(key)
             yield ledger_id, entry_id, _location(value)
 
@@ -67,7 +67,7 @@ class LocationIndex:
         """
         for ledger_id in deleted:
             batch = self._store.batch()
-            batch.delete_range(_KEY.pack(ledger_id, 0), _KEY.pack(ledger_id, _MAX_ID))
+            batch.delete_range(*_range(ledger_id))
             self._store.write(batch, sync=False)
         for ledger_id, entry_ids, locations in runs:
             for start in range(0, len(entry_ids), CHUNK):
@@ -76,6 +76,17 @@ class LocationIndex:
                 batch.put_many(pairs(ledger_id, entry_ids[start:end]), longs(locations[start:end]))
                 self._store.write(batch, sync=False)
                 give_way()
+        self.sync()
+
+    def put(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Set the location of each (ledger, entry, location); durable after `sync`."""
+        batch = self._store.batch()
+        for ledger_id, entry_id, location in places:
+            batch.put(_KEY.pack(ledger_id, entry_id), _VALUE.pack(location))
+        self._store.write(batch, sync=False)
+
+    def sync(self) -> None:
+        """Make all changes durable."""
         self._store.write(self._store.batch(), sync=True)
 
     def move(self, moves: Sequence[Move], give_way: Callable[[], None]) -> int:
@@ -95,7 +106,7 @@ class LocationIndex:
             moved += len(batch)
             self._store.write(batch, sync=False)
             give_way()
-        self._store.write(self._store.batch(), sync=True)
+        self.sync()
         return moved
 
     def compact(self) -> None:
@@ -104,6 +115,11 @@ class LocationIndex:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _range(ledger_id: int) -> tuple[bytes, bytes]:
+    """Where the keys of a ledger begin, and where they have ended: those of the greatest entry id included."""
+    return _KEY.pack(ledger_id, 0), ledger_id.to_bytes(8, "big") + _AFTER_ID.to_bytes(8, "big")
 
 
 def _location(value: bytes) -> int:
