@@ -12,6 +12,7 @@ import base64
 import contextlib
 import datetime
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -160,7 +161,7 @@ def append(
                 writer = await bk.claim_ledger(ledger_id, password=key)
             except IllegalOpError as error:
                 fail(f"{error}; a ledger is written once: `bookkeeper ledger create` makes another one")
-            with stoppable() as stop:
+            with stoppable(signal.SIGHUP) as stop:
                 failure = await _write(runtime, writer, sources, raw, config.nettyMaxFrameSizeBytes, stop)
                 return _report(writer, failure, stop, as_json)
 

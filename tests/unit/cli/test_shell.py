@@ -14,6 +14,7 @@ from bookkeeper.bookie.cookies import NotInitialized
 from bookkeeper.cli.app import app
 from bookkeeper.metadata import LedgerMetadata, open_driver
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, MetadataDriver, Mode
+from bookkeeper.metadata.cookie import Cookie, encode_cookie
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, DigestType
 
@@ -170,6 +171,30 @@ def test_ledgers_and_their_metadata_without_the_password(uri: str) -> None:
     assert shell("ledgermetadata", "-u", uri, "-ledgerid", "123456789012")[1] == head + line
     code, _, err = shell("ledgermetadata", "-u", uri, "-l", "5")
     assert (code, "there is no ledger 5" in err) == (1, True)
+
+
+def test_a_cookie_is_saved_taken_away_and_put_back(uri: str, tmp_path: Path) -> None:
+    assert shell("initnewcluster", "-u", uri)[0] == 0
+    file = tmp_path / "cookie"
+    for directory in ("/j", "/other"):
+        cookie = Cookie.build(BOOKIE, journal_dirs=[directory], ledger_dirs=["/l"], index_dirs=None, instance_id="i")
+        (tmp_path / directory[1:]).write_bytes(encode_cookie(cookie))
+    file.write_bytes((tmp_path / "j").read_bytes())
+    code, _, err = shell("cookie_get", BOOKIE, "-u", uri)
+    assert (code, "Cookie not found for bookie '127.0.0.1:3181'" in err) == (1, True)
+    assert shell("cookie_update", BOOKIE, "-cf", str(file), "-u", uri)[0] == 1
+    assert shell("cookie_create", BOOKIE, "-cf", str(file), "-u", uri)[0] == 0
+    code, _, err = shell("cookie_create", BOOKIE, "--cookie-file", str(file), "-u", uri)
+    assert (code, "Cookie already exist for bookie '127.0.0.1:3181'" in err) == (1, True)
+    printed = f"Cookie for bookie '127.0.0.1:3181' is:\n---\n{file.read_text()}\n---\n"
+    assert shell("cookie_get", BOOKIE, "-u", uri)[1] == printed
+    assert shell("cookie_update", BOOKIE, "-cf", str(tmp_path / "other"), "-u", uri)[0] == 0
+    assert "/other" in shell("cookie_get", BOOKIE, "-u", uri)[1]
+    assert shell("cookie_delete", BOOKIE, "-u", uri)[0] == 0
+    assert shell("cookie_delete", BOOKIE, "-u", uri)[0] == 1
+    (tmp_path / "nonsense").write_text("hello\n")
+    assert shell("cookie_create", BOOKIE, "-cf", str(tmp_path / "nonsense"), "-u", uri)[0] == 2
+    assert shell("cookie_create", BOOKIE, "-cf", str(tmp_path / "none"), "-u", uri)[0] == 2
 
 
 def test_a_bookie_without_a_cluster_says_how_to_make_one() -> None:

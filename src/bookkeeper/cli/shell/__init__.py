@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import bookies, cluster, ledgers
+from . import bookies, cluster, cookies, ledgers
 
 app = typer.Typer(no_args_is_help=True, help="Make, look at and remove clusters: BookKeeper's admin shell.")
 
@@ -23,6 +23,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "nukeexistingcluster": cluster.nukeexistingcluster,
     "whatisinstanceid": cluster.whatisinstanceid,
     "listbookies": bookies.listbookies,
+    "cookie_get": cookies.cookie_get,
+    "cookie_create": cookies.cookie_create,
+    "cookie_update": cookies.cookie_update,
+    "cookie_delete": cookies.cookie_delete,
     "listledgers": ledgers.listledgers,
     "ledgermetadata": ledgers.ledgermetadata,
 }
