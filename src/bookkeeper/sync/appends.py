@@ -128,7 +128,7 @@ class AppendQueue(Blocking):
             self._accept(post)
 
     def post_when_there_is_room(self, post: Post, deadline: Deadline) -> None:
-        """Hand it over, waiting our turn. Raises `ClientClosedError`, `TimeoutError`: then nothing was appended."""
+        """Hand it over, waiting our turn. Raises `ClientClosedError`, `TimeoutError`: then it was not appended."""
         self._may_wait()
         with self._lock:
             if not self._crowd and self._has_room():
@@ -140,7 +140,7 @@ class AppendQueue(Blocking):
             self._crowd.append(post)
             self._admit()  # the loop may have settled something since we looked, and not have seen us
         try:
-            self._wait(place, deadline, "there was no room for it, and nothing was appended")
+            self._wait(place, deadline, "there was no room for it, and it was not appended")
         except TimeoutError:
             if self.withdraw(post):
                 raise  # else it got in at the last moment

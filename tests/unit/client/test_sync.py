@@ -441,9 +441,9 @@ def test_appends_are_refused_at_the_call_and_what_was_accepted_has_no_holes(
         for _ in range(3):
             with pytest.raises(BackpressureError, match="append_soon"):
                 writer.append_nowait(b"too much")
-        with pytest.raises(TimeoutError, match="nothing was appended"):
+        with pytest.raises(TimeoutError, match="it was not appended"):
             writer.append_soon(b"too much", timeout=0.01)
-        with pytest.raises(TimeoutError, match="nothing was appended"):
+        with pytest.raises(TimeoutError, match="it was not appended"):
             writer.append(b"too much", timeout=0.01)
         outcome: list[Any] = []
         waiting = threading.Thread(
