@@ -199,7 +199,7 @@ class AddPipeline:
         """
         if self.keeper.delayed or self.stopped is not None:
             self._prepare_to_push()
-        if self._timed:
+        if self._timed and not self._clock.running:
             self._clock.start()
         window = self.window
         if entry_id is None:
