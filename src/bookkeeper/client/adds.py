@@ -10,8 +10,10 @@ Theory of operation
 
 - A frame is encoded once; all bookies of the write set, and replacements later, get the same bytes.
 - Nothing is remembered per request: the window knows what is outstanding where. That a bookie does not answer in time
-  is noticed by the channels (`add_channel`), which know what it is busy with. Here is only the quorum timeout, for
-  entries that no ack quorum of bookies takes, on a clock of its own while something is outstanding.
+  is noticed by the channels (`add_channel`), which know what it is busy with but not which entries it answered. Here,
+  on a clock of its own that runs while something is outstanding, is the rest: an entry that was overtaken, because its
+  bookie answered later ones for as long as adds may take and so has lost it; and the quorum timeout, for entries that
+  no ack quorum of bookies takes.
 - Answers are taken by the batch that a socket read brought: acks first, then what they confirm, then refusals.
 - While an ensemble change is under way nothing is confirmed, and indexes being replaced are sent nothing.
 - The connections keep the pipeline alive, and the pipeline keeps the callers' futures, but only a weak reference to
@@ -26,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -166,14 +169,17 @@ class AddPipeline:
         self.boxed_bytes = 0
         """Bytes of frames pushed in this turn of the loop."""
         self._call_soon = asyncio.get_running_loop().call_soon
-        self._clock: AwakeClock | None = None  # of the quorum timeout; runs while entries are unsettled
-        self._quorum_ticks = 0.0
-        if quorum_timeout > 0:
-            interval = config.timeoutMonitorIntervalSec or min(MAX_SWEEP_SECONDS, quorum_timeout / 2)
-            self._clock = AwakeClock(
-                context.runtime, interval, f"quorum timeouts of ledger {ledger_id}", self._look_for_overdue
-            )
-            self._quorum_ticks = self._clock.ticks(quorum_timeout)
+        add_timeout = float(config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
+        timeouts = [timeout for timeout in (add_timeout, quorum_timeout) if timeout > 0]
+        interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
+        self._clock = AwakeClock(context.runtime, interval, f"timeouts of ledger {ledger_id}", self._on_tick)
+        """Runs while entries are unsettled and there is a timeout."""
+        self._timed = bool(timeouts)
+        self._quorum_ticks = self._clock.ticks(quorum_timeout)
+        self._acked_times: deque[list[float]] | None = None
+        """Those of the window at the last ticks, as many as an add may take; None: as long as it likes."""
+        if add_timeout > 0:
+            self._acked_times = deque(maxlen=int(self._clock.ticks(add_timeout)) + 1)
         self._abandoned = False  # the owner is gone
         self._pause_timer: TimerHandle | None = (
             None  # the last one started: the end of a pause before a change or retry
@@ -193,7 +199,7 @@ class AddPipeline:
         """
         if self.keeper.delayed or self.stopped is not None:
             self._prepare_to_push()
-        if self._clock is not None:
+        if self._timed and not self._clock.running:
             self._clock.start()
         window = self.window
         if entry_id is None:
@@ -430,18 +436,31 @@ class AddPipeline:
 
     # --- time ---
 
-    def _look_for_overdue(self) -> None:
+    def _on_tick(self) -> None:
         clock = self._clock
-        assert clock is not None
         self.window.now = clock.tick
         if self.stopped is not None or not self.window.open:
             clock.stop()
             return
+        self._look_for_overtaken()
         overdue = self.window.overdue(clock.tick - 1 - self._quorum_ticks)
-        if overdue is not None:
+        if overdue is not None and self.stopped is None:
             if len(self.window.acked(overdue)) >= self._distribution.ack_quorum:
                 self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
+
+    def _look_for_overtaken(self) -> None:
+        history = self._acked_times
+        if history is None:
+            return
+        now = self.window.acked_times
+        history.append(list(now))
+        if len(history) == history.maxlen:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            # Of an index that was sent everything again since, only what it acked since counts.
+            for decision in self.keeper.on_overtaken([min(old, new) for old, new in zip(history[0], now, strict=True)]):
+                self.carry_out(decision)
+            self._route()
 
     # --- the end ---
 
@@ -450,8 +469,7 @@ class AddPipeline:
         if self.stopped is not None:
             return
         self.stopped = code
-        if self._clock is not None:
-            self._clock.stop()
+        self._clock.stop()
         if self._pause_timer is not None:
             self._pause_timer.cancel()
             self._pause_timer = None

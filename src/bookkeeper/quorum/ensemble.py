@@ -26,6 +26,7 @@ from ..errors import (
     LedgerClosedError,
     LedgerFencedError,
     NotEnoughBookiesError,
+    RequestTimeoutError,
     UnauthorizedError,
     WriteError,
     WriteOnReadOnlyError,
@@ -211,6 +212,19 @@ class EnsembleKeeper:
         if not unanswered and code not in FATAL:
             return None
         return self.on_failures(bookie, [(entry_id, code) for entry_id in unanswered] or [(-1, code)])
+
+    def on_overtaken(self, times: Sequence[float]) -> list[Decision]:
+        """By index: its bookie acked something pushed at this time, long ago. What was pushed before that and is not
+        answered never will be."""
+        decisions = []
+        for index, bookie in enumerate(self.ensemble):
+            if index in self.held:
+                continue
+            lost = self._window.unanswered_before(index, times[index])
+            decision = self.on_failures(bookie, [(entry_id, RequestTimeoutError.code) for entry_id in lost])
+            if decision is not None:
+                decisions.append(decision)
+        return decisions
 
     def before_push(self) -> Decision | None:
         """To be asked before an entry is sent whenever `delayed` is not empty.

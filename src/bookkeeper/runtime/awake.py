@@ -25,7 +25,7 @@ from .tasks import guarded
 class AwakeClock:
     """See the module. `on_tick` is called with every tick; its errors are logged, and do not stop the clock."""
 
-    __slots__ = ("_due", "_late", "_runtime", "_timer", "interval", "name", "on_tick", "tick")
+    __slots__ = ("_due", "_late", "_runtime", "_timer", "interval", "name", "on_tick", "running", "tick")
 
     def __init__(
         self, runtime: Runtime, interval: float, name: str, on_tick: Callable[[], object] = lambda: None
@@ -37,6 +37,8 @@ class AwakeClock:
         self.on_tick = on_tick
         self.tick = 0
         """Ticks so far: the time now."""
+        self.running = False
+        """Whether it ticks. Read only."""
         self._runtime = runtime
         self._timer: TimerHandle | None = None
         self._due = 0.0  # when the next tick should be
@@ -50,13 +52,10 @@ class AwakeClock:
         """The tick at which something that begins now has taken longer than `timeout` seconds."""
         return self.tick + 1 + self.ticks(timeout)
 
-    @property
-    def running(self) -> bool:
-        return self._timer is not None
-
     def start(self) -> None:
         """Tick from now on. Idempotent."""
-        if self._timer is None:
+        if not self.running:
+            self.running = True
             self._due = self._runtime.now() + self.interval
             self._timer = self._runtime.call_later(self.interval, self._tick)
 
@@ -65,10 +64,11 @@ class AwakeClock:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self.running = False
 
     def _tick(self) -> None:
         late = self._runtime.now() - self._due > self.interval
-        self._timer = None
+        self._timer, self.running = None, False
         self.start()  # first: nothing that happens in a tick may be the end of all ticks
         self._late = late and not self._late
         if self._late:

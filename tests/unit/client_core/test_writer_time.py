@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bookkeeper.errors import (
     AddEntryQuorumTimeoutError,
     LedgerClosedError,
 )
+from bookkeeper.protocol.messages import Status
 from tests.support.fake_ensemble import World, settle
+from tests.support.waiting import until
 
 # --- time (scenario 29, and per-bookie timeouts) ---
 
@@ -53,11 +57,59 @@ async def test_a_bookie_that_is_late_with_an_acknowledged_entry_is_replaced_befo
         await writer.close()
 
 
+@pytest.mark.parametrize("quorum", [(3, 3, 3), (3, 3, 2), (3, 2, 2)])
+async def test_an_entry_that_its_bookie_has_lost_is_noticed_although_later_ones_are_answered(
+    quorum: tuple[int, int, int],
+) -> None:
+    async with World(4, addEntryTimeoutSec=5, timeoutMonitorIntervalSec=1) as world:
+        writer = await world.writer(quorum)
+        pipeline = world.pipeline(writer)
+        clock = pipeline._clock
+        world["b2"].hold = True
+        futures = [writer.append_nowait(b"lost")]
+        await settle()
+        world["b2"].hold = False
+        for number in range(12):
+            clock._tick()
+            assert (pipeline.keeper.changing or bool(pipeline.keeper.delayed)) == (number > 5)
+            futures.append(writer.append_nowait(b"x"))
+            await settle()
+            if pipeline.keeper.ensemble[1] != "b2":
+                break
+        assert await asyncio.gather(*futures) == list(range(len(futures)))
+        assert pipeline.keeper.ensemble == ("b1", "b4", "b3")
+        await writer.close()
+
+
+async def test_entries_that_were_sent_again_are_not_taken_for_overtaken_ones() -> None:
+    async with World(5, addEntryTimeoutSec=3, timeoutMonitorIntervalSec=1) as world:
+        writer = await world.writer((3, 3, 3))
+        pipeline = world.pipeline(writer)
+        clock = pipeline._clock
+        world["b1"].hold = True  # nothing is confirmed, so that all is sent again
+        futures = []
+        for _ in range(10):
+            futures.append(writer.append_nowait(b"x"))
+            await settle()
+            clock._tick()
+        world["b4"].hold = True
+        world["b2"].add_status = Status.EIO
+        futures.append(writer.append_nowait(b"x"))
+        await until(lambda: world["b4"].held)
+        for _ in range(10):
+            clock._tick()
+        assert pipeline.keeper.ensemble == ("b1", "b4", "b3")
+        assert not pipeline.keeper.changing
+        world["b4"].release()
+        world["b1"].release()
+        assert await asyncio.gather(*futures) == list(range(11))
+        await writer.close()
+
+
 async def test_a_quorum_timeout_counts_from_the_push_and_not_from_an_earlier_one() -> None:
     async with World(3, addEntryQuorumTimeoutSec=10, timeoutMonitorIntervalSec=1) as world:
         writer = await world.writer()
         clock = world.pipeline(writer)._clock
-        assert clock is not None
         for _ in range(3):  # several in turn take longer than one may
             world["b1"].hold = world["b2"].hold = True
             future = writer.append_nowait(b"x")
