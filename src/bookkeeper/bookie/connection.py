@@ -46,7 +46,7 @@ from .lanes import Gate, Lanes
 from .log_rate import LogRate
 from .memory import REQUEST_COST, SMALL_FRAME, Account, Peer
 from .replies import Reply
-from .turns import SLICE_SECONDS
+from .turns import SLICE_REQUESTS, SLICE_SECONDS
 
 if TYPE_CHECKING:
     from .ledgers import LedgerHandle
@@ -213,10 +213,10 @@ class BookieConnection(asyncio.Protocol):
         """It is this connection's turn; whether something is left after it."""
         if self._transport is None:
             return False
-        bodies = self._backlog
+        bodies = self._backlog[self._backlog_at : self._backlog_at + SLICE_REQUESTS]
         try:
-            self._backlog_at = self._serve(bodies, self._backlog_at, self._now(), until)
-            if self._backlog_at < len(bodies):
+            self._backlog_at += self._serve(bodies, 0, self._now(), until)
+            if self._backlog_at < len(self._backlog):
                 return True
             self._drop_backlog()
             if self._frames.error is not None:
