@@ -46,7 +46,7 @@ from .lanes import Gate, Lanes
 from .log_rate import LogRate
 from .memory import REQUEST_COST, SMALL_FRAME, Account, Peer
 from .replies import Reply
-from .turns import SLICE_SECONDS
+from .turns import SLICE_REQUESTS, SLICE_SECONDS
 
 if TYPE_CHECKING:
     from .ledgers import LedgerHandle
@@ -99,9 +99,8 @@ class BookieConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._paused = 0  # the reasons; the socket is read while this is 0
-        self._backlog: list[
-            bytes
-        ] = []  # frames that wait for their turn, from _backlog_at on; if there are, _TURN is set
+        # Frames that wait for their turn, from _backlog_at on. Not empty: _TURN is set.
+        self._backlog: list[bytes] = []
         self._backlog_at = 0
         self._backlog_charge = 0  # counted in the account for it
         # Not empty: _ADDS is set, and a task works on it. At most one socket read.
@@ -214,10 +213,10 @@ class BookieConnection(asyncio.Protocol):
         """It is this connection's turn; whether something is left after it."""
         if self._transport is None:
             return False
-        bodies = self._backlog
+        bodies = self._backlog[self._backlog_at : self._backlog_at + SLICE_REQUESTS]
         try:
-            self._backlog_at = self._serve(bodies, self._backlog_at, self._now(), until)
-            if self._backlog_at < len(bodies):
+            self._backlog_at += self._serve(bodies, 0, self._now(), until)
+            if self._backlog_at < len(self._backlog):
                 return True
             self._drop_backlog()
             if self._frames.error is not None:
@@ -225,6 +224,10 @@ class BookieConnection(asyncio.Protocol):
         except ProtocolError as error:
             self._drop_backlog()
             self._break(error)
+        except Exception:  # as the loop does with `data_received`: it ends this connection, and no other
+            log.exception("closing the connection of %s, whose requests cannot be handled", self.peer)
+            self._drop_backlog()
+            self.abort()
         else:
             self._resume(_TURN)
         return False

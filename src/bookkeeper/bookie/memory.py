@@ -135,7 +135,7 @@ class RequestMemory:
     def _close_some(self, target: int) -> None:
         holders: dict[Peer, list[tuple[float, int, Holder]]] = {}
         for number, holder in enumerate(self._holders()):
-            if holder.account.held > ALWAYS_ALLOWED:
+            if holder.account.held > 0:
                 holders.setdefault(holder.account.peer, []).append((holder.still_since, number, holder))
         peers = [(-peer.held, number, peer) for number, peer in enumerate(holders)]
         for found in holders.values():

@@ -481,3 +481,40 @@ async def test_a_failed_callback_of_the_loop_ends_the_bookie_and_a_broken_connec
         assert (await client.v2(add(1, 0))).status == Status.EOK
         bookie.on_loop_error(loop, {"message": "x", "exception": RuntimeError("x"), "handle": None})
         assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
+
+
+async def test_requests_that_wait_for_their_turn_are_served_in_order_and_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.bookie.turns.SLICE_SECONDS", -1.0)  # one request a turn
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
+        requests = [add(1, 0), read(1, 0), fence(2), read(2, 0), add(1, 1), read(1, 1)]
+        client.send(b"".join(map(v2.encode_request, requests)))
+        other.send(v2.encode_request(add(3, 0)) + v2.encode_request(read(3, 0)))
+        answers: list[Any] = [v2.decode_response(await client.body()) for _ in range(len(requests))]
+        reads = [(answer.ledger_id, answer.entry_id) for answer in answers if isinstance(answer, m.ReadResponse)]
+        assert sorted(reads) == [(1, 0), (1, 1), (2, -1), (2, 0)]
+        assert all(answer.status == Status.EOK for answer in answers if isinstance(answer, m.AddResponse))
+        client.send(v2.encode_request(read(1, 1)) * 3 + b"\0\0\0\1\0")
+        for _ in range(3):
+            assert v2.decode_response(await client.body()).status == Status.EOK  # type: ignore[union-attr]
+        assert await client.closed(), "what is no message ends the connection when its turn has come"
+        for _ in range(2):
+            assert v2.decode_response(await other.body()).status == Status.EOK  # type: ignore[union-attr]
+        await until(lambda: bookie.service.memory.used == 0)
+
+
+async def test_a_request_that_cannot_be_handled_ends_its_connection_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.bookie.turns.SLICE_SECONDS", -1.0)
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
+
+        def fail(*_: object) -> bool:
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bookie.service.reads, "read_lac", fail)
+            client.send(v3.encode_request(m.ReadLacRequest(1)))
+            assert await client.closed()
+        assert (await other.v2(add(1, 0))).status == Status.EOK
