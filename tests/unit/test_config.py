@@ -26,8 +26,8 @@ def test_an_unknown_variable_is_not_blamed_on_the_file(caplog: pytest.LogCapture
 def test_only_a_setting_that_differs_by_little_is_proposed(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = said(caplog, "journalMaxSizeMb=1\n")
     assert line == "bk_server.conf: unknown setting journalMaxSizeMb is ignored; did you mean journalMaxSizeMB?"
-    (line,) = said(caplog, "httpServerKeyStorePath=/x\n")
-    assert line == "bk_server.conf: unknown setting httpServerKeyStorePath is ignored"
+    (line,) = said(caplog, "httpServerThreads=/x\n")
+    assert line == "bk_server.conf: unknown setting httpServerThreads is ignored"
 
 
 def test_variables_go_before_the_file_by_every_name_that_a_setting_has() -> None:

@@ -81,7 +81,11 @@ async def test_what_is_not_bytes_is_no_entry(cluster: FakeCluster, data: Any) ->
         assert (writer.last_add_pushed, advanced.last_add_pushed) == (-1, -1)
 
 
-@pytest.mark.parametrize("payloads", [b"abc", bytearray(b"abc"), memoryview(b"abc"), "abc", 3, None], ids=lambda payloads: type(payloads).__name__)
+@pytest.mark.parametrize(
+    "payloads",
+    [b"abc", bytearray(b"abc"), memoryview(b"abc"), "abc", 3, None],
+    ids=lambda payloads: type(payloads).__name__,
+)
 async def test_one_entry_is_not_many(cluster: FakeCluster, payloads: Any) -> None:
     client = await cluster.connect()
     async with client.create_ledger(**SHAPE) as writer:
