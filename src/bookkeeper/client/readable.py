@@ -165,7 +165,7 @@ class ReadableLedger(LedgerHandle):
     ) -> AsyncGenerator[LedgerEntry, None]:
         """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
 
-        Bookies learn from the next append that an entry is confirmed; of a writer that pauses, its last entry comes when
+        Bookies learn from the next append that an entry is confirmed. The last entry of a writer that pauses comes when
         the writer announces it (`explicitLacInterval`, milliseconds; within a second as it comes).
 
         Waits on the bookies (long polls of `poll_timeout` seconds, `TAIL_SHORTEST_POLL` at least). Errors of such
