@@ -38,12 +38,14 @@ jdk: java
 	  exit 1; }
 
 $(VENV)/.base: pyproject.toml | python
+	@echo "setting up $(VENV): some seconds, 60 MB" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -e .
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.base
+	@echo "adding what the tests need, Spark among it: a minute, 1 GB" >&2
 	$(BIN)/pip install --quiet -e '.[zookeeper,test]'
 	@touch $@
 

@@ -110,7 +110,7 @@ class Settings(BaseModel):
             key = name.removeprefix("BK_")
             if key == name:
                 continue
-            if key in known:
+            if key in known or key == "journalDirectory":  # the old name of journalDirectories
                 found[key] = value
             elif near := _nearest(key, known):
                 log.warning("the environment variable %s is no setting; did you mean BK_%s?", name, near)

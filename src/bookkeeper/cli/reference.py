@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from .. import config
 from ..config import IGNORED_KEYS, ClientConfiguration, ServerConfiguration, Settings
+from ..promises import REFUSED, REFUSED_BY_CLIENTS, WITHOUT_EFFECT
 from .app import COMMANDS
 
 
@@ -92,7 +93,8 @@ def settings_page() -> str:
             "Written by `make docs` from `src/bookkeeper/config.py`. Names and meanings are those of Apache\n"
             "BookKeeper's `bk_server.conf`, whose files are read as they are. An environment variable `BK_<key>` goes\n"
             "before the file, an option of `bookkeeper bookie` before both. A key that is not known is reported, with\n"
-            "the nearest one that is. What does not work yet: [What is not there yet](not-there-yet.md).",
+            "the nearest one that is. What is marked as refused or idle is not there yet: see\n"
+            "[What is not there yet](not-there-yet.md).",
             "",
             "## A bookie's",
             "",
@@ -114,10 +116,13 @@ def settings_page() -> str:
 
 def _settings(kind: type[Settings]) -> Iterator[str]:
     documented = _documentation(kind)
+    refused = REFUSED if kind is ServerConfiguration else REFUSED_BY_CLIENTS
+    idle = WITHOUT_EFFECT if kind is ServerConfiguration else frozenset[str]()
     yield "| setting | default | |"
     yield "|---|---|---|"
     for key, field in kind.model_fields.items():
-        yield f"| `{key}` | {_field_default(field)} | {_cell(documented.get(key, ''))} |"
+        mark = "*refused* " if key in refused else "*idle* " if key in idle else ""
+        yield f"| `{key}` | {_field_default(field)} | {mark}{_cell(documented.get(key, ''))} |"
     yield ""
 
 

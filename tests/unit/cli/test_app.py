@@ -80,8 +80,8 @@ def exists(words: list[str]) -> bool:
     return subcommands is None or len(words) == 1 or words[1] in subcommands
 
 
-MENTION = re.compile(r"`(?:make \S+; )?bookkeeper ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
-LINE = re.compile(r"(?m)^(?:.*\| ?)?\$?\(?\s*bookkeeper ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
+MENTION = re.compile(r"(?<!Apache BookKeeper's )`(?:make \S+; )?bookkeeper ([a-z][a-z_-]*)(?: ([a-z][a-z_-]*))?")
+LINE = re.compile(r"(?m)^(?:.*\| ?)?\$?\(?\s*bookkeeper ([a-z][a-z_-]*)(?: ([a-z][a-z_-]*))?")
 
 
 def strings(path: Path) -> Iterator[str]:
