@@ -103,6 +103,8 @@ class Bookie:
         self._stopping: asyncio.Task[None] | None = None
         self._exit_code: ExitCode | None = None  # set when the end begins
         self._ended: asyncio.Future[ExitCode] | None = None
+        self.failure: BaseException | None = None
+        """Why it ended by itself."""
         self._closing = ""  # the part that is being closed
         self.hangs = False
         """It has ended as far as that was possible: a disk or a thread still holds something up. End the process."""
@@ -391,6 +393,7 @@ class Bookie:
     def _fail(self, code: ExitCode, error: BaseException) -> None:
         """The bookie cannot go on."""
         if self._exit_code is None:
+            self.failure = error
             log.critical("the bookie stops: %s", error, exc_info=None if is_explained(error) else error)
         if self._state is None or not self._state.running:
             self._exit_code = self._exit_code or code  # `start` is under way and sees to the rest

@@ -85,6 +85,8 @@ async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
         notes.print(f"error: {_text(error)}", markup=False, soft_wrap=True)
     else:
         log.info("ended with exit code %d", code)
+        if server.failure is not None:
+            notes.print(f"error: {_text(server.failure)}", markup=False, soft_wrap=True)
     if server.hangs:
         runtime.end_process(code)
     return code

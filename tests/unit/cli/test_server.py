@@ -23,6 +23,7 @@ class FakeBookie:
     bookie_id = "fake"
     hangs = False
     code = ExitCode.OK
+    failure: BaseException | None = None
 
     def __init__(self, *, starts: bool, error: OSError | None = None) -> None:
         self.events: list[str] = []
@@ -104,10 +105,13 @@ async def test_a_full_disk_at_the_start_is_told_with_its_file(
     assert capsys.readouterr().err == "error: /data/l1/current/0.log: No space left on device\n"
 
 
-async def test_a_bookie_that_cannot_be_closed_is_ended_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bookie_that_cannot_be_closed_is_ended_with_its_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     bookie = FakeBookie(starts=True)
     bookie.hangs = True
     bookie.code = ExitCode.BOOKIE_EXCEPTION
+    bookie.failure = OSError(5, "Input/output error", "/journal/1.txn")
     await bookie.stop()
     monkeypatch.setattr(server, "Bookie", lambda *_: bookie)
     ended: list[int] = []
@@ -115,6 +119,7 @@ async def test_a_bookie_that_cannot_be_closed_is_ended_with_its_process(monkeypa
     runtime.end_process = ended.append
     await server._serve(runtime, ServerConfiguration())
     assert ended == [5]
+    assert capsys.readouterr().err == "error: /journal/1.txn: Input/output error\n", "the reason is said last"
 
 
 def test_times_have_milliseconds_and_a_zone() -> None:
