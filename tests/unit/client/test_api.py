@@ -6,6 +6,7 @@ import array
 import asyncio
 import gc
 import os
+import signal
 import warnings
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
@@ -566,6 +567,7 @@ async def test_a_forked_process_is_told_to_connect_anew(cluster: FakeCluster) ->
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
+        signal.alarm(20)  # whatever waits, ends
         try:
             writer.append_nowait(b"from the child")
             os.write(writing, b"appended")
