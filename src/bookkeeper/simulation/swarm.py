@@ -193,6 +193,7 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
         bookies_stay=not any(kind in ENDING for kind in kinds),
         programs={**drawn.programs, "hostiles": hostiles, "claimers": claimers},
         hostile=hostiles > 0,
+        buggify_chance=0.0 if hostiles else drawn.buggify_chance,  # which would refuse somebody for no reason
         kinds=kinds,
         fault_count=_given(options.fault_count, fault_count),
         calm=calm,
