@@ -332,7 +332,10 @@ class BookKeeper:
             custom = dict(stored.value.custom_metadata)
             if stored.value.state is not LedgerState.OPEN or custom.pop(RESERVED, None) is None:
                 raise IllegalOpError("the ledger is not reserved: it has, or had, a writer", ledger_id=ledger_id)
-            claimed = replace(stored.value, custom_metadata=custom, ctoken=0)
+            # The token makes the record ours. Where a request's fate is unknown, the store's driver takes a record
+            # equal to what it sent for its own success, and without a token all claimers would send the same.
+            token = self._runtime.random("claim").randrange(1, MAX_LEDGER_ID)
+            claimed = replace(stored.value, custom_metadata=custom, ctoken=token)
             try:
                 mine = await self._metadata(self._driver.ledgers.write(ledger_id, claimed, stored.version), ledger_id)
             except MetadataVersionError as error:
