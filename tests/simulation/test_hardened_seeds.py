@@ -29,8 +29,8 @@ KINDS = {
     "a reserved ledger has one writer": dataclasses.replace(
         HARSH, faults=("store loses requests", "store loses answers"), fault_count=8, programs={"claimers": 3}
     ),
-    "a full disk or index ends no bookie": dataclasses.replace(
-        HARSH, faults=("index is full", "disk full"), fault_count=6
+    "a full ledger disk or index ends no bookie": dataclasses.replace(
+        HARSH, faults=("index is full", "ledger disk is full", "kill bookie"), fault_count=6
     ),
     "directories that change places are noticed": dataclasses.replace(
         HARSH, faults=("swap directories",), fault_count=6, settings=TWO_OF_EACH

@@ -35,12 +35,21 @@ HARDSHIPS = (
     "index is slow",
     "index stops the machine",
     "index is full",
+    "ledger disk is full",
     "store loses requests",
     *HARDSHIP_DAMAGE,
     *MISTAKES,
 )
 
-ENDING = ("fail next sync", "fail next write", "read errors", "flip a bit", *HARDSHIP_DAMAGE, *MISTAKES)
+ENDING = (
+    "fail next sync",
+    "fail next write",
+    "read errors",
+    "disk full",  # of the journal, too
+    "flip a bit",
+    *HARDSHIP_DAMAGE,
+    *MISTAKES,
+)
 """What may make a bookie end by itself. Without these none does, whatever else happens."""
 
 LONGEST_FREEZE = 40.0
@@ -92,6 +101,13 @@ class Hardships:
         faults = self.cluster.machine(fault.target).disk.faults
         faults.index_full = True
         self._later(fault.duration, setattr, faults, "index_full", False)
+        return True
+
+    def _ledger_disk_is_full(self, fault: Fault) -> bool:
+        """The journal's is not."""
+        faults = self.cluster.machine(fault.target).disk.faults
+        faults.full_below = "/ledgers"
+        self._later(fault.duration, setattr, faults, "full_below", None)
         return True
 
     def _flip_a_bit_of_an_index_log(self, fault: Fault) -> bool:
