@@ -334,7 +334,7 @@ class BookKeeper:
                 raise IllegalOpError("the ledger is not reserved: it has, or had, a writer", ledger_id=ledger_id)
             # The token makes the record ours. Where a request's fate is unknown, the store's driver takes a record
             # equal to what it sent for its own success, and without a token all claimers would send the same.
-            token = self._runtime.random("claim").randrange(1, MAX_LEDGER_ID)
+            token = 1 + self._runtime.random("claim").getrandbits(62)
             claimed = replace(stored.value, custom_metadata=custom, ctoken=token)
             try:
                 mine = await self._metadata(self._driver.ledgers.write(ledger_id, claimed, stored.version), ledger_id)
