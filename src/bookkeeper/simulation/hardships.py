@@ -55,8 +55,8 @@ ENDING = (
 LONGEST_FREEZE = 40.0
 """Seconds: together with what follows less than any operation may take (`programs.OPERATION_SECONDS`)."""
 
-NARROWEST = 8_000
-"""Bytes per second: three seconds for the largest entries, many for all that a writer may have in flight."""
+NARROWEST = 10_000
+"""Bytes per second: two seconds for the largest entries, many for all that a writer may have in flight."""
 
 THAWS = (Thaw.TIMERS_FIRST, Thaw.INPUT_FIRST)
 
@@ -182,6 +182,6 @@ class Hardships:
     def _narrow_links_of_client(self, fault: Fault) -> bool:
         """Those to the bookies, each by itself, and back."""
         for bookie in self.cluster.names:
-            self.world.set_bandwidth(fault.target, bookie, NARROWEST * (1 + fault.amount % 4))
+            self.world.set_bandwidth(fault.target, bookie, NARROWEST * (1 + fault.amount % 2))
             self._later(10 * fault.duration, self.world.set_bandwidth, fault.target, bookie, math.inf)
         return True
