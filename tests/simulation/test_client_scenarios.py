@@ -6,13 +6,16 @@ Numbers: S-n are scenarios of spec safety §2.3, MF-n failure modes of the metad
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
 
 from bookkeeper.client.explicit_lac import ExplicitLac
+from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import (
     BKError,
+    IllegalOpError,
     LedgerClosedError,
     LedgerFencedError,
     MetadataStoreError,
@@ -552,3 +555,30 @@ def test_a_burst_that_takes_longer_than_the_timeout_to_leave_ends_nobody(protoco
         assert not writer.closed
 
     play(story)
+
+
+# --- a reserved ledger --------------------------------------------------------------------------------------
+
+
+def test_a_claim_whose_request_was_lost_does_not_take_another_clients_claim_for_its_own() -> None:
+    async def story(s: Scenario) -> list[str]:
+        clients = {name: await s.connect(name) for name in ("a", "b")}
+        ledger_id = await s.on("a", clients["a"].reserve_ledger(password=b"simulated"))
+        writers: dict[str, LedgerWriter] = {}
+
+        async def claim(name: str) -> None:
+            with contextlib.suppress(IllegalOpError):
+                writers[name] = await clients[name].claim_ledger(ledger_id, password=b"simulated")
+
+        s.cluster.faults.lose_requests_of["ledgers.write"] = 1
+        first = s.begin("a", claim("a"))
+        await s.until(lambda: not s.cluster.faults.lose_requests_of["ledgers.write"])
+        s.cut("a", "store")
+        await s.on("b", claim("b"))
+        s.cut("a", "store", False)
+        await s.wait(first)
+        for name, writer in writers.items():
+            await s.on(name, writer.close())
+        return list(writers)
+
+    assert play(story) == ["b"]

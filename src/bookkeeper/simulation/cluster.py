@@ -55,6 +55,8 @@ class SimulatedStoreFaults(StoreFaults):
         self.refusal_chance = 0.0
         self.patience = 2.0
         """Seconds after which a request that cannot reach the store fails."""
+        self.lose_requests_of: dict[str, int] = {}
+        """Operation -> how many of the next ones never arrive, while their senders cannot know that."""
         self.lose_answers_to: dict[str, int] = {}
         """Operation -> how many of the next ones are carried out, and their answers lost."""
 
@@ -62,6 +64,10 @@ class SimulatedStoreFaults(StoreFaults):
         await self._pass(client, STORE, operation)
         if self._dice.random() < self.refusal_chance:
             raise ServiceUnavailable(f"{operation}: the store did not answer (simulated)")
+        left = self.lose_requests_of.get(operation, 0)
+        if left:
+            self.lose_requests_of[operation] = left - 1
+            raise ServiceUnavailable(f"{operation}: the connection was lost (simulated)", maybe_applied=True)
         if self.lost_request_chance and self._dice.random() < self.lost_request_chance:
             self._world.sometimes("store: a request was lost, and its sender cannot know")
             raise ServiceUnavailable(f"{operation}: the connection was lost (simulated)", maybe_applied=True)

@@ -80,6 +80,8 @@ class DiskFaults:
     fail_next_write: bool = False
     full: bool = False
     """Nothing may grow, but for what has been given back since."""
+    full_below: str | None = None
+    """The same of a file system that has only the paths that begin so."""
     fail_reads_of: str | None = None
     crash_after_calls: int | None = None
     slowness: float = 0.0
@@ -132,9 +134,13 @@ class SimulatedDisk:
                     self.crash()
                 raise MachineCrashed
 
-    def check_space(self, growth: int = 1) -> None:
+    def is_full(self, path: str) -> bool:
+        below = self.faults.full_below
+        return self.faults.full or (below is not None and path.startswith(below))
+
+    def check_space(self, growth: int, path: str) -> None:
         """A write, of a file that grows by so much. What has been allocated can be written on a full disk."""
-        if self.faults.full and growth > 0:
+        if growth > 0 and self.is_full(path):
             if growth > self.given_back:
                 raise OSError(errno.ENOSPC, "No space left on device (simulated)")
             self.given_back -= growth
@@ -142,11 +148,11 @@ class SimulatedDisk:
             self.faults.fail_next_write = False
             raise OSError(errno.EIO, "Input/output error (simulated write)")
 
-    def check_index_space(self, growth: int = 1) -> None:
+    def check_index_space(self, growth: int, path: str) -> None:
         """A write to the files of a key-value store."""
         if self.faults.index_full and growth > 0:
             raise OSError(errno.ENOSPC, "No space left on device (simulated index)")
-        self.check_space(growth)
+        self.check_space(growth, path)
 
     def index_call(self) -> None:
         """Every call to a key-value store passes here."""
@@ -157,7 +163,7 @@ class SimulatedDisk:
 
     def give_back(self, size: int) -> None:
         """A file ended or shrank by so much."""
-        if self.faults.full:
+        if self.faults.full or self.faults.full_below is not None:
             self.given_back += size
         else:
             self.given_back = 0
@@ -299,7 +305,7 @@ class SimulatedFile(File):
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         self._disk.call(f"pwrite {self.path}", self._life)
-        self._disk.check_space(offset + len(data) - len(self._inode.seen))
+        self._disk.check_space(offset + len(data) - len(self._inode.seen), self.path)
         self._inode.write(data, offset)
 
     def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
@@ -329,7 +335,7 @@ class SimulatedFile(File):
 
     def allocate(self, offset: int, size: int) -> None:
         self._disk.call(f"allocate {self.path}", self._life)
-        self._disk.check_space(offset + size - len(self._inode.seen))
+        self._disk.check_space(offset + size - len(self._inode.seen), self.path)
         if offset + size > len(self._inode.seen):
             self._inode.seen.extend(bytes(offset + size - len(self._inode.seen)))
 
@@ -358,7 +364,7 @@ class SimulatedFiles(Files):
         if mode in ("w+", "x+"):
             if _parent(path) not in disk.directories:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-            disk.check_space()
+            disk.check_space(1, path)
         if inode is None:
             inode = disk.names[path] = Inode()
         elif mode == "w+":
@@ -431,7 +437,7 @@ class SimulatedFiles(Files):
 
     def disk_usage(self, path: str) -> DiskUsage:
         used = sum(len(inode.seen) for inode in self._disk.names.values())
-        usable = self._disk.given_back if self._disk.faults.full else CAPACITY - used
+        usable = self._disk.given_back if self._disk.is_full(path) else CAPACITY - used
         return DiskUsage(total=CAPACITY, usable=usable, device=1 if self._disk.is_mounted(path) else 0)
 
 

@@ -35,19 +35,28 @@ HARDSHIPS = (
     "index is slow",
     "index stops the machine",
     "index is full",
+    "ledger disk is full",
     "store loses requests",
     *HARDSHIP_DAMAGE,
     *MISTAKES,
 )
 
-ENDING = ("fail next sync", "fail next write", "read errors", "flip a bit", *HARDSHIP_DAMAGE, *MISTAKES)
+ENDING = (
+    "fail next sync",
+    "fail next write",
+    "read errors",
+    "disk full",  # of the journal, too
+    "flip a bit",
+    *HARDSHIP_DAMAGE,
+    *MISTAKES,
+)
 """What may make a bookie end by itself. Without these none does, whatever else happens."""
 
 LONGEST_FREEZE = 40.0
 """Seconds: together with what follows less than any operation may take (`programs.OPERATION_SECONDS`)."""
 
-NARROWEST = 8_000
-"""Bytes per second: three seconds for the largest entries, many for all that a writer may have in flight."""
+NARROWEST = 10_000
+"""Bytes per second: two seconds for the largest entries, many for all that a writer may have in flight."""
 
 THAWS = (Thaw.TIMERS_FIRST, Thaw.INPUT_FIRST)
 
@@ -92,6 +101,13 @@ class Hardships:
         faults = self.cluster.machine(fault.target).disk.faults
         faults.index_full = True
         self._later(fault.duration, setattr, faults, "index_full", False)
+        return True
+
+    def _ledger_disk_is_full(self, fault: Fault) -> bool:
+        """The journal's is not."""
+        faults = self.cluster.machine(fault.target).disk.faults
+        faults.full_below = "/ledgers"
+        self._later(fault.duration, setattr, faults, "full_below", None)
         return True
 
     def _flip_a_bit_of_an_index_log(self, fault: Fault) -> bool:
@@ -166,6 +182,6 @@ class Hardships:
     def _narrow_links_of_client(self, fault: Fault) -> bool:
         """Those to the bookies, each by itself, and back."""
         for bookie in self.cluster.names:
-            self.world.set_bandwidth(fault.target, bookie, NARROWEST * (1 + fault.amount % 4))
+            self.world.set_bandwidth(fault.target, bookie, NARROWEST * (1 + fault.amount % 2))
             self._later(10 * fault.duration, self.world.set_bandwidth, fault.target, bookie, math.inf)
         return True

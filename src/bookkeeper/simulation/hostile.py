@@ -118,7 +118,7 @@ class Hostility:
         writer.send(*(AddRequest(ledger, number, _entry(ledger, number, LARGE), KEY) for number in range(20)))
         await asyncio.sleep(0.5)
         for peer in peers:
-            peer.send(*(BatchReadRequest(ledger, 0, number, 0, 5 << 20) for number in range(40)))
+            peer.send(*(BatchReadRequest(ledger, 0, number, 0, 5 << 20) for number in range(90)))
             await asyncio.sleep(0.001)
 
     async def _polls(self, peers: list[Peer], dice: random.Random) -> None:

@@ -155,7 +155,7 @@ class SimulatedKeyValueStore(KeyValueStore):
         self._disk.call(f"kv write {self._path} {len(batch)} {'sync' if sync else ''}", self._life)
         self._disk.index_call()
         if self._no_space:
-            self._disk.check_index_space()
+            self._disk.check_index_space(1, self._path)
             self._no_space = False
             self._state.forget_unsynced()
         self._state.apply(batch.changes)
@@ -166,7 +166,7 @@ class SimulatedKeyValueStore(KeyValueStore):
     def _sync(self) -> None:
         size = sum(len(key) + len(value) for part in self._state.unsynced for _, key, value in part)
         try:
-            self._disk.check_index_space(size)
+            self._disk.check_index_space(size, self._path)
         except OSError as error:
             self._no_space = error.errno == errno.ENOSPC
             raise

@@ -193,6 +193,7 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
         bookies_stay=not any(kind in ENDING for kind in kinds),
         programs={**drawn.programs, "hostiles": hostiles, "claimers": claimers},
         hostile=hostiles > 0,
+        buggify_chance=0.0 if hostiles else drawn.buggify_chance,  # which would refuse somebody for no reason
         kinds=kinds,
         fault_count=_given(options.fault_count, fault_count),
         calm=calm,
@@ -210,10 +211,10 @@ def _small_limits(dice: random.Random) -> dict[str, Any]:
 
 
 def _calm(options: Options, drawn: Configuration) -> Configuration:
-    """Long bursts, the usual time-outs, and nobody who ends a writer."""
+    """Long bursts, longer than the time-out of adds on narrow links, and nobody who ends a writer."""
     programs = {**drawn.programs, "readers": 0, "deleters": 0} if options.programs is None else drawn.programs
     shape = replace(drawn.shape, entries=_given(options.entries, 200), total=_given(options.total, 1000))
-    settings = {"addEntryTimeoutSec": 5, "readEntryTimeoutSec": 5, "clientConnectTimeoutMillis": 5000}
+    settings = {"addEntryTimeoutSec": 3, "readEntryTimeoutSec": 5, "clientConnectTimeoutMillis": 5000}
     return replace(
         drawn,
         programs=programs,
