@@ -292,6 +292,7 @@ class RocksStore(KeyValueStore):
                 with suppress(Exception):  # it says once more that there was no space
                     self._db.close()
                 self._db = None
+            self.generation += 1
             self._open()
         finally:
             with self._change:

@@ -317,7 +317,7 @@ async def test_a_read_that_began_before_a_log_was_deleted_finds_the_entry(tmp_pa
         mover = directory.mover(first)
         while batch := mover.next_batch():
             await directory.rewrite(batch)
-        await directory.remove_log(first)
+        await directory.remove_log(first, directory.index_generation)
         assert await storage.read_entry(0, 0) == entry(0, 0, 100)
 
 

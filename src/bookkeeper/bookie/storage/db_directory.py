@@ -42,7 +42,7 @@ from ...runtime import Runtime, TaskScope, Workers
 from . import directory_jobs as jobs
 from . import entry_log_format as fmt
 from . import ledger_index
-from .compaction import LiveEntry, LogMover, count_pointers, measure
+from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
 from .directory_jobs import DirectoryOptions, OpenLog
 from .entry_log_reader import FIRST_READ, Records
 from .ledger_index import Changes, Ledger, LedgerIndex
@@ -116,7 +116,7 @@ class DbDirectory:
     async def open(self) -> None:
         """Open indexes and logs. Raises `CorruptStorageError`, `OSError`."""
         opened = await self._lane.submit(jobs.open_directory, self._runtime, self._options, self.path, self._index_path)
-        self._writer, self._ledger_store, self._locations, loaded = opened
+        self._writer, self._ledger_store, self._locations, self._reserve, loaded = opened
         self._index = LedgerIndex(loaded)
         self._opened = True
 
@@ -255,6 +255,7 @@ class DbDirectory:
                 ledger.last_indexed = max(ledger.last_indexed, buffer.last())
         self._wake()
         cache.ledgers.clear()
+        await self._lane.submit(self._reserve.restore)
         await self._lane.submit(jobs.release, buffers, self._runtime.give_way)
 
     async def _note_rewrites(self, buffers: list[tuple[int, LedgerBuffer]]) -> None:
@@ -274,7 +275,7 @@ class DbDirectory:
                 suspects.append((ledger_id, buffer))
         if not suspects:
             return
-        for ledger_id, last, rewritten in await self._lane.submit(jobs.find_rewrites, self._locations, suspects):
+        for ledger_id, last, rewritten in await self._change(jobs.find_rewrites, suspects):
             ledger = self._index.ledgers.get(ledger_id)
             if ledger is not None and ledger_id not in self._deleted:
                 ledger.last_indexed = last
@@ -282,17 +283,26 @@ class DbDirectory:
                 self._index.note_rewritten(ledger_id, rewritten[0], rewritten[-1])
 
     async def _change(self, job: Callable[..., T], *args: Any) -> T:
-        """Run a job that changes logs and indexes. `OSError` means that nothing was changed; all else is the end."""
+        """Run a job that changes logs and indexes. `OSError` is a lack of space, and it is to be done again; all else
+        is the end."""
         self._check_failure()
         try:
-            return await self._lane.submit(job, self._writer, self._locations, self._runtime.give_way, *args)
-        except OSError:
-            raise
+            return await self._lane.submit(
+                job, self._writer, self._locations, self._reserve, self._runtime.give_way, *args
+            )
+        except OSError as error:
+            if error.errno in jobs.NO_SPACE:
+                raise
+            self._has_failed(error)
+            raise FatalBookieError(f"{self.path}: {error}") from error
         except Exception as error:
-            self._failure = error
-            log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
-            self._on_failure(error)
+            self._has_failed(error)
             raise
+
+    def _has_failed(self, error: Exception) -> None:
+        self._failure = error
+        log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
+        self._on_failure(error)
 
     def _wake(self) -> None:
         if self._room is not None:
@@ -346,9 +356,31 @@ class DbDirectory:
         """How many index entries point into a log. Walks the whole index. For a worker."""
         return count_pointers(self._locations, log_id, self._runtime.give_way)
 
-    async def remove_log(self, log_id: int) -> None:
-        """Delete a log. The caller has made sure that no index entry points into it."""
-        await self._lane.submit(jobs.remove_log, self._writer, self._runtime.files, self.path, log_id)
+    @property
+    def index_generation(self) -> int:
+        """To be asked before the index is searched for entries in a log, and given to `remove_log`."""
+        return self._locations.generation
+
+    def holds_none_of(self, log_id: int, living: frozenset[int]) -> bool:
+        """Whether a closed log surely has no record of a living ledger. For a worker. Raises as `log_sizes`."""
+        return not holds_any(self._runtime.files, self.log_path(log_id), log_id, living, self._runtime.give_way)
+
+    async def remove_log(self, log_id: int, generation: int | None) -> None:
+        """Delete a log that no index entry points into, as the caller found when the index had this generation.
+
+        None: all ledgers in it are deleted. Raises `OSError` if the index lost changes since; `FatalBookieError`.
+        """
+        self._check_failure()
+        await self._lane.submit(
+            jobs.remove_log,
+            self._writer,
+            self._locations,
+            self._reserve,
+            self._runtime.files,
+            self.path,
+            log_id,
+            generation,
+        )
         self._open_logs.pop(log_id, None)
         self._epoch += 1
 

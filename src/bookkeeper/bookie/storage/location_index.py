@@ -34,6 +34,11 @@ class LocationIndex:
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
 
+    @property
+    def generation(self) -> int:
+        """Grows when changes may have been lost that were visible, but never durable."""
+        return self._store.generation
+
     def get(self, ledger_id: int, entry_id: int) -> int:
         """The location; 0 when there is none."""
         value = self._store.get(_KEY.pack(ledger_id, entry_id))
