@@ -99,6 +99,7 @@ class DbDirectory:
         self._scope = TaskScope(runtime, f"db-storage-{name}")
         self._opened = False
         self._flush_lock = asyncio.Lock()
+        self._listing = asyncio.Lock()
         self._failure: Exception | None = None
         self._on_failure = on_failure
         self._half = options.write_cache // 2
@@ -451,16 +452,15 @@ class DbDirectory:
         if self._index.get(ledger_id).data.limbo:
             raise LimboError(f"ledger {ledger_id} is in limbo: its entries are not known")
         # First what is in memory: an entry may move from there to the index while the index is read, not back.
-        held: dict[int, None] = {}
-        for cache in self._write_caches():
-            if ledger_id in cache.ledgers:
-                held.update(dict.fromkeys(cache.ledgers[ledger_id].ids()))
-        if ledger_id not in self._deleted:
-            indexed = await self._readers.submit(self._locations.entries, ledger_id)
-            if not held:
-                return indexed
-            held.update(dict.fromkeys(indexed))
-        return sorted(held)
+        held = [
+            rows
+            for cache in self._write_caches()
+            if ledger_id in cache.ledgers
+            for rows in cache.ledgers[ledger_id].rows()
+        ]
+        async with self._listing:  # millions of ids may be in hand, one list at a time
+            locations = None if ledger_id in self._deleted else self._locations
+            return await self._readers.submit(jobs.list_entries, locations, ledger_id, held, self._runtime.give_way)
 
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
         ledger = self._index.ledgers.get(ledger_id)
