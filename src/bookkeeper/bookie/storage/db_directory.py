@@ -6,18 +6,21 @@ Theory of operation
 thread of its own) writes the full one in this order, each step durable before the next begins (BI-11):
 
     1. append entries to the entry log, by ledger and entry id; sync
-    2. drop the locations of deleted ledgers, put those of the new entries; sync
+    2. drop the locations of deleted ledgers, put those of the new entries; sync; seal the logs that became full
     3. write changed ledger attributes; sync
 
 after which the flushed cache is let go. Attributes are written also when there was no entry (defect A1), locations
 never before the log is synced (A7). *Read*: active cache, cache being flushed, read cache, and then on a reader
 thread one index lookup and one read of the log that takes the following entries along. So at every moment an entry is
-found at one of these places: it leaves the cache only after its location is in the index.
+found at one of these places: it leaves the cache only after its location is in the index. What is taken along must be
+what the index has: it is looked up where that is not sure (`entry_log`: settled), and left out where a cache has it
+newer.
 
 *Failure*: no space while writing a log takes the log back to where the flush began; the cache stays, is readable, and
-the next flush begins with it (BI-12). Any other failure, a failed sync above all, leaves it unknown what the disk
-has: this directory never flushes again, every later `flush` raises `FatalBookieError`, and the bookie has to stop
-(BI-17).
+the next flush begins with it (BI-12). No space in an index leaves the log as it is: the next flush writes all of it
+again, log and index. What an index needs on a full disk is reserved (`reserve`). Any other failure, a failed sync above
+all, leaves it unknown what the disk has: this directory never flushes again, every later `flush` raises
+`FatalBookieError`, and the bookie has to stop (BI-17).
 
 *Deletion*: a deleted ledger is forgotten in memory at once. Its locations go with the next flush; until then they are
 not looked at, so that a ledger created again under its id does not show old entries, and they are dropped before new
