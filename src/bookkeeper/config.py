@@ -319,6 +319,9 @@ class ServerConfiguration(Settings):
     dbStorage_readAheadCacheBatchSize: int = Field(100, ge=0)
     dbStorage_readAheadCacheBatchBytesSize: int = -1
     dbStorage_maxThrottleTimeMs: int = Field(10000, ge=0)
+    dbStorage_reservedSpaceMb: int = Field(64, ge=0)
+    """Kept in each index directory for what must be written on a full disk (fences, deletions, a start); at most 1/32
+    of the file system. Not a Java key."""
     dbStorage_rocksDB_blockCacheSize: int | None = None
     dbStorage_rocksDB_writeBufferSizeMB: int = Field(16, gt=0)
     """Java's default is 64: with up to four of them, that would be as much memory as all caches."""
@@ -331,6 +334,9 @@ class ServerConfiguration(Settings):
     # garbage collection and compaction
     gcWaitTime: int = Field(600000, gt=0)
     gcMetadataOpRateLimit: float = 1000
+    gcEntryLogMetadataCacheMaxLedgers: int = Field(1_000_000, ge=0)
+    """Ledgers, added up over all entry logs, of which garbage collection remembers how many bytes a log has: about 90
+    bytes of memory each. For logs beyond it reads that again in each pass. Not a Java key."""
     gcOverreplicatedLedgerWaitTime: int = 86400000
     gcOverreplicatedLedgerMaxConcurrentRequests: int = Field(1000, gt=0)
     verifyMetadataOnGC: bool = False

@@ -355,7 +355,14 @@ class Bookie:
         replayer = Replayer(storage)
         for journal in self._journals:
             await journal.replay(replayer.apply)
-        await self._checkpointer.flush(compact=True)  # a full disk has room for the next journal then
+        try:
+            await self._checkpointer.flush(compact=True)  # a full disk has room for the next journal then
+        except (
+            NoWritableLedgerDirError,
+            OSError,
+        ) as error:  # the journals have all of it still
+            log.error("nothing can be flushed yet: %s", error)
+            self.state.no_space("the ledger directories are full")
         for journal in self._journals:
             journal.start()
         log.info("replayed %d entries, skipped %d records", replayer.entries, replayer.skipped)

@@ -220,7 +220,13 @@ class KeyValueBatch(ABC):
 
 
 class KeyValueStore(ABC):
-    """An ordered map from bytes to bytes on disk (RocksDB). Keys order as unsigned bytes. All calls block."""
+    """An ordered map from bytes to bytes on disk (RocksDB). Keys order as unsigned bytes. All calls block.
+
+    Opening one raises `CorruptStorageError` if something is missing or damaged that was durable.
+    """
+
+    generation = 0
+    """Grows when changes may have been lost that were visible, but never durable: after a write without space."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None: ...
@@ -233,7 +239,10 @@ class KeyValueStore(ABC):
 
     @abstractmethod
     def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
-        """Apply the batch; with `sync`, it and everything written before it is durable at return."""
+        """Apply the batch; with `sync`, it and everything written before it is durable at return.
+
+        Raises `OSError`. After `ENOSPC` all that is not durable may vanish with the next write: do it again.
+        """
 
     @abstractmethod
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
