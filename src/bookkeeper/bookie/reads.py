@@ -19,6 +19,8 @@ that the bookie knows, except in limbo and with a fence.
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from struct import Struct
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 
 ANSWERS_AT_ONCE = 256 * 1024
 """Bytes of answers from memory, after which it is looked whether the peer takes them."""
+
+FENCED_AT_ONCE = 64
+"""Reads of durable fences that go on in one turn of the loop."""
 
 TOTAL_CAPACITY = 1
 FREE_SPACE = 2
@@ -97,6 +102,7 @@ class ReadPath:
         self.slots = Shares(slots, max(1, slots * 3 // 4))
         """Reads that are under way."""
         self.urgent_slots = Shares(urgent_slots, max(1, urgent_slots * 3 // 4))
+        self._fenced: deque[Callable[[], None]] = deque()  # not empty: _go_on_fenced is scheduled
         self.polls = LongPolls(runtime, config)
         ledgers.on_polls_due = self.polls.due
 
@@ -276,9 +282,14 @@ class ReadPath:
             connection.send(reply.plain(Status.ETOOMANYREQUESTS))
             return True
 
-        def durable() -> None:
+        def go_on() -> None:
             connection.journal_has_it()
             self._queue(connection, reply, read, stats)
+
+        def durable() -> None:
+            self._fenced.append(go_on)
+            if len(self._fenced) == 1:
+                asyncio.get_running_loop().call_soon(self._go_on_fenced)
 
         connection.waits_for_journal()
         try:
@@ -288,6 +299,15 @@ class ReadPath:
             stats.fail()
             connection.send(reply.plain(status_of(error, READ)))
         return True
+
+    def _go_on_fenced(self) -> None:
+        """Queue the reads of fences that have become durable, of which the journal may tell thousands together."""
+        try:
+            for _ in range(min(len(self._fenced), FENCED_AT_ONCE)):
+                self._fenced.popleft()()
+        finally:
+            if self._fenced:
+                asyncio.get_running_loop().call_soon(self._go_on_fenced)
 
     # --- entries -------------------------------------------------------------------------------------------
 
