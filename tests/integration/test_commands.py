@@ -390,7 +390,8 @@ async def test_a_bookie_with_bad_settings(tmp_path: Path) -> None:
 
 
 async def test_a_bookie_without_its_metadata_store(tmp_path: Path) -> None:
-    result = await run("bookie", "--conf", conf(tmp_path, f"sqlite://{tmp_path}/gone/meta.db", free_port()))
+    path = conf(tmp_path, f"sqlite://{tmp_path}/gone/meta.db", free_port())
+    result = await run("bookie", "--log-level", "ERROR", "--conf", path)
     assert result.code == 1
     assert "gone" in result.error
 

@@ -207,6 +207,7 @@ class Bookie:
         directories.prepare(files, allow_shared_partition=config.allowMultipleDirsUnderSameDiskPartition)
         if self._driver is None:
             self._driver = open_driver(configured_service_uri(config), runtime, config)
+            log.info("connecting to the metadata store %s", self._store)
             await self._driver.open()
         self._identity = identity = await identify(runtime, config)
         self._introduce(identity)

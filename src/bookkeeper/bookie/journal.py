@@ -257,11 +257,12 @@ class Journal:
         """Write, sync and complete what was appended, then close. After a failure: only close. Idempotent."""
         self._closing = True
         if not self._idle() and self._error is None:
-            self._drained = asyncio.get_running_loop().create_future()
+            if self._drained is None:  # all who close wait for the same
+                self._drained = asyncio.get_running_loop().create_future()
             self._cancel_timers()
             self._spacing = 0.0
             self._schedule()
-            await self._drained
+            await asyncio.shield(self._drained)
         self._cancel_timers()
         self._refuse_waiters(FatalBookieError("the journal is closed"))
         for lane in (self._write_lane, self._force_lane, self._trim_lane):

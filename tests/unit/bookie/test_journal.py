@@ -795,6 +795,21 @@ def test_close_completes_what_was_appended() -> None:
         assert [record.entry_id for record in records] == list(range(25))
 
 
+def test_everybody_who_closes_a_journal_waits_for_the_same_end() -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        answers = Answers()
+        append(journal, 0, answers.of(0), 900_000)
+        first, second, third = (asyncio.ensure_future(journal.close()) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(first, third)
+        assert answers.ids == [0]
+
+    with JournalMachine() as box:
+        box.run(program)
+
+
 def test_close_before_start() -> None:
     async def program(journal: Journal) -> LogMark:
         await journal.close()
