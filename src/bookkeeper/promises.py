@@ -54,7 +54,7 @@ REFUSED: Mapping[str, str] = {
     ),
     "autoRecoveryDaemonEnabled": (
         "a bookie here re-replicates nothing yet, and lost copies would not be made up for: remove the line, and run "
-        "Apache BookKeeper's `bookkeeper autorecovery` beside the cluster"
+        "Apache BookKeeper's own `autorecovery` daemon beside the cluster"
     ),
     "httpServerEnabled": "there is no HTTP server yet, and health checks of it would fail: remove the line",
 }

@@ -281,7 +281,7 @@ def test_mistakes_are_one_line(cluster: LiveCluster, monkeypatch: pytest.MonkeyP
     code, _, told = command(cluster, "usage", "-l", ledger_id)
     assert (code, told) == (
         1,
-        "error: Spark support needs the Python package pyarrow: pip install 'bookkeeper[spark]'\n",
+        "error: Spark support needs the Python package pyarrow: pip install 'bookkeeper-ledger[spark]'\n",
     )
 
 
