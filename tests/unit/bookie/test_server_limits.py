@@ -283,7 +283,11 @@ async def test_when_answers_use_up_the_memory_those_who_take_none_are_disconnect
 
 
 async def test_a_peer_that_reads_slowly_is_kept_and_one_that_does_not_is_cut_off(tmp_path: Path) -> None:
-    settings = {"waitTimeoutOnResponseBackpressureMs": 200, "serverWriteBufferLowWaterMark": 1000}
+    settings = {
+        "waitTimeoutOnResponseBackpressureMs": 200,
+        "serverWriteBufferLowWaterMark": 1000,
+        "serverWriteBufferHighWaterMark": 16 << 20,
+    }
     async with running_bookie(tmp_path, **settings) as bookie, RawClient.to(bookie) as slow:
         await flood(bookie, slow, 1000)
         await until(lambda: any(c.output_full for c in bookie.connections()))
