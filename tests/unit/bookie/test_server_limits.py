@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -283,19 +284,27 @@ async def test_when_answers_use_up_the_memory_those_who_take_none_are_disconnect
 
 
 async def test_a_peer_that_reads_slowly_is_kept_and_one_that_does_not_is_cut_off(tmp_path: Path) -> None:
-    settings = {"waitTimeoutOnResponseBackpressureMs": 200, "serverWriteBufferLowWaterMark": 1000}
-    async with running_bookie(tmp_path, **settings) as bookie, RawClient.to(bookie) as slow:
-        await flood(bookie, slow, 1000)
-        await until(lambda: any(c.output_full for c in bookie.connections()))
-        (connection,) = [c for c in bookie.connections() if c.output_full]
-        transport = slow.reader._transport  # type: ignore[attr-defined]
-        for _ in range(8):
-            transport.resume_reading()
-            await asyncio.sleep(0.02)
-            transport.pause_reading()
-            await asyncio.sleep(0.05)
-        assert not connection.gone
-        await until(lambda: connection.gone)
+    settings = {
+        "waitTimeoutOnResponseBackpressureMs": 200,
+        "serverWriteBufferLowWaterMark": 1000,
+        "serverWriteBufferHighWaterMark": 16 << 20,
+    }
+    async with running_bookie(tmp_path, **settings) as bookie, RawClient.to(bookie) as writer:
+        for i in range(20):
+            await writer.v2(add(1, i, b"x" * 100_000))
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", bookie.port)) as slow:
+            slow.setblocking(False)
+            await loop.sock_sendall(slow, b"".join(v2.encode_request(read(1, i % 20)) for i in range(1000)))
+            await until(lambda: any(c.output_full for c in bookie.connections()))
+            (connection,) = [c for c in bookie.connections() if c.output_full]
+            for _ in range(10):
+                for _ in range(16):
+                    await loop.sock_recv(slow, 1 << 16)
+                await asyncio.sleep(0.06)
+            assert connection.output_full
+            assert not connection.gone
+            await until(lambda: connection.gone)
 
 
 async def test_a_fence_needs_no_permit(tmp_path: Path) -> None:

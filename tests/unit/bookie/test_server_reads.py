@@ -14,6 +14,7 @@ from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.availability import decode_availability
 from bookkeeper.protocol.messages import Flags, Status
+from bookkeeper.runtime.real import RealRuntime
 from tests.support.bookie import DIGEST, KEY, GatedRuntime, RawClient, add, entry, fence, read, running_bookie
 
 OTHER_KEY = b"x" * 20
@@ -338,13 +339,13 @@ async def test_v3_failures_carry_the_operations_message(tmp_path: Path) -> None:
 
 async def test_a_batch_read_of_the_largest_id_there_is(tmp_path: Path) -> None:
     largest = 2**63 - 1
-    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
-        batch = m.BatchReadRequest(1, largest, 5, 10, 1 << 20)
+    runtime = RealRuntime()
+    async with running_bookie(tmp_path, runtime) as bookie, RawClient.to(bookie) as client:
         assert (await client.v2(add(1, 0))).status == Status.EOK
-        assert (await client.v2(batch)).status == Status.ENOENTRY
+        assert (await client.v2(m.BatchReadRequest(1, largest, 5, 10, 1 << 20))).status == Status.ENOENTRY
         assert (await client.v2(add(1, largest))).status == Status.EOK
-        for _ in range(2):
-            answer = await client.v2(batch)
+    for count in (10, 0):
+        async with running_bookie(tmp_path, runtime) as bookie, RawClient.to(bookie) as client:
+            answer = await client.v2(m.BatchReadRequest(1, largest, 5, count, 1 << 20))
             assert answer.status == Status.EOK
             assert answer.body[4:] == entry(1, largest)
-            await bookie.storage.flush()
