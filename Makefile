@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 FILE   ?=
+export FILE
 SEEDS  ?= 1000
 FIRST  ?= 0
 HOURS  ?= 8
@@ -37,12 +38,14 @@ jdk: java
 	  exit 1; }
 
 $(VENV)/.base: pyproject.toml | python
+	@echo "setting up $(VENV): some seconds, 60 MB" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -e .
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.base
+	@echo "adding what the tests need, Spark among it: a minute, 1 GB" >&2
 	$(BIN)/pip install --quiet -e '.[zookeeper,test]'
 	@touch $@
 
@@ -53,7 +56,7 @@ setup: $(VENV)/.ready ## virtual environment in .venv with the package and its e
 
 .PHONY: demo
 demo: $(VENV)/.base ## ingest real data (FILE=...), kill a bookie and the writer, lose nothing
-	$(BIN)/bookkeeper demo $(FILE)
+	$(BIN)/bookkeeper demo $${FILE:+"$$FILE"}
 
 $(VENV)/.spark: $(VENV)/.base
 	$(BIN)/pip install --quiet -e '.[spark]'
@@ -61,7 +64,7 @@ $(VENV)/.spark: $(VENV)/.base
 
 .PHONY: demo-spark
 demo-spark: java $(VENV)/.spark ## ingest real data, read it with Spark while a bookie is killed, export, scrub, chart (JDK 17+)
-	$(BIN)/bookkeeper spark demo $(FILE)
+	$(BIN)/bookkeeper spark demo $${FILE:+"$$FILE"}
 
 # --- tests ---
 
@@ -128,6 +131,10 @@ lint: setup ## ruff and mypy --strict
 format: setup ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
+.PHONY: docs
+docs: setup ## write docs/commands.md and docs/settings.md from the program
+	$(BIN)/python -m bookkeeper.cli.reference docs
+
 # --- measuring ---
 
 .PHONY: bench
@@ -140,6 +147,12 @@ MEASURED ?= 10
 WARM ?= 30
 bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (two hours; PAIRS=3, MEASURED=10 seconds after WARM=30; needs Maven)
 	$(BIN)/python -m bench.compare --pairs $(PAIRS) --seconds $(MEASURED) --warm $(WARM) --json compare.json --svg compare.svg --table compare.md
+
+.PHONY: hostile
+SECONDS_EACH ?= 120
+CONNECTIONS ?= 200
+hostile: setup ## hostile connections of ten kinds beside a good client (SECONDS_EACH=120 CONNECTIONS=200; 40 minutes)
+	$(BIN)/python -m bench.hostile --seconds $(SECONDS_EACH) --connections $(CONNECTIONS) --json hostile.json
 
 .PHONY: clean
 clean: ## remove the virtual environment and caches

@@ -68,6 +68,9 @@ class CountingTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
@@ -106,6 +109,10 @@ class NullStorage:
         pass
 
 
+def _failed(error: BaseException) -> None:
+    raise error
+
+
 def frames(encode: Callable[[int, int], bytes], batch: int, batches: int, ledgers: int) -> list[bytes]:
     """What the socket brings: `batches` chunks of `batch` adds, the ledgers in turn."""
     chunks = []
@@ -117,7 +124,7 @@ def frames(encode: Callable[[int, int], bytes], batch: int, batches: int, ledger
 
 async def start_bookie(runtime: RealRuntime, directory: Path) -> Bookie:
     driver = open_driver(URI, runtime)
-    await driver.open()
+    await driver.open(create=True)
     await driver.admin.init_new_cluster()
     await driver.close()
     config = ServerConfiguration.from_mapping(
@@ -174,7 +181,7 @@ async def measure(bookie: Bookie, encode: Callable[[int, int], bytes], ack: Any,
                 ledgers = LedgerTable(RealRuntime(), storage, 1000)
                 real = service.adds
                 service.adds = AddPath(
-                    RealRuntime(), service.config, storage, journals, ledgers, service.state, service.stats
+                    RealRuntime(), service.config, storage, journals, ledgers, service.state, service.stats, _failed
                 )
             gc.collect()
             loop_started, process_started = time.thread_time(), time.process_time()

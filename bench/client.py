@@ -101,7 +101,9 @@ def chunks(data: bytes) -> list[bytes]:
 
 async def main() -> None:
     runtime = RealRuntime()
-    config = ClientConfiguration.from_mapping({"readEntriesWindow": COUNT, "speculativeReadTimeout": 0})
+    config = ClientConfiguration.from_mapping(
+        {"readEntriesWindow": COUNT, "readEntriesWindowBytes": 1 << 40, "speculativeReadTimeout": 0}
+    )
     dialer = NobodyDialer(runtime, config, cast(Any, None))
     connection = V2Connection(dialer, BOOKIE, lambda _: None)
     v3_connection = V3Connection(dialer, BOOKIE, lambda _: None)
@@ -111,7 +113,9 @@ async def main() -> None:
     def reads_of(connection: Connection) -> LedgerReads:
         bookies = cast(Any, OneBookie(connection))
         context = ClientContext(runtime, config, cast(Any, None), bookies, cast(Any, AnyOrder()), dialer.tasks)
-        return LedgerReads(context, Distribution(1, 1, 1), DIGEST, lambda: metadata, lambda lac, length: None)
+        reads = LedgerReads(context, Distribution(1, 1, 1), DIGEST, lambda: metadata, lambda lac, length: None)
+        reads.saw(COUNT, PAYLOAD, COUNT - 1, COUNT * PAYLOAD)
+        return reads
 
     reads = reads_of(connection)
     v3_reads = reads_of(v3_connection)

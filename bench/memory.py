@@ -45,7 +45,7 @@ async def read(runtime: Runtime, uri: str, seconds: float) -> None:
     deadline = runtime.now() + seconds
     async with bookkeeper.connect(uri, runtime=runtime) as bk:
         while runtime.now() < deadline:
-            async with bk.open_ledger(0, recovery=False) as reader:
+            async with bk.open_ledger(0) as reader:
                 async for _ in reader.entries():
                     if runtime.now() > deadline:
                         return

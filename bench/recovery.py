@@ -35,7 +35,7 @@ async def measure(runtime: Runtime, arguments: argparse.Namespace) -> None:
                 for entry_id in (*range(1, arguments.count), 0):
                     group.create_task(writer.write(entry_id, bytes(arguments.size)))
             began = runtime.now()
-            reader = await recovering.open_ledger(writer.id, password=PASSWORD)
+            reader = await recovering.recover_ledger(writer.id, password=PASSWORD)
             took = runtime.now() - began
             print(json.dumps({"round": number, "entries": reader.last_add_confirmed + 1, "ms": round(took * 1000, 3)}))
             await reader.close()

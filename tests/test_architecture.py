@@ -14,7 +14,9 @@ FLOORS: dict[str, int] = {
     "types": 0,
     "errors": 0,
     "config": 0,
+    "promises": 0,
     "runtime": 0,
+    "version": 0,
     "protocol": 1,
     "quorum": 1,
     "metadata": 2,
@@ -38,7 +40,7 @@ OUTSIDE_WORLD = {
 }  # fmt: skip
 """Modules through which a program reaches the world, or chance."""
 
-SEAMS = ("runtime/", "cli/", "spark/", "simulation/", "metadata/sqlite", "metadata/zookeeper", "sync.py")
+SEAMS = ("runtime/", "cli/", "spark/", "simulation/", "metadata/sqlite", "metadata/zookeeper", "sync/")
 """Where they may be imported: the runtime, the commands, and drivers that own a thread of their own."""
 
 

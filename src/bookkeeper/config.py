@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import ConfigurationError
+from .promises import REFUSED_BY_CLIENTS, as_written, refusal
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,11 @@ def parse_properties(text: str) -> dict[str, str]:
     return settings
 
 
+def _nearest(key: str, known: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(key, known, 1, cutoff=0.8)
+    return near[0] if near else None
+
+
 class Settings(BaseModel):
     """Base of the two configurations: builds itself from key-value texts, with errors that say what to do."""
 
@@ -70,7 +76,7 @@ class Settings(BaseModel):
         cls._report_unknown(values, source)
         given = {key: value for key, value in values.items() if value != ""}
         try:
-            return cls(**given)
+            settings = cls(**given)
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}"
@@ -78,6 +84,11 @@ class Settings(BaseModel):
                 for issue in error.errors()
             )
             raise ConfigurationError(f"{source}: {problems}") from None
+        settings.refuse_promises(source)
+        return settings
+
+    def refuse_promises(self, source: str = "configuration") -> None:
+        """Raises `ConfigurationError` for a setting whose promise is not kept yet. A bookie does so when it starts."""
 
     @classmethod
     def from_file(cls, path: str, *, text: str, environ: Mapping[str, str] | None = None, **overrides: Any) -> Self:
@@ -86,11 +97,30 @@ class Settings(BaseModel):
             values: dict[str, Any] = dict(parse_properties(text))
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
-        for name, value in (environ or {}).items():
-            if name.startswith("BK_"):
-                values[name[3:]] = value
+        values.update(cls._from_environment(environ or {}))
         values.update({key: value for key, value in overrides.items() if value is not None})
         return cls.from_mapping(values, source=path)
+
+    @classmethod
+    def _from_environment(cls, environ: Mapping[str, str]) -> dict[str, str]:
+        """The settings among the `BK_*` variables. Others, such as BK_HOME, have nothing to do with settings."""
+        known = {*cls.known_keys(), *IGNORED_KEYS}
+        found = {}
+        for name, value in environ.items():
+            key = name.removeprefix("BK_")
+            if key == name:
+                continue
+            if key in known or key == "journalDirectory":  # the old name of journalDirectories
+                found[key] = value
+            elif near := _nearest(key, known):
+                log.warning("the environment variable %s is no setting; did you mean BK_%s?", name, near)
+        return found
+
+    def changed_settings(self) -> dict[str, str]:
+        """The settings that are not the defaults, written as in a file. Secrets are not shown."""
+        fields = type(self).model_fields
+        changed = self.model_dump(exclude_defaults=True)
+        return {key: as_written(value) if fields[key].repr else "(hidden)" for key, value in changed.items()}
 
     @classmethod
     def known_keys(cls) -> Iterable[str]:
@@ -101,8 +131,8 @@ class Settings(BaseModel):
         known = set(cls.known_keys())
         for key in values:
             if key not in known and key not in IGNORED_KEYS:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                near = _nearest(key, known)
+                hint = f"; did you mean {near}?" if near else ""
                 log.warning("%s: unknown setting %s is ignored%s", source, key, hint)
 
 
@@ -128,7 +158,10 @@ _JAVA_ONLY = """
     entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
     codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
     codahaleStatsCSVEndpoint codahaleStatsSlf4jEndpoint codahaleStatsJmxEndpoint limitStatsLogging
-    httpServerClass reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
+    httpServerClass httpServerTlsEnable httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
+    httpServerTrustStorePassword entryLogPerLedgerEnabled fileInfoFormatVersionToWrite fileInfoMaxIdleTime
+    openFileLimit pageLimit pageSize skipListSizeLimit
+    reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
     reppDisableDurabilityFeatureName allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
     allocatorLeakDetectionPolicy allocatorExitOnOutOfMemory storageserver.grpc.port dlog.bkcEnsembleSize
     dlog.bkcWriteQuorumSize dlog.bkcAckQuorumSize storage.range.store.dirs storage.serve.readonly.tables
@@ -153,6 +186,7 @@ class ServerConfiguration(Settings):
     zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
     zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
     zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
+    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
     """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
     zkAuth: str | None = Field(None, repr=False)
     """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
@@ -188,10 +222,32 @@ class ServerConfiguration(Settings):
     maxAddsInProgressLimit: int = 0
     maxReadsInProgressLimit: int = 0
     maxBatchReadSize: int = Field(5242880, gt=0)
-    waitTimeoutOnResponseBackpressureMs: int = -1
-    closeChannelOnResponseTimeout: bool = False
+    waitTimeoutOnResponseBackpressureMs: int = 60000
+    """A peer that has taken none of its answers for so long is given up. Java's default is -1, which is never."""
+    closeChannelOnResponseTimeout: bool = True
+    """How it is given up: its connection is closed; or, as is Java's default, its answers are dropped."""
+    requestMemoryMaxSizeMb: int | None = Field(None, gt=0)
+    """Memory of requests and answers of all connections together: frames that have begun, requests that wait, answers
+    that are not taken. Unset: a quarter of the budget of the caches; never less than 16 of the largest frames. Beyond
+    it, connections of the peer that holds most are closed. Not a Java key."""
     maxConnections: int = Field(10000, gt=0)
-    """Connections served at once; further ones are closed at once. Not a Java key."""
+    """Connections served at once, as far as the process may have open files; beyond it the longest idle one is closed,
+    or the new one. Not a Java key."""
+    maxConnectionsPerPeer: int = 0
+    """Of these, connections from one address; 0: three quarters. Not a Java key."""
+    reservedFileDescriptors: int | None = Field(None, ge=0)
+    """Open files that are kept from connections, for journals, entry logs and indexes; unset: half of what the process
+    may have (`ulimit -Hn`), at most 1024. Not a Java key."""
+    firstRequestTimeoutMs: int = Field(60000, gt=0)
+    """A connection that has sent nothing for so long since it was opened is closed. Not a Java key."""
+    idleConnectionEvictionMs: int = Field(60000, ge=0)
+    """A connection with nothing asked for so long may be closed when there is no room for a new one, and only then.
+    Not a Java key."""
+    maxLongPolls: int = Field(50000, gt=0)
+    """Waiting long polls of the bookie. A connection may have a quarter of what is left of them, or 16; more get
+    ETOOMANYREQUESTS. Not a Java key."""
+    maxLongPollsPerLedger: int = Field(20000, gt=0)
+    """The same of one ledger. Not a Java key."""
     maxLongPollsPerConnection: int = Field(10000, gt=0)
     """Waiting long polls of one connection; more get ETOOMANYREQUESTS. Not a Java key."""
     longPollMaxTimeoutMs: int = Field(600000, gt=0)
@@ -200,6 +256,9 @@ class ServerConfiguration(Settings):
     """A started frame must be complete within this time, or its connection is closed. Not a Java key."""
     ledgerHandleCacheSize: int = Field(100000, gt=0)
     """Ledgers whose key, fence and LAC are kept at hand; idle ones beyond it are dropped. Not a Java key."""
+    shutdownTimeoutMs: int = Field(60000, gt=0)
+    """At an orderly stop, the longest wait for everything to be written and closed; then the process ends as it is, and
+    the next start replays the journal. Not a Java key."""
     shutdownDrainTimeoutMs: int = Field(2000, ge=0)
     """At an orderly stop, the longest wait for adds in flight before connections are closed. Not a Java key."""
 
@@ -249,6 +308,9 @@ class ServerConfiguration(Settings):
     minUsableSizeForEntryLogCreation: int | None = None
     minUsableSizeForIndexFileCreation: int = 100 << 20
     minUsableSizeForHighPriorityWrites: int | None = None
+    minUsableSizeForJournalWrites: int | None = Field(None, ge=0)
+    """Bytes left on a journal's disk, below which the bookie is read-only; unset: four times journalPreAllocSizeMB. Not
+    a Java key."""
     directMemoryBudgetMb: int | None = Field(None, gt=0)
     """Memory of which caches get shares by default, where Java takes its maximum direct memory; unset: a quarter of the
     machine's memory, at most 2048. Not a Java key."""
@@ -257,6 +319,9 @@ class ServerConfiguration(Settings):
     dbStorage_readAheadCacheBatchSize: int = Field(100, ge=0)
     dbStorage_readAheadCacheBatchBytesSize: int = -1
     dbStorage_maxThrottleTimeMs: int = Field(10000, ge=0)
+    dbStorage_reservedSpaceMb: int = Field(64, ge=0)
+    """Kept in each index directory for what must be written on a full disk (fences, deletions, a start); at most 1/32
+    of the file system. Not a Java key."""
     dbStorage_rocksDB_blockCacheSize: int | None = None
     dbStorage_rocksDB_writeBufferSizeMB: int = Field(16, gt=0)
     """Java's default is 64: with up to four of them, that would be as much memory as all caches."""
@@ -269,6 +334,9 @@ class ServerConfiguration(Settings):
     # garbage collection and compaction
     gcWaitTime: int = Field(600000, gt=0)
     gcMetadataOpRateLimit: float = 1000
+    gcEntryLogMetadataCacheMaxLedgers: int = Field(1_000_000, ge=0)
+    """Ledgers, added up over all entry logs, of which garbage collection remembers how many bytes a log has: about 90
+    bytes of memory each. For logs beyond it reads that again in each pass. Not a Java key."""
     gcOverreplicatedLedgerWaitTime: int = 86400000
     gcOverreplicatedLedgerMaxConcurrentRequests: int = Field(1000, gt=0)
     verifyMetadataOnGC: bool = False
@@ -357,6 +425,11 @@ class ServerConfiguration(Settings):
 class ClientConfiguration(Settings):
     """A client's settings (spec client §15)."""
 
+    def refuse_promises(self, source: str = "configuration") -> None:
+        reason = refusal(self, REFUSED_BY_CLIENTS)
+        if reason is not None:
+            raise ConfigurationError(f"{source}: {reason}")
+
     metadataServiceUri: str | None = None
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
@@ -368,6 +441,7 @@ class ClientConfiguration(Settings):
     zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
     zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
     zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
+    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
     """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
     zkAuth: str | None = Field(None, repr=False)
     """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
@@ -403,6 +477,8 @@ class ClientConfiguration(Settings):
     addEntryQuorumTimeoutSec: float = -1
     timeoutMonitorIntervalSec: float | None = None
     getBookieInfoTimeoutSecs: float = 5
+    metadataTimeoutSec: float = 60
+    """Longest wait for one answer of the metadata store; zero or less: for ever. Not a Java key."""
     speculativeReadTimeout: int = 2000
     firstSpeculativeReadTimeout: int | None = None
     maxSpeculativeReadTimeout: int | None = None
@@ -414,6 +490,8 @@ class ClientConfiguration(Settings):
     stickyReadSEnabled: bool = False
     readEntriesWindow: int = Field(1024, gt=0)
     """Entry reads that one range read keeps outstanding."""
+    readEntriesWindowBytes: int = Field(4 << 20, gt=0)
+    """The same in bytes, going by the size of the entries read before; one entry at least."""
     tailRetryLimit: int = Field(10, ge=0)
     """Failed waits in a row, until following an open ledger gives up."""
     enableBookieFailureTracking: bool = True
@@ -430,7 +508,9 @@ class ClientConfiguration(Settings):
     delayEnsembleChange: bool = False
     maxNumEnsembleChanges: int = 2**31 - 1
     opportunisticStriping: bool = False
-    explicitLacInterval: int = 0
+    explicitLacInterval: int = Field(300, ge=0)
+    """Milliseconds that a writer is quiet, until it tells the bookies its LAC, so that readers of the open ledger see
+    its last entry; twice as long after the last append at most. 0: never."""
     throttle: int = Field(0, ge=0)
     maxPendingAddBytes: int = Field(64 << 20, gt=0)
     """Bytes of frames that one writer may have without an answer from every bookie asked; more appends wait."""
@@ -466,3 +546,7 @@ class ClientConfiguration(Settings):
     getBookieInfoRetryIntervalSeconds: float = Field(60, gt=0)
     readReorderThresholdPendingRequests: int = Field(0, ge=0)
     ensembleRandomReadReordering: bool = False
+
+    # security
+    tlsProviderFactoryClass: str | None = None
+    clientAuthProviderFactoryClass: str | None = None

@@ -3,7 +3,8 @@
 `BookKeeperError` is the root. Below it, by where an error comes from:
 
 - `BKError`: what the client library reports to its user. One class per result code of the public
-  API, with the code, and where known the ledger, entry and bookie it is about.
+  API, with the code, and where known the ledger, entry and bookie it is about. An error that means that time is up is
+  also a `TimeoutError`, one about an argument's type also a `TypeError`.
 - `MetadataError`: what a metadata store reports to the client, the bookie and the tools.
 - `BookieError`: what a bookie's storage and request handling report inside the bookie. Never crosses
   the wire; the server turns each into a status code.
@@ -13,6 +14,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -48,14 +50,16 @@ class BKError(BookKeeperError):
         self.ledger_id = ledger_id
         self.entry_id = entry_id
         self.bookie = bookie
+        self.acknowledged: list[int] = []
+        """Ids of the entries that were safe when an `append_many` failed half-way."""
 
     def __str__(self) -> str:
+        text = super().__str__()
         about = [
             f"{name} {value}"
             for name, value in (("ledger", self.ledger_id), ("entry", self.entry_id), ("bookie", self.bookie))
-            if value is not None
+            if value is not None and not re.search(rf"\b{name} {re.escape(str(value))}\b", text)
         ]
-        text = super().__str__()
         return f"{text} ({', '.join(about)})" if about else text
 
 
@@ -69,10 +73,18 @@ class IncorrectParameterError(ClientError):
     code = -14
 
 
+class WrongTypeError(IncorrectParameterError, TypeError):
+    """An argument is of a wrong type; nothing was executed."""
+
+
 class IllegalOpError(ClientError):
     """The operation is not allowed here."""
 
     code = -100
+
+
+class WrongLoopError(IllegalOpError, RuntimeError):
+    """A client, or what it opened, is used outside the event loop, thread or process that it belongs to."""
 
 
 class DigestNotInitializedError(ClientError):
@@ -104,13 +116,13 @@ class LedgerExistError(LedgerStateError):
 
 
 class NoSuchLedgerError(LedgerStateError):
-    """The bookies do not know the ledger."""
+    """There is no such ledger. The one to catch; of this class itself when it is a bookie that does not know it."""
 
     code = -7
 
 
-class NoSuchLedgerOnMetadataError(LedgerStateError):
-    """The metadata store does not know the ledger."""
+class NoSuchLedgerOnMetadataError(NoSuchLedgerError):
+    """The metadata store does not know the ledger: it was never created, or is deleted."""
 
     code = -25
 
@@ -147,7 +159,7 @@ class BookieUnavailableError(BookieRequestError):
     code = -8
 
 
-class RequestTimeoutError(BookieRequestError):
+class RequestTimeoutError(BookieRequestError, TimeoutError):
     """The bookie did not answer in time."""
 
     code = -23
@@ -199,7 +211,7 @@ class NotEnoughBookiesError(BookieRequestError):
     code = -6
 
 
-class AddEntryQuorumTimeoutError(BookieRequestError):
+class AddEntryQuorumTimeoutError(BookieRequestError, TimeoutError):
     """The ack quorum was not reached in time."""
 
     code = -21
@@ -237,6 +249,10 @@ class ZKError(MetadataStoreError):
     """The metadata store could not be reached or failed."""
 
     code = -9
+
+
+class MetadataTimeoutError(ZKError, TimeoutError):
+    """The metadata store did not answer in time; a change may have happened."""
 
 
 class MetaStoreError(MetadataStoreError):
@@ -338,6 +354,13 @@ class ServiceUnavailable(MetadataError):
         self.maybe_applied = maybe_applied
 
 
+class StoreTimeout(ServiceUnavailable, TimeoutError):
+    """The store did not answer within `metadataTimeoutSec`."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, maybe_applied=True)
+
+
 class SessionLost(MetadataError):
     """The session that the operation belongs to has ended."""
 
@@ -360,6 +383,10 @@ class CorruptMetadata(MetadataError):
 
 class SerializationError(MetadataError):
     """A value cannot be written in its format version."""
+
+
+class RecordTooLarge(MetadataError):
+    """A record is larger than the store takes; nothing was sent."""
 
 
 class LedgerIdOverflow(MetadataError):

@@ -37,7 +37,7 @@ async def read(runtime: Runtime, uri: str, ledger_id: int) -> None:
     """Open the ledger, which recovers it, and read it again and again; say how many entries were read."""
     async with bookkeeper.connect(uri, runtime=runtime) as bk:
         print("opening", flush=True)
-        reader = await bk.open_ledger(ledger_id, password=PASSWORD)
+        reader = await bk.recover_ledger(ledger_id, password=PASSWORD)
         while True:
             count = 0
             async for entry in reader.entries():

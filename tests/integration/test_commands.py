@@ -20,7 +20,8 @@ from bookkeeper.config import parse_properties
 class Result:
     def __init__(self, code: int, out: bytes, err: bytes) -> None:
         self.code = code
-        self.out = out.decode()
+        self.out_bytes = out
+        self.out = out.decode(errors="replace")
         self.err = err.decode()
 
     @property
@@ -33,19 +34,24 @@ class Result:
         return lines[0]
 
 
-async def run(*arguments: object, uri: str | None = None, stdin: bytes = b"") -> Result:
-    """Run a command to its end; ids, ports and errors come out as a user sees them."""
-    environ = {**os.environ, "COLUMNS": "300"}
+async def start(*arguments: object, uri: str | None = None, **more: str) -> asyncio.subprocess.Process:
+    """A command that goes on until it is done or stopped; `more`: environment variables."""
+    environ = {**os.environ, "COLUMNS": "300", **more}
     environ.pop("BOOKKEEPER_URI", None)
     if uri is not None:
         environ["BOOKKEEPER_URI"] = uri
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bookkeeper", *map(str, arguments)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environ,
     )
+
+
+async def run(*arguments: object, uri: str | None = None, stdin: bytes = b"", **more: str) -> Result:
+    """Run a command to its end; ids, ports and errors come out as a user sees them."""
+    process = await start(*arguments, uri=uri, **more)
     out, err = await process.communicate(stdin)
     assert process.returncode is not None
     return Result(process.returncode, out, err)
@@ -68,8 +74,8 @@ class Local:
         self.ports = [int(parse_properties(text)["bookiePort"]) for text in texts]
         self.ids = [f"127.0.0.1:{port}" for port in self.ports]
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(60)
@@ -157,6 +163,133 @@ async def test_bench_writes_reads_and_tails(uri: str) -> None:
         assert tailed["entries"] > 10
 
 
+# --- appending as it comes ---
+
+
+@pytest.mark.parametrize(("how", "code"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_lines_of_a_live_pipe_are_stored_as_they_come_and_kept_at_the_end(
+    uri: str, how: signal.Signals | None, code: int
+) -> None:
+    ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
+    appending = await start("ledger", "append", ledger_id, uri=uri)
+    assert appending.stdin is not None
+    lines: list[str] = []
+    async with asyncio.timeout(120):
+        for number in range(3):  # each is there for readers while the pipe is open, and they disturb nobody
+            lines.append(f"line {number}")
+            appending.stdin.write(lines[-1].encode() + b"\n")
+            while (await run("ledger", "read", ledger_id, uri=uri)).out.splitlines() != lines:
+                assert appending.returncode is None
+    if how is not None:
+        appending.send_signal(how)
+        err = (await appending.communicate())[1].decode()
+        assert f"interrupted; stored: {len(lines)} entries (ids 0 to {len(lines) - 1}) in ledger {ledger_id}" in err
+    else:
+        err = (await appending.communicate(b""))[1].decode()
+        assert err.startswith(f"{len(lines)} entries")
+    assert appending.returncode == code
+    assert (await run("ledger", "read", ledger_id, uri=uri)).out.splitlines() == lines
+    assert json.loads((await run("ledger", "metadata", ledger_id, "--json", uri=uri)).out)["state"] == "CLOSED"
+
+
+async def test_lines_before_one_that_is_too_large_are_stored(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
+    result = await run("ledger", "append", ledger_id, uri=uri, stdin=b"one\ntwo\n" + b"x" * 6_000_000 + b"\nfour\n")
+    assert "standard input, line 3" in result.error
+    assert f"stored before it: 2 entries (ids 0 to 1) in ledger {ledger_id}, which is closed" in result.error
+    assert (await run("ledger", "read", ledger_id, uri=uri)).out == "one\ntwo\n"
+
+
+async def test_a_ledger_that_was_looked_at_still_waits_for_its_writer(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
+    looked = await run("ledger", "read", ledger_id, uri=uri)
+    assert (looked.code, looked.out) == (0, "")
+    assert "waits for its first" in looked.err
+    assert "nothing to recover" in (await run("ledger", "read", ledger_id, "-r", uri=uri)).error
+    assert (await run("ledger", "metadata", ledger_id, uri=uri)).code == 0
+    assert (await run("ledger", "append", ledger_id, uri=uri, stdin=b"one\n")).code == 0
+
+
+async def test_a_ledger_whose_writer_died_is_closed_when_that_is_asked_for(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
+    appending = await start("ledger", "append", ledger_id, uri=uri)
+    assert appending.stdin is not None
+    count = 0
+    async with asyncio.timeout(120):
+        while not (await run("ledger", "read", ledger_id, uri=uri)).out:
+            appending.stdin.write(b"%d\n" % count)
+            count += 1
+    appending.kill()
+    await appending.communicate()
+    assert "is not closed" in (await run("ledger", "read", ledger_id, uri=uri)).err
+    recovered = await run("ledger", "read", ledger_id, "--recover", uri=uri)
+    assert recovered.out.split() == [str(number) for number in range(count)]
+    assert json.loads((await run("ledger", "metadata", ledger_id, "--json", uri=uri)).out)["state"] == "CLOSED"
+
+
+# --- looking ---
+
+
+async def test_parts_of_a_ledger_and_what_is_not_there(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", "-e", 1, "-m", "app=demo", uri=uri)).out.strip()
+    assert (await run("ledger", "append", ledger_id, uri=uri, stdin=b"a\nb\n\xff\n")).code == 0
+    assert (await run("ledger", "read", ledger_id, "-n", 2, uri=uri)).out == "a\nb\n"
+    assert (await run("ledger", "tail", ledger_id, "--from", 0, "-n", 1, uri=uri)).out == "a\n"
+    rows = (await run("ledger", "read", ledger_id, "--json", "--from", 1, uri=uri)).out.splitlines()
+    assert [json.loads(row) for row in rows] == [
+        {"entry": 1, "length": 1, "data": "b"},
+        {"entry": 2, "length": 1, "data_base64": "/w=="},
+    ]
+    beyond = await run("ledger", "read", ledger_id, "--from", 1, "--to", 7, "--raw", uri=uri)
+    assert "there is no entry 3" in beyond.error
+    assert beyond.out_bytes == b"b\xff"
+    assert "there is no entry 5" in (await run("ledger", "read", ledger_id, "--from", 5, uri=uri)).error
+    listed = (await run("ledger", "list", "--long", uri=uri)).out.splitlines()
+    assert [ledger_id, "CLOSED", "3", "3", "B", "1/1/1"] in [line.split() for line in listed]
+    described = json.loads((await run("ledger", "metadata", ledger_id, "--json", uri=uri)).out)
+    assert described["custom_metadata"] == {"app": "demo"}
+    shown = (await run("ledger", "metadata", ledger_id, uri=uri)).out
+    assert f"\nledger           {ledger_id}\n" in shown
+    assert "UTC" in shown
+
+
+async def test_a_password_need_not_be_on_the_command_line(uri: str, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    ledger_id = (await run("ledger", "create", "--password-file", file, uri=uri)).out.strip()
+    appended = await run("ledger", "append", ledger_id, uri=uri, stdin=b"a\n", BOOKKEEPER_PASSWORD="secret")
+    assert appended.code == 0
+    assert (await run("ledger", "read", ledger_id, "--password", "secret", uri=uri)).out == "a\n"
+    assert "wrong password" in (await run("ledger", "read", ledger_id, uri=uri)).error
+    assert "cannot read" in (await run("ledger", "read", 0, "--password-file", tmp_path / "no", uri=uri)).error
+
+
+async def test_an_empty_cluster_says_that_it_is_empty(tmp_path: Path) -> None:
+    uri = f"sqlite://{tmp_path}/meta.db"
+    assert (await run("shell", "initnewcluster", uri=uri)).code == 0
+    assert "no bookie has registered" in (await run("bookies", "list", uri=uri)).error
+    assert "0 of 1 bookies" in (await run("bookies", "list", "--wait", 1, "--timeout", 0.1, uri=uri)).error
+    assert "`bookkeeper bookies list`" in (await run("ledger", "create", uri=uri)).error
+
+
+# --- stopping ---
+
+
+@pytest.mark.parametrize("what", ["write", "tail"])
+async def test_a_bench_that_is_stopped_tells_what_it_measured(uri: str, what: str) -> None:
+    ids = (await run("ledger", "list", uri=uri)).out.split()
+    running = await start("bench", what, "--seconds", 100, "--json", *(["--warm", 0] * (what == "write")), uri=uri)
+    async with asyncio.timeout(120):
+        while (await run("ledger", "list", uri=uri)).out.split() == ids:
+            await asyncio.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    out, err = await running.communicate()
+    assert running.returncode == 130
+    assert json.loads(out)["entries"] >= 0
+    assert len(err.splitlines()) == 1, err.decode()
+    assert err.startswith(b"interrupted: measured for ")
+
+
 async def test_bookies_list_shows_every_bookie(shared: Local) -> None:
     listed = json.loads((await run("bookies", "list", "--json", uri=shared.uri)).out)
     assert {row["bookie"]: row["state"] for row in listed} == dict.fromkeys(shared.ids, "writable")
@@ -231,7 +364,9 @@ def free_port() -> int:
 
 async def test_a_bookie_whose_port_is_taken(shared: Local, tmp_path: Path) -> None:
     taken = shared.ports[0]
-    result = await run("bookie", "--conf", conf(tmp_path, shared.uri, taken, bookieId="another"))
+    result = await run(
+        "bookie", "--log-level", "ERROR", "--conf", conf(tmp_path, shared.uri, taken, bookieId="another")
+    )
     assert result.code == 2
     assert str(taken) in result.error
 
@@ -241,7 +376,7 @@ async def test_a_bookie_on_the_directories_of_another(shared: Local, tmp_path: P
     path = conf(
         tmp_path, shared.uri, free_port(), journalDirectories=mine / "journal", ledgerDirectories=mine / "ledgers"
     )
-    result = await run("bookie", "--conf", path)
+    result = await run("bookie", "--log-level", "ERROR", "--conf", path)
     assert result.code == 2
     assert shared.ids[0] in result.error
 
@@ -255,7 +390,8 @@ async def test_a_bookie_with_bad_settings(tmp_path: Path) -> None:
 
 
 async def test_a_bookie_without_its_metadata_store(tmp_path: Path) -> None:
-    result = await run("bookie", "--conf", conf(tmp_path, f"sqlite://{tmp_path}/gone/meta.db", free_port()))
+    path = conf(tmp_path, f"sqlite://{tmp_path}/gone/meta.db", free_port())
+    result = await run("bookie", "--log-level", "ERROR", "--conf", path)
     assert result.code == 1
     assert "gone" in result.error
 
@@ -273,6 +409,8 @@ async def test_a_misspelt_setting_is_pointed_out(shared: Local, tmp_path: Path) 
     _, err = await process.communicate()
     assert process.returncode == 0
     assert b"did you mean journalMaxSizeMB?" in err
+    for said in (b"BookKeeper for Python", b"ledgerDirectories: ", b" serves on port ", b"stopping", b"exit code 0"):
+        assert said in err, "a bookie says who it is and what it does"
 
 
 async def test_localbookie_with_a_port_in_use(tmp_path: Path) -> None:
@@ -282,3 +420,66 @@ async def test_localbookie_with_a_port_in_use(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         result = await run("localbookie", 1, "--dir", tmp_path, "--port-base", port)
     assert f"port {port} is in use" in result.error
+
+
+async def test_a_bookie_whose_settings_are_all_in_the_environment(shared: Local, tmp_path: Path) -> None:
+    settings = parse_properties(conf(tmp_path, shared.uri, free_port()).read_text())
+    bookie = await start("bookie", **{f"BK_{key}": value for key, value in settings.items()})
+    assert bookie.stdout is not None
+    assert b"serves" in await bookie.stdout.readline()
+    bookie.send_signal(signal.SIGTERM)
+    await bookie.communicate()
+    assert bookie.returncode == 0
+    assert "--conf" in (await run("bookie")).error
+
+
+# --- a local cluster's life ---
+
+
+async def bookies_end(ports: list[int]) -> None:
+    """Until nobody listens on these ports."""
+    async with asyncio.timeout(60):
+        for port in ports:
+            while True:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)):
+                        break
+                await asyncio.sleep(0.05)
+
+
+async def test_a_local_cluster_grows_and_keeps_its_ledgers(tmp_path: Path) -> None:
+    one = Local(tmp_path, 1)
+    ledger_id = (await run("ledger", "create", "-e", 1, uri=one.uri)).out.strip()
+    assert (await run("ledger", "append", ledger_id, uri=one.uri, stdin=b"kept\n")).code == 0
+    assert one.stop() == 0
+    two = Local(tmp_path, 2)
+    assert two.ids[:1] == one.ids
+    assert (await run("ledger", "create", "-e", 2, uri=two.uri)).code == 0
+    assert two.stop() == 0
+    again = Local(tmp_path, 1)
+    assert again.ids == one.ids
+    assert (await run("ledger", "read", ledger_id, uri=again.uri)).out == "kept\n"
+    assert again.stop() == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGKILL, signal.SIGINT])
+async def test_the_bookies_of_a_local_cluster_end_with_it(tmp_path: Path, how: signal.Signals) -> None:
+    local = Local(tmp_path, 2)
+    assert "is running in" in (await run("localbookie", 2, "--dir", tmp_path)).error
+    assert local.stop(how) == (-how if how is signal.SIGKILL else 0)
+    await bookies_end(local.ports)
+    again = Local(tmp_path, 2)
+    assert again.ids == local.ids
+    assert (await run("ledger", "create", "-e", 2, uri=again.uri)).code == 0
+    assert again.stop() == 0
+
+
+async def test_a_zookeeper_without_kazoo_is_explained() -> None:
+    program = "import sys; sys.modules['kazoo'] = None; from bookkeeper.cli.main import main; main()"
+    for words in (["localbookie", "1", "--zookeeper"], ["bookies", "list", "--uri", "zk://127.0.0.1:1/ledgers"]):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        assert "[zookeeper]'" in Result(process.returncode, out, err).error

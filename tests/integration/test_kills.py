@@ -31,7 +31,7 @@ async def check(cluster: LocalCluster, ledger_id: int, acknowledged: int) -> int
     """Another client opens the ledger and finds at least what was acknowledged, unchanged. Returns the count."""
     async with (
         bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk,
-        await bk.open_ledger(ledger_id, password=PASSWORD) as reader,
+        await bk.recover_ledger(ledger_id, password=PASSWORD) as reader,
     ):
         count = 0
         async for entry in reader.entries():

@@ -112,8 +112,9 @@ async def test_passwords(client: Client) -> None:
 
 @each_pair
 @verifies(AREA, "reading an open ledger without recovery; last add confirmed")
-async def test_read_without_recovery(client: Client) -> None:
-    writer = await client.create()
+async def test_read_without_recovery(client: Client, cluster: Cluster, connect: Connect) -> None:
+    silent = await connect(cluster, client.name, explicitLacInterval=0)  # it would tell that there is more
+    writer = await silent.create()
     for _ in range(10):
         await writer.append(100)
     reader = await client.open(writer.ledger, recovery=False)

@@ -11,11 +11,11 @@ store NAME                           the update loop a client is in makes one at
 deliver FROM TO [eN]                 messages in flight arrive: requests (FROM is a client) or answers; * is any
 exchange CLIENT BOOKIES [eN]         requests arrive and their answers too, one by one; BOOKIES: b1,b2 or *
 lose FROM TO [eN]                    messages are lost
-fail w b1 [CODE]                     the connection to a bookie is lost, with all that is unanswered
+fail w b1 [CODE]                     the connection to a bookie is lost, or overdue, with all that is unanswered
 refuse CLIENT b1 eN|fence CODE       a bookie answers with an error instead of doing what is asked
 silence r1 b1 eN|fence [CODE]        a recoverer gives up waiting for an answer; the request may still arrive
 speculate r1 eN                      a read takes long: one more replica is asked
-clock T [add=S] [quorum=S]           it is T; timeouts of the writer are looked for
+clock T [quorum=S]                   it is T; the quorum timeout of the writer is looked for
 changes off|on     retry w           the feature disable_ensemble_change; the pause before a retry is over
 synced                               `force` succeeded for all that was acknowledged
 bookie b1 restarts|loses-everything|down|up   an accident; down: it refuses connections
@@ -288,7 +288,7 @@ class World:
 
     def do_clock(self, now: str, *timeouts: str) -> None:
         given = dict(timeout.split("=") for timeout in timeouts)
-        self.writer.adds.sweep(float(now), float(given.get("add", 0)), float(given.get("quorum", 0)))
+        self.writer.adds.sweep(float(now), float(given.get("quorum", 0)))
 
     def do_changes(self, which: str) -> None:
         self.writer.adds.keeper.changes_disabled = which == "off"

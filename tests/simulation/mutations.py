@@ -28,7 +28,6 @@ from bookkeeper.bookie import adds as bookie_adds
 from bookkeeper.bookie import journal as bookie_journal
 from bookkeeper.bookie import journal_scan, reads, status
 from bookkeeper.bookie.checkpoint import Checkpointer
-from bookkeeper.bookie.disks import DiskMonitor
 from bookkeeper.bookie.fencing import Fences
 from bookkeeper.bookie.journal_file import JournalFile
 from bookkeeper.bookie.journal_format import LEDGER_KEY
@@ -46,6 +45,7 @@ from bookkeeper.client import adds as client_adds
 from bookkeeper.client import client as client_module
 from bookkeeper.client import recovery as client_recovery
 from bookkeeper.client import writer as client_writer
+from bookkeeper.client.add_channel import AddRoute
 from bookkeeper.client.bookie_client import BookieClient
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.metadata.api import ANY
@@ -554,15 +554,14 @@ def compaction_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("BI-13: the new location is durable before the old log goes", faults=CRASHES, **DELETING)
 def compaction_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = LocationIndex.move
+    flush = LocationIndex.write
 
-    def move(self: LocationIndex, moves: Any, give_way: Any) -> int:
-        with pytest.MonkeyPatch.context() as inside:
-            plain = self._store.write
-            inside.setattr(self._store, "write", lambda batch, sync: plain(batch, sync=False), raising=False)
-            return original(self, moves, give_way)
+    def write(self: LocationIndex, deleted: Any, runs: Any, give_way: Any) -> None:
+        flush(self, deleted, runs, give_way)
+        self._store.write(self._store.batch(), sync=True)
 
-    monkeypatch.setattr(LocationIndex, "move", move)
+    monkeypatch.setattr(LocationIndex, "write", write)
+    monkeypatch.setattr(LocationIndex, "sync", lambda self: None)  # neither after a move, nor before a log goes
 
 
 @mutation("BI-14: a ledger is deleted when it is surely gone", **DELETING)
@@ -593,12 +592,12 @@ def lost_sessions_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("LV-6: a bookie that had no space takes writes again", faults=("disk full",), fault_count=16)
 def full_disks_are_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DiskMonitor, "no_space", lambda self: None)
+    monkeypatch.setattr(BookieState, "to_writable", lambda self, reason, *, manual=False: None)
 
 
 @mutation("LV-2: an answer that does not come is missed", faults=TROUBLE, fault_count=16)
 def timeouts_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PendingWindow, "expired", lambda self, index, sent_before: [])
+    monkeypatch.setattr(AddRoute, "expire", lambda self, tick, moving_since, timeout: None)
 
 
 # --- looking for seeds ---

@@ -163,7 +163,7 @@ class Scenario:
         """Open, by default without recovery."""
 
         async def open_it() -> LedgerReader:
-            return await bk.open_ledger(ledger_id, password=PASSWORD, **{"recovery": False, **keywords})
+            return await bk.open_ledger(ledger_id, password=PASSWORD, **keywords)
 
         return await self.on(self.home(bk), open_it())
 

@@ -126,7 +126,7 @@ def test_s6_the_fence_survives_a_power_loss_at_every_disk_call_around_it(calls: 
         s.mute("w", "b1")  # b1 has not heard of the ledger
         r = await s.connect("r")
         s.cluster.machine("b1").disk.faults.crash_after_calls = calls
-        recovering = s.begin("r", r.open_ledger(writer.id, password=b"simulated").__aenter__())
+        recovering = s.begin("r", r.recover_ledger(writer.id, password=b"simulated").__aenter__())
         await s.until(lambda: recovering.done() or not s.cluster.is_up("b1"))
         await s.wait(recovering)
         s.cluster.machine("b1").power_off()
@@ -150,7 +150,7 @@ def test_s14_a_fence_and_adds_meet_although_the_handle_is_dropped_all_the_time()
             for other in others:
                 s.push(other)
             if turn == 10:
-                recovering = s.begin("r", r.open_ledger(writer.id, password=b"simulated").__aenter__())
+                recovering = s.begin("r", r.recover_ledger(writer.id, password=b"simulated").__aenter__())
             await asyncio.sleep(0.001)
         assert recovering is not None
         reader = await s.wait(recovering)

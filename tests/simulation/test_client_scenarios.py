@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bookkeeper.client.explicit_lac import ExplicitLac
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import (
     BKError,
@@ -94,7 +95,7 @@ def test_recovery_may_die_at_every_change_of_the_store() -> None:
         s.cluster.machine("w").kill()
         r = await s.connect("r")
         s.cluster.faults.lose_answers_to[operation] = 1
-        recovering = s.begin("r", r.open_ledger(writer.id, password=b"simulated").__aenter__())
+        recovering = s.begin("r", r.recover_ledger(writer.id, password=b"simulated").__aenter__())
         await s.until(lambda: not s.cluster.faults.lose_answers_to[operation])
         s.cluster.machine("r").kill()
         with pytest.raises(Died):
@@ -132,7 +133,7 @@ def test_c78_ten_clients_recover_at_once_while_the_writer_writes_and_agree(proto
         clients = [await s.connect(f"r{number}", protocol=protocol) for number in range(10)]
         tail = s.push(writer, 20)
         recovering = [
-            s.begin(s.home(bk), bk.open_ledger(writer.id, password=b"simulated").__aenter__()) for bk in clients
+            s.begin(s.home(bk), bk.recover_ledger(writer.id, password=b"simulated").__aenter__()) for bk in clients
         ]
         lasts = set()
         for task in recovering:
@@ -383,6 +384,99 @@ def test_c41_the_lac_of_an_idle_writer_becomes_known_and_stays_known(protocol: s
     play(story)
 
 
+# --- a quiet writer, with the settings as they are ---
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["v2", "auto", "v3"])
+
+
+@PROTOCOLS
+def test_a_tailer_of_a_quiet_writer_sees_its_last_entry_within_a_second(protocol: str) -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w", protocol=protocol))
+        reader = await s.open(await s.connect("r", protocol=protocol), writer.id)
+        seen: dict[int, float] = {}
+
+        async def follow() -> None:
+            async for entry in reader.tail():
+                seen[entry.entry_id] = s.world.loop.time()
+
+        following = asyncio.ensure_future(s.on("r", follow()))
+        acknowledged = []
+        for count, pause in ((1, 5.0), (1, 0.2), (7, 60.0)):  # alone, soon after another, behind a burst
+            await s.append(writer, count)
+            acknowledged.append((writer.last_add_confirmed, s.world.loop.time()))
+            await asyncio.sleep(pause)
+        following.cancel()
+        assert [last for last, _ in acknowledged] == [0, 1, 8]
+        for last, at in acknowledged:
+            assert seen[last] - at <= 1
+
+    play(story)
+
+
+@PROTOCOLS
+def test_a_reader_opened_after_one_append_of_a_quiet_writer_sees_it(protocol: str) -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w", protocol=protocol))
+        await s.append(writer)
+        await asyncio.sleep(1)
+        reader = await s.open(await s.connect("r", protocol=protocol), writer.id)
+        assert await s.on("r", reader.read_explicit_last_add_confirmed()) == 0
+        if protocol != "v2":  # where opening a ledger asks as v2 does
+            assert reader.last_add_confirmed == 0
+        assert (await s.on("r", reader.read_entry(0))).entry_id == 0
+
+    play(story)
+
+
+def test_one_silent_bookie_does_not_hold_back_the_lac() -> None:
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        await s.append(writer)
+        await asyncio.sleep(1)
+        member = s.stored(writer).last_ensemble[1][0]
+        s.cluster.machine(member.partition(":")[0]).pause(3)
+        for lac in (1, 2):
+            await s.append(writer)
+            await asyncio.sleep(1)
+            assert writer._explicit_lac._told == lac
+            assert writer._explicit_lac._telling is None
+
+    play(story)
+
+
+def test_a_writer_that_appends_all_the_time_tells_nothing_and_a_quiet_one_tells_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[int] = []
+    looked: list[float] = []
+    tell, look = ExplicitLac._tell, ExplicitLac._look
+
+    def counted(self: ExplicitLac, lac: int) -> None:
+        told.append(lac)
+        tell(self, lac)
+
+    def counted_look(self: ExplicitLac) -> None:
+        looked.append(self._context.runtime.now())
+        look(self)
+
+    monkeypatch.setattr(ExplicitLac, "_tell", counted)
+    monkeypatch.setattr(ExplicitLac, "_look", counted_look)
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w"))
+        for _ in range(100):
+            await s.append(writer)
+            await asyncio.sleep(0.05)
+        assert told == []
+        assert len(looked) <= 5 / 0.3 + 1
+        await asyncio.sleep(30)
+        assert told == [99]
+        assert len(looked) <= 5 / 0.3 + 3  # and nothing happens any more
+
+    play(story)
+
+
 @pytest.mark.parametrize("silent", [1, 2])
 def test_c49_speculation_passes_silent_replicas_over_and_without_it_reads_take_the_timeout(silent: int) -> None:
     async def story(s: Scenario) -> None:
@@ -438,6 +532,29 @@ def _registered(s: Scenario, name: str) -> Mode | None:
     if bookie in s.cluster.store.records(Topic.READ_ONLY):
         return Mode.READ_ONLY
     return Mode.WRITABLE if bookie in s.cluster.store.records(Topic.AVAILABLE) else None
+
+
+# --- slow links ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_a_burst_that_takes_longer_than_the_timeout_to_leave_ends_nobody(protocol: str) -> None:
+    """All bookies acknowledge what they get; the way to them is long, and little is under way at once."""
+
+    async def story(s: Scenario) -> None:
+        writer = await s.create(await s.connect("w", protocol=protocol, clientWriteBufferHighWaterMark=1 << 26))
+        await s.append(writer)  # connects
+        for name in BOOKIES:
+            s.world.link("w", name).latency = 0.2
+        begun = s.world.loop.time()
+
+        ids = await s.on("w", writer.append_many([bytes(100_000)] * 60))
+        assert ids == list(range(1, 61))
+        assert s.world.loop.time() - begun > 3  # timeouts are one second
+        assert len(s.stored(writer).ensembles) == 1
+        assert not writer.closed
+
+    play(story)
 
 
 # --- a reserved ledger --------------------------------------------------------------------------------------

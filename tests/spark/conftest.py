@@ -11,7 +11,6 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-import bookkeeper.spark
 from bookkeeper.spark.launch import spark_session
 from bookkeeper.spark.session import close_idle
 
@@ -39,12 +38,3 @@ def spark() -> Iterator[SparkSession]:
     with spark_session("tests", "local[2]") as session:
         yield session
     close_idle()
-
-
-@pytest.fixture
-def pushdown(spark: SparkSession) -> Iterator[SparkSession]:
-    """The same session with filters pushed down."""
-    session = spark.newSession()
-    bookkeeper.spark.enable(session)
-    yield session
-    bookkeeper.spark.enable(session, pushdown=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,12 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import bookkeeper.spark
-from bookkeeper.cli.main import app
+import bookkeeper.sync
+from bookkeeper.cli.app import app
 from bookkeeper.cli.spark import EXIT_FOUND
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.errors import ExportError, OptionError
+from bookkeeper.spark.jobs.export import exported_paths
 from bookkeeper.types import DigestType
 
 from .support import LiveCluster, corrupt, lose
@@ -51,14 +54,67 @@ def test_an_export_is_read_back_by_anybody(spark: SparkSession, cluster: LiveClu
     for ledger_id, count in data.items():
         rows = frame.where(f"ledger_id = {ledger_id}").orderBy("entry_id").collect()
         assert [bytes(row.payload) for row in rows] == payloads(count, "x")
-    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
-    assert [ledger["ledger_id"] for ledger in manifest["ledgers"]] == sorted(data)
-    assert sum(file["rows"] for file in manifest["files"]) == 9001
-    assert len(manifest["files"]) == report.files > 3
-    for file in manifest["files"]:
+    manifest = tmp_path / "out" / "_manifest"
+    ledgers = pq.read_table(manifest / "00000000.ledgers.parquet").to_pylist()
+    assert [ledger["ledger_id"] for ledger in ledgers] == sorted(data)
+    assert all(ledger["custom_metadata"] == [("k", b"v")] for ledger in ledgers)
+    files = pq.read_table(manifest / "00000000.files.parquet").to_pylist()
+    assert sum(file["rows"] for file in files) == 9001
+    assert len(files) == report.files > 3
+    for file in files:
         assert pq.read_metadata(tmp_path / "out" / file["path"]).num_rows == file["rows"]
+    assert json.loads((manifest / "00000000.json").read_text())["rows"] == 9001
     with pytest.raises(ExportError, match="finished export"):
         bookkeeper.spark.export(spark, cluster.uri, first, str(tmp_path / "out"), password="p")
+
+
+def test_many_small_ledgers_share_a_file(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
+    made = [cluster.write(payloads(n % 4, "small")) for n in range(30)]
+    report = bookkeeper.spark.export(spark, cluster.uri, f"{made[0]}-{made[-1]}", str(tmp_path / "out"))
+    assert (report.ledgers, report.files) == (30, 1)
+    counts = spark.read.parquet(str(tmp_path / "out")).groupBy("ledger_id").count().collect()
+    assert {row.ledger_id: row["count"] for row in counts} == {ledger: n % 4 for n, ledger in enumerate(made) if n % 4}
+
+
+def test_an_export_is_added_to(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = cluster.write(payloads(2000, "a"))
+    with bookkeeper.sync.connect(cluster.uri) as bk, bk.create_ledger() as writer:
+        writer.append_many(payloads(500, "b"))
+        writer.append(b"confirms those before")
+
+        def export(**options: object) -> bookkeeper.spark.ExportReport:
+            return bookkeeper.spark.export(
+                spark, cluster.uri, f"{first}-", str(out), targetPartitionBytes="50k", append=True, **options
+            )
+
+        export()
+        kept = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
+        third = cluster.write(payloads(300, "c"))
+        writer.append_many(payloads(700, "d"))
+    second = export()
+    assert second.ledgers == 2
+    assert second.manifest.endswith("/_manifest/00000001.json")
+    assert export().manifest == ""  # nothing is new
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    frame = spark.read.parquet(*exported_paths(str(out)))
+    for ledger_id, data in {
+        first: payloads(2000, "a"),
+        writer.id: [*payloads(500, "b"), b"confirms those before", *payloads(700, "d")],
+        third: payloads(300, "c"),
+    }.items():
+        rows = frame.where(f"ledger_id = {ledger_id}").orderBy("entry_id").collect()
+        assert [bytes(row.payload) for row in rows] == data
+    with pytest.raises(ExportError, match="exported with columns"):
+        export(columns="entry_id,payload")
+    # What an export that stopped left behind is gone on with, or made anew.
+    cluster.write(payloads(100, "e"))
+    stray = out / f"part-{0:019d}-{0:018d}-{0:019d}-{5:018d}.parquet"
+    stray.write_bytes(b"torn")
+    with pytest.raises(ExportError, match="not empty"):
+        export()
+    assert export(resume=True).rows == 100
+    assert not stray.exists()
 
 
 def test_an_export_that_stopped_goes_on(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
@@ -69,21 +125,19 @@ def test_an_export_that_stopped_goes_on(spark: SparkSession, cluster: LiveCluste
         return bookkeeper.spark.export(spark, cluster.uri, ledger_id, str(out), targetPartitionBytes="20k", **options)
 
     export()
-    files = sorted(out.glob("ledger_id=*/*.parquet"))
+    files = sorted(out.glob("*.parquet"))
     assert len(files) > 3
-    (out / "_manifest.json").unlink()
+    shutil.rmtree(out / "_manifest")
     files[1].unlink()
     files[2].write_bytes(files[2].read_bytes()[:-100])  # torn
-    (files[0].parent / ".left.parquet.tmp").write_bytes(b"")
+    (out / ".left.parquet.tmp").write_bytes(b"")
     kept = files[0].stat().st_mtime_ns
     with pytest.raises(ExportError, match="not empty"):
         export()
     assert export(resume=True).rows == 3000
     assert files[0].stat().st_mtime_ns == kept
-    assert sorted(path.name for path in out.rglob("*") if path.is_file() and path.suffix != ".crc") == sorted(
-        ["_manifest.json", *(path.name for path in files)]
-    )
-    (out / "_manifest.json").unlink()
+    assert sorted(path for path in out.iterdir() if path.is_file() and path.suffix != ".crc") == files
+    shutil.rmtree(out / "_manifest")
     with pytest.raises(ExportError, match="not part of this export"):
         bookkeeper.spark.export(spark, cluster.uri, ledger_id, str(out), resume=True)
 
@@ -227,7 +281,7 @@ def test_mistakes_are_one_line(cluster: LiveCluster, monkeypatch: pytest.MonkeyP
     code, _, told = command(cluster, "usage", "-l", ledger_id)
     assert (code, told) == (
         1,
-        "error: Spark support needs the Python package pyarrow: pip install 'bookkeeper[spark]'\n",
+        "error: Spark support needs the Python package pyarrow: pip install 'bookkeeper-ledger[spark]'\n",
     )
 
 

@@ -9,7 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+import bookkeeper.spark
 import bookkeeper.sync
 from bookkeeper.spark import read_ledgers
 from bookkeeper.types import DigestType
@@ -122,20 +124,86 @@ def test_work_is_split_by_bytes_and_fragments_and_small_ledgers_are_packed(
     assert partitions(ledgers=f"{small[0]}-{small[-1]}") == 1
 
 
-def test_filters_on_ids_decide_what_is_read(pushdown: SparkSession, cluster: LiveCluster) -> None:
+def test_conditions_at_load_time_decide_what_is_read(spark: SparkSession, cluster: LiveCluster) -> None:
     data = payloads(4000)
     first = cluster.write(data)
     second = cluster.write(data)
-    frame = read(pushdown, cluster, f"{first}-{second}", minPartitions=8)
-    one = frame.where(f"ledger_id = {second} and entry_id >= 100 and entry_id < 200")
-    assert one.rdd.getNumPartitions() <= 8
+    both = f"{first}-{second}"
+
+    def where(text: str, ledgers: str = both, **options: object) -> DataFrame:
+        return read(spark, cluster, ledgers, where=text, **options)
+
+    one = where(f"ledger_id = {second} and entry_id >= 100 and entry_id < 200", minPartitions=8)
+    assert 8 <= one.rdd.getNumPartitions() <= 16
     assert contents(one) == data[100:200]
-    assert contents(frame.where(f"ledger_id = {first} and entry_id in (5, 6, 3999, 70000)")) == [*data[5:7], data[3999]]
-    assert frame.where("ledger_id < 0").count() == 0
-    assert frame.where("length > 0 and entry_id = 1").count() == 2
+    some = where(f"ledger_id = {first} and entry_id in (5, 6, 3999, 70000)")
+    assert contents(some) == [*data[5:7], data[3999]]
+    assert where("ledger_id < 0").count() == 0
     # Nothing else is even planned: a password that fits only one of them does no harm to the other.
     secret = cluster.write(data, password=b"p")
-    assert read(pushdown, cluster, f"{second},{secret}").where(f"ledger_id = {second}").count() == 4000
+    assert where(f"ledger_id = {second}", f"{second},{secret}").count() == 4000
+    assert read(spark, cluster, f"{second},{secret}", passwords="metadata").count() == 8000
+
+
+def test_a_dataframe_used_twice_gives_each_use_its_rows(spark: SparkSession, cluster: LiveCluster) -> None:
+    """Spark keeps one plan for each load. Nothing a query does may change what another one reads."""
+    data = payloads(4000)
+    ledger_id = cluster.write(data)
+    bookkeeper.spark.enable(spark)
+    for options in (
+        {},
+        {"where": "entry_id >= 0"},
+        {"columns": "entry_id,length"},
+        {"verify": "all"},
+        {"minPartitions": 4},
+    ):
+        frame = read(spark, cluster, ledger_id, **options)
+        frame.createOrReplaceTempView("twice")
+        few, some = frame.where("entry_id < 10"), frame.where("entry_id >= 100 and entry_id < 120")
+        assert (few.count(), frame.count(), some.count(), few.count()) == (10, 4000, 20, 10)
+        assert few.union(some).count() == 30
+        assert few.join(frame.where("entry_id < 5").select("entry_id"), "entry_id", "left_anti").count() == 5
+        assert few.alias("a").join(some.alias("b"), F.expr("a.entry_id + 100 = b.entry_id")).count() == 10
+        query = "select (select count(*) from twice where entry_id < 10), (select count(*) from twice)"
+        assert tuple(spark.sql(query).collect()[0]) == (10, 4000)
+        cached = frame.cache()
+        assert (cached.where("entry_id = 7").count(), cached.limit(3).count(), cached.distinct().count()) == (
+            1,
+            3,
+            4000,
+        )
+        cached.unpersist()
+    spark.catalog.dropTempView("twice")
+
+
+def test_the_first_action_fixes_what_a_dataframe_reads(spark: SparkSession, cluster: LiveCluster) -> None:
+    with bookkeeper.sync.connect(cluster.uri) as bk, bk.create_ledger() as writer:
+        writer.append_many([b"x"] * 10)
+        writer.append(b"carries the confirmation of those before")
+        frame = read(spark, cluster, writer.id)
+        assert frame.count() == 10
+        writer.append_many([b"y"] * 10)
+        writer.append(b"carries the confirmation of those before")
+        assert frame.count() == 10
+        assert read(spark, cluster, writer.id).count() >= 21
+
+
+def test_what_ledgers_cannot_be_is_told_in_one_line(spark: SparkSession, cluster: LiveCluster) -> None:
+    ledger_id = cluster.write(payloads(10))
+    options = f"uri '{cluster.uri}', ledgers '{ledger_id}'"
+    assert "CREATE TEMPORARY VIEW" in failure(lambda: spark.sql(f"create table t using bookkeeper options ({options})"))
+    frame = read(spark, cluster, ledger_id)
+    assert "cannot write ledgers" in failure(
+        lambda: frame.write.format("bookkeeper").option("uri", cluster.uri).mode("append").save()
+    )
+    streaming = spark.readStream.format("bookkeeper").option("uri", cluster.uri).option("ledgers", ledger_id)
+    assert "cannot be read as a stream" in failure(
+        lambda: streaming.load().writeStream.format("noop").start().processAllAvailable()
+    )
+    required = StructType([StructField("payload", BinaryType(), nullable=False)])
+    assert "without NOT NULL" in failure(
+        spark.read.format("bookkeeper").option("uri", cluster.uri).schema(required).load(str(ledger_id)).count
+    )
 
 
 def test_entry_bounds_as_options(spark: SparkSession, cluster: LiveCluster) -> None:

@@ -52,7 +52,7 @@ def bookie_config(directory: Path, **settings: Any) -> ServerConfiguration:
 async def init_cluster(runtime: RealRuntime) -> None:
     """Create the cluster in the runtime's memory store, once."""
     driver = open_driver(METADATA_URI, runtime)
-    await driver.open()
+    await driver.open(create=True)
     await driver.admin.init_new_cluster()
     await driver.close()
 

@@ -92,6 +92,7 @@ class FakeBookie:
         self.requests: list[Request] = []
         self.connections: list[_Connection] = []
         self.accepted = 0
+        self.bytes_sent = 0
         self.port = 0
         self._held: list[Callable[[], None]] = []
         self._listener: Any = None
@@ -262,7 +263,9 @@ class _Connection(asyncio.Protocol):
             assert not isinstance(response, BatchReadResponse)
             assert not isinstance(request, BatchReadRequest)
             response.txn_id = request.txn_id
-        self.transport.write((v2 if request.version == V2 else v3).encode_response(response))
+        frame = (v2 if request.version == V2 else v3).encode_response(response)
+        self.bookie.bytes_sent += len(frame)
+        self.transport.write(frame)
 
 
 class FakeCluster:
@@ -279,7 +282,7 @@ class FakeCluster:
         return open_driver(self.uri, self.runtime)
 
     async def start(self) -> None:
-        await self.driver.open()
+        await self.driver.open(create=True)
         await self.driver.admin.init_new_cluster()
         for bookie in self.bookies:
             await bookie.start(self.runtime)

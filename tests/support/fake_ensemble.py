@@ -16,7 +16,14 @@ from bookkeeper.client.recovery import recover_ledger
 from bookkeeper.client.results import default_code, operation_of, result_code
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
 from bookkeeper.config import ClientConfiguration
-from bookkeeper.errors import BookieUnavailableError, IllegalOpError, NotEnoughBookiesError, from_code
+from bookkeeper.errors import (
+    BKError,
+    BookieUnavailableError,
+    IllegalOpError,
+    NotEnoughBookiesError,
+    RequestTimeoutError,
+    from_code,
+)
 from bookkeeper.metadata.api import Versioned
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.metadata.memory import MemoryDriver, MemoryStore, StoreFaults
@@ -91,6 +98,12 @@ class FakeBookie:
         for channel, request in held:
             channel.answer([request])
 
+    def time_out(self) -> None:
+        """What was held is overdue: each channel is lost with it, once."""
+        held, self.held = self.held, []
+        for channel in dict.fromkeys(channel for channel, _ in held):
+            channel.lose(RequestTimeoutError(bookie=self.name))
+
     def refuse_held(self, status: Status) -> None:
         """Answer what was held with an error."""
         held, self.held = self.held, []
@@ -146,8 +159,7 @@ class FakeChannel:
     def _flush(self) -> None:
         frames, self._out = self._out, []
         if self._bookie.down:
-            if not self.closed:
-                self._sink.on_channel_lost(self.bookie, BookieUnavailableError(bookie=self.bookie))
+            self.lose(BookieUnavailableError(bookie=self.bookie))
             return
         codec = v2 if self._version == V2 else v3
         requests = [codec.decode_request(frame[HEADER:]) for frame in frames]
@@ -174,6 +186,10 @@ class FakeChannel:
     def _deliver(self, acked: list[int], failed: list[tuple[int, int]]) -> None:
         if not self.closed:
             self._sink.on_add_responses(self.bookie, acked, failed)
+
+    def lose(self, error: BKError) -> None:
+        if not self.closed:
+            self._sink.on_channel_lost(self.bookie, error)
 
     def close(self) -> None:
         self.closed = True

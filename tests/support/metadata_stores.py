@@ -66,7 +66,7 @@ class StoreUnderTest(ABC):
         """A new driver, open."""
         driver = self.new(session_timeout_ms=session_timeout_ms)
         self.drivers.append(driver)
-        await driver.open()
+        await driver.open(create=True)
         return driver
 
     @abstractmethod

@@ -36,6 +36,7 @@ def record(data: bytes) -> bytes:
 
 def configuration(directory: Path, directories: int = 1, **settings: Any) -> ServerConfiguration:
     settings.setdefault("dbStorage_writeCacheMaxSizeMb", 4)
+    settings.setdefault("dbStorage_reservedSpaceMb", 1)
     settings.setdefault("dbStorage_readAheadCacheMaxSizeMb", 2)
     settings.setdefault("dbStorage_rocksDB_blockCacheSize", 1 << 20)
     settings.setdefault("numReadWorkerThreads", 2)

@@ -6,8 +6,8 @@ What one socket read brought is one `AddBatch`. Its adds come as runs, entries o
 flags; each run is judged once and then handled with list operations. In one turn of the loop, without an await:
 
 1. read-only? key? fenced? A refused run is answered at once and leaves no trace.
-2. room in storage, journal and the limit on adds in progress. If there is none nothing is done: the connection keeps
-   the run, stops reading, and tries again later from step 1.
+2. room in storage, journal and the limit on adds in progress (which recovery does not wait for). If there is none
+   nothing is done: the connection keeps the run, stops reading, and tries again later from step 1.
 3. the entries go into the storage, then their records into the batch for the ledger's journal, the key record first.
 
 `submit` hands each journal its records with one callback, which acknowledges all of them with one write. As fences
@@ -19,7 +19,7 @@ Nothing is said about an add whose journal fails: the bookie stops, and what the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -67,6 +67,7 @@ class AddPath:
         ledgers: LedgerTable,
         state: BookieState,
         stats: BookieStats,
+        on_error: Callable[[BaseException], None],
     ) -> None:
         self.runtime = runtime
         self.storage = storage
@@ -74,6 +75,8 @@ class AddPath:
         self.ledgers = ledgers
         self.state = state
         self.stats = stats
+        self.on_error = on_error
+        """Told of a failure after which the state may be wrong."""
         self.permits = Permits(config.maxAddsInProgressLimit)
         self.write_data = config.journalWriteData
         self.room_timeout = config.dbStorage_maxThrottleTimeMs / 1000
@@ -84,7 +87,7 @@ class AddPath:
         count = len(run.entries)
         journal = self.journals.of(run.ledger_id)
         while True:
-            if not self.permits.free():
+            if not (self.permits.free() or run.flags & _RECOVERY_ADD):
                 await self.permits.wait()
             elif not journal.has_room(size):
                 await journal.wait_for_room(size)
@@ -113,11 +116,11 @@ class AddBatch:
 
     __slots__ = ("_connection", "_groups", "_path", "_started")
 
-    def __init__(self, path: AddPath, connection: BookieConnection) -> None:
+    def __init__(self, path: AddPath, connection: BookieConnection, started: float) -> None:
         self._path = path
         self._connection = connection
         self._groups: dict[int, _Group] = {}  # journal index -> what is gathered for it
-        self._started = path.runtime.now()
+        self._started = started
 
     def add(self, run: AddRun) -> bool:
         """Handle a run; False if there is no room for it: nothing has happened then."""
@@ -145,7 +148,7 @@ class AddBatch:
         if not (
             storage.has_room(ledger_id, size, count)
             and path.journals.of(ledger_id).has_room(size)
-            and path.permits.free()
+            and (path.permits.free() or run.flags & _RECOVERY_ADD)
         ):
             return False
         try:
@@ -213,10 +216,14 @@ class AddBatch:
 
 
 def _acknowledge(path: AddPath, connection: BookieConnection, runs: list[AddRun], count: int, started: float) -> None:
-    path.permits.give_back(count)
-    path.stats.ADD_ENTRY.ok(path.runtime.now() - started, count)
-    for run in runs:
-        connection.send(encode_responses(run, Status.EOK))
+    """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
+    try:
+        path.permits.give_back(count)
+        path.stats.ADD_ENTRY.ok(path.runtime.now() - started, count)
+        for run in runs:
+            connection.send(encode_responses(run, Status.EOK))
+    except Exception as error:
+        path.on_error(error)
 
 
 def _nothing() -> None:

@@ -11,24 +11,31 @@ Stop. Unregister, let the adds in flight finish (for a bounded time), close the 
 journals, then the storage; take the DIRTY mark away. Nothing is acknowledged after the journals are closed.
 
 Failure. What cannot be gone on with (a failed journal or storage, a failed disk, a lost name) ends the bookie from
-inside: connections are dropped at once, nothing is flushed, the DIRTY mark stays, and the next start recovers from
-disk. The first reason decides the exit code.
+inside: connections are dropped at once and the registration is taken back, nothing is flushed, the DIRTY mark stays,
+and the next start recovers from disk. The first reason decides the exit code.
+
+Bounds. A dying disk may hold a call for ever, and whoever waits for that call. So the end is waited for only so long:
+`shutdownTimeoutMs` at an orderly stop, `FAILURE_SECONDS` after a failure, when there is nothing to write any more. Then
+`wait_stopped` returns all the same, `hangs` says that something still runs, and the process is to be ended hard: that
+is as safe as a crash, for which everything here is made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
-from typing import cast
+from typing import Any, cast
 
 from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import ConfigurationError, NoWritableLedgerDirError
+from bookkeeper.errors import BookKeeperError, ConfigurationError, NoWritableLedgerDirError
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import MetadataDriver
 from bookkeeper.metadata.uri import configured_service_uri
 from bookkeeper.runtime import Runtime, ServiceListener, SocketOptions, TaskScope
 from bookkeeper.types import BookieId
+from bookkeeper.version import __version__
 
 from . import dirty
 from .adds import AddPath
@@ -37,7 +44,7 @@ from .compaction_switch import CompactionSwitch
 from .connection import BookieConnection
 from .cookies import check_cookies
 from .directories import Directories, current
-from .disks import DiskMonitor
+from .disks import DiskMonitor, DiskVerdict, journal_bytes
 from .engines import create_storage
 from .exit_code import ExitCode
 from .fencing import Fences
@@ -52,7 +59,7 @@ from .service import RequestService
 from .state import BookieState
 from .stats import BookieStats
 from .storage.api import LedgerStorage
-from .validate import validate
+from .validate import validate, warn
 
 __all__ = ["Bookie", "ExitCode"]
 
@@ -60,6 +67,17 @@ log = logging.getLogger(__name__)
 
 UNREGISTER_SECONDS = 2.0
 """How long a stop waits for the metadata store to take the registration back."""
+
+
+FAILURE_SECONDS = 10.0
+"""How long the end may take after a failure, when nothing is written any more."""
+
+
+def is_explained(error: BaseException) -> bool:
+    """Whether the text of an error says what is needed, so that no traceback has to: a disk, the store, a refusal."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return isinstance(error, OSError | BookKeeperError)
 
 
 class _Refusal(asyncio.Protocol):
@@ -85,6 +103,11 @@ class Bookie:
         self._stopping: asyncio.Task[None] | None = None
         self._exit_code: ExitCode | None = None  # set when the end begins
         self._ended: asyncio.Future[ExitCode] | None = None
+        self.failure: BaseException | None = None
+        """Why it ended by itself."""
+        self._closing = ""  # the part that is being closed
+        self.hangs = False
+        """It has ended as far as that was possible: a disk or a thread still holds something up. End the process."""
         # The parts, from start() on; None where the start has not come to.
         self._scope: TaskScope | None = None
         self._disks: DiskMonitor | None = None
@@ -172,8 +195,7 @@ class Bookie:
             await self._start()
         except BaseException as error:
             self._exit_code = self._exit_code or self.exit_code_of(error)
-            await self._close_parts(orderly=False)
-            self._end()
+            await self._close(orderly=False)
             raise
 
     async def _start(self) -> None:
@@ -185,8 +207,11 @@ class Bookie:
         directories.prepare(files, allow_shared_partition=config.allowMultipleDirsUnderSameDiskPartition)
         if self._driver is None:
             self._driver = open_driver(configured_service_uri(config), runtime, config)
+            log.info("connecting to the metadata store %s", self._store)
             await self._driver.open()
         self._identity = identity = await identify(runtime, config)
+        self._introduce(identity)
+        warn(config)
         await check_cookies(files, self._driver, config, directories, identity)
         await self._listen(identity)
         if dirty.was_unclean(files, directories.ledger):
@@ -200,28 +225,52 @@ class Bookie:
         self._storage = storage
         service = self._build(storage, self._state, self._disks)
         self._phase = ExitCode.BOOKIE_EXCEPTION
-        await self._recover(storage)
+        await self._recover(storage, service.adds.ledgers)
         self._state.restore()
         dirty.mark(files, directories.ledger)
-        self._disks.add_listener(self._state.on_disk_event)
-        self._disks.add_listener(CompactionSwitch(config, storage).on_disk_event)
+        self._disks.add_listener(self._state.on_disks)
+        self._disks.add_listener(CompactionSwitch(config, storage).on_disks)
+        self._disks.add_listener(self._make_room_for_journals)
         self._scope.spawn(self._disks.run(), name="disk monitor")
         service.start()
         self._state.running = True
         self._phase = ExitCode.ZK_REG_FAIL
-        await self._state.register(self._driver.registration, service_info(config, identity.host, self.port))
-        log.info("bookie %s serves on port %d", identity.bookie_id, self.port)
+        log.info("registering in %s; if an earlier run was killed, its session must end first", self._store)
+        await self._state.register(self._driver.registration, service_info(identity.host, self.port))
+        mode = "read-only" if self._state.read_only else "writable"
+        log.info("bookie %s serves on port %d, %s", identity.bookie_id, self.port, mode)
+
+    @property
+    def _store(self) -> str:
+        return self._config.metadataServiceUri or self._config.zkServers or "the metadata store"
+
+    def _introduce(self, identity: Identity) -> None:
+        """Say who starts here, with what."""
+        directories, config = self._directories, self._config
+        log.info("bookie %s, BookKeeper for Python %s, metadata store %s", identity.bookie_id, __version__, self._store)
+        for key, roots in (
+            ("journalDirectories", directories.journal),
+            ("ledgerDirectories", directories.ledger),
+            ("indexDirectories", directories.index),
+        ):
+            log.info("%s: %s", key, ", ".join(roots))
+        changed = config.changed_settings()
+        log.info("settings that are not the defaults: %s", ", ".join(f"{k}={v}" for k, v in changed.items()) or "none")
 
     def _check_disks(self, disks: DiskMonitor, state: BookieState) -> None:
         """The first look at the disks: a full one makes the bookie start read-only."""
-        for event in disks.check_now():
-            state.on_disk_event(event)
-        if not disks.writable_ledger_dirs and not self._config.readOnlyModeEnabled:
+        verdict = disks.check_now()
+        if verdict.failed is not None:
+            raise OSError(verdict.failed)
+        if verdict.full is not None and not self._config.readOnlyModeEnabled:
             raise NoWritableLedgerDirError(
-                "all ledger directories are full, and readOnlyModeEnabled=false: free some space, or allow read-only"
+                f"{verdict.full}, and readOnlyModeEnabled=false: free some space, or allow read-only"
             )
-        if self._exit_code is not None:
-            raise OSError("a directory cannot be used; see the log")
+        state.on_disks(verdict)
+
+    def _make_room_for_journals(self, verdict: DiskVerdict) -> None:
+        if verdict.journal_full and self._checkpointer is not None:
+            self._checkpointer.request()
 
     def _build(self, storage: LedgerStorage, state: BookieState, disks: DiskMonitor) -> RequestService:
         """Put the parts together."""
@@ -242,6 +291,8 @@ class Bookie:
                 for index, root in enumerate(roots)
             ]
         )
+        for journal in journals:
+            journal.watch_growth(journal_bytes(config) // 2, disks.look_soon)
         self._checkpointer = checkpointer = Checkpointer(
             runtime,
             config.flushInterval / 1000,
@@ -251,10 +302,9 @@ class Bookie:
             on_fatal=self._failed,
         )
         ledgers = LedgerTable(runtime, storage, config.ledgerHandleCacheSize)
-        storage.set_deletion_listener(ledgers.ledger_deleted)
         storage.set_failure_listener(self._failed)
-        adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats)
-        fences = Fences(storage, journals, ledgers)
+        adds = AddPath(runtime, config, storage, journals, ledgers, state, self.stats, self._failed)
+        fences = Fences(storage, journals, ledgers, self._failed)
         reads = ReadPath(runtime, config, storage, ledgers, fences, disks, self.stats)
         self._service = RequestService(
             runtime,
@@ -299,17 +349,25 @@ class Bookie:
     def _new_connection(self) -> asyncio.Protocol:
         return _Refusal() if self._service is None else BookieConnection(self._service)
 
-    async def _recover(self, storage: LedgerStorage) -> None:
+    async def _recover(self, storage: LedgerStorage, ledgers: LedgerTable) -> None:
         """Bring what only the journals hold into the storage, and begin the journals anew."""
         assert self._journals is not None
         assert self._checkpointer is not None
         replayer = Replayer(storage)
         for journal in self._journals:
             await journal.replay(replayer.apply)
-        await self._checkpointer.flush()
+        try:
+            await self._checkpointer.flush(compact=True)  # a full disk has room for the next journal then
+        except (
+            NoWritableLedgerDirError,
+            OSError,
+        ) as error:  # the journals have all of it still
+            log.error("nothing can be flushed yet: %s", error)
+            self.state.no_space("the ledger directories are full")
         for journal in self._journals:
             journal.start()
         log.info("replayed %d entries, skipped %d records", replayer.entries, replayer.skipped)
+        storage.set_deletion_listener(ledgers.ledger_deleted)  # not before: replay deletes what comes back at once
         self._checkpointer.start()
         storage.start()
 
@@ -329,10 +387,22 @@ class Bookie:
     def _failed(self, error: BaseException) -> None:
         self._fail(ExitCode.BOOKIE_EXCEPTION, error)
 
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """For `loop.set_exception_handler` of a process that runs this bookie.
+
+        A callback of the loop that raised has left undone what it was to do: others may wait for that for ever, or
+        count on it. So it ends the bookie. Everything else (a connection's end, a task that nobody asked) is logged.
+        """
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if error is not None and "handle" in context and not isinstance(error, OSError):
+            self._failed(error)
+
     def _fail(self, code: ExitCode, error: BaseException) -> None:
         """The bookie cannot go on."""
         if self._exit_code is None:
-            log.critical("the bookie stops: %s", error, exc_info=error)
+            self.failure = error
+            log.critical("the bookie stops: %s", error, exc_info=None if is_explained(error) else error)
         if self._state is None or not self._state.running:
             self._exit_code = self._exit_code or code  # `start` is under way and sees to the rest
             return
@@ -341,13 +411,32 @@ class Bookie:
     def _begin_end(self, code: ExitCode, *, orderly: bool) -> None:
         if self._stopping is None:
             self._exit_code = self._exit_code or code
+            log.info("stopping")
             self._stopping = self._runtime.spawn(self._close(orderly), name="bookie-stop")
 
     async def _close(self, orderly: bool) -> None:
+        """Close everything, for a bounded time."""
+        seconds = self._config.shutdownTimeoutMs / 1000 if orderly else FAILURE_SECONDS
+        closing = self._runtime.spawn(self._close_parts(orderly=orderly), name="bookie-close")
         try:
-            await self._close_parts(orderly=orderly)
+            await asyncio.wait([closing], timeout=seconds)
+            if not closing.done():
+                await self._give_up(seconds)
+            elif (error := closing.exception()) is not None:
+                log.error("closing the %s failed", self._closing, exc_info=error)
         finally:
             self._end()
+
+    async def _give_up(self, seconds: float) -> None:
+        """Something does not close. The session with the metadata store is closed at least."""
+        log.critical("the %s cannot be closed within %.0f s: the bookie ends without that", self._closing, seconds)
+        self.hangs = True
+        if self._exit_code is ExitCode.OK:
+            self._exit_code = ExitCode.SERVER_EXCEPTION
+        if self._owns_driver and self._driver is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(UNREGISTER_SECONDS):
+                    await self._driver.close()
 
     def _end(self) -> None:
         assert self._ended is not None
@@ -365,6 +454,10 @@ class Bookie:
         if orderly:
             await self._guard(self._unregister(), "registration")
             await self._guard(self._drain(), "requests")
+        if self._service is not None:
+            self._service.drop_connections()
+        if not orderly:
+            await self._guard(self._unregister(), "registration")
         if self._service is not None:
             await self._guard(self._service.close(), "connections")
         if self._scope is not None:
@@ -384,7 +477,8 @@ class Bookie:
             await self._guard(self._driver.close(), "metadata driver")
 
     async def _unregister(self) -> None:
-        assert self._state is not None
+        if self._state is None:
+            return
         async with asyncio.timeout(UNREGISTER_SECONDS):
             await self._state.unregister()
 
@@ -400,10 +494,11 @@ class Bookie:
 
     async def _guard(self, closing: Awaitable[None], what: str) -> bool:
         """Wait for a part to close; a failure is logged and becomes the exit code if there is none yet."""
+        self._closing = what
         try:
             await closing
         except Exception as error:
-            log.error("closing the %s failed: %s", what, error, exc_info=error)
+            log.error("closing the %s failed: %s", what, error, exc_info=None if is_explained(error) else error)
             if self._exit_code is ExitCode.OK and what not in ("registration", "metadata driver"):
                 self._exit_code = ExitCode.SERVER_EXCEPTION
             return False

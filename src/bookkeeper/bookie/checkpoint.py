@@ -8,7 +8,7 @@ storage before it was journaled, so the flush that begins afterwards covers it (
 When the flush fails, no mark moves (BI-6, BI-12).
 
 Checkpoints run one at a time: every `flushInterval`, when the storage asks for one, and when somebody calls `flush`,
-after replay and at shutdown. Those two delete no journals.
+after replay and at shutdown. The one at shutdown deletes no journals.
 
 A failed flush is fatal, like every failed write of data that was acknowledged. Only full disks are not, which a storage
 reports as `NoWritableLedgerDirError` or plain `OSError`.
@@ -66,9 +66,9 @@ class Checkpointer:
         """Ask for a checkpoint soon; the storage does when it has much to flush. Requests before it begins are one."""
         self._wanted.set()
 
-    async def flush(self) -> None:
-        """Checkpoint now, without deleting journals. Raises what the flush raised; then no mark has moved."""
-        await self._checkpoint(compact=False)
+    async def flush(self, *, compact: bool = False) -> None:
+        """Checkpoint now; journals are deleted with `compact` only. Raises what the flush raised: no mark has moved."""
+        await self._checkpoint(compact)
 
     async def close(self) -> None:
         """Stop; a checkpoint under way is finished first. Idempotent."""

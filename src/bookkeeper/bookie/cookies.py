@@ -25,9 +25,13 @@ from bookkeeper.runtime import Files
 from bookkeeper.types import BookieId
 
 from .directories import Directories, current
+from .engines import finds_ledgers_by_place
 from .identity import Identity
 
 log = logging.getLogger(__name__)
+
+LEFT_OVER = f"{VERSION_FILE}.tmp"
+"""What a first start leaves behind that is killed while it writes a cookie; no data."""
 
 
 async def check_cookies(
@@ -51,9 +55,13 @@ async def check_cookies(
     )
     stored = [found for bookie_id in identity.candidates if (found := await _stored(driver, bookie_id)) is not None]
     facts = [_facts(files, root) for root in directories.all]
-    decision = decide_start(master, stored, facts, allow_expansion=config.allowStorageExpansion)
-    if decision.action is StartAction.EXPAND:
-        _refuse_remapping(config, stored[-1].value)
+    decision = decide_start(
+        master,
+        stored,
+        facts,
+        allow_expansion=config.allowStorageExpansion,
+        fixed_places=finds_ledgers_by_place(config),
+    )
     await _carry_out(files, driver, identity.bookie_id, directories, decision)
 
 
@@ -71,23 +79,13 @@ async def _stored(driver: MetadataDriver, bookie_id: BookieId) -> Versioned[Cook
 def _facts(files: Files, root: str) -> DirectoryFacts:
     path = current(root)
     version_file = f"{path}/{VERSION_FILE}"
+    empty = all(name in (VERSION_FILE, LEFT_OVER) for name in files.listdir(path))
     if not files.exists(version_file):
-        return DirectoryFacts(root, None, not files.listdir(path))
+        return DirectoryFacts(root, None, empty)
     try:
-        return DirectoryFacts(root, parse_cookie(files.read_bytes(version_file)), empty=False)
+        return DirectoryFacts(root, parse_cookie(files.read_bytes(version_file)), empty)
     except CorruptMetadata as error:
         raise InvalidCookieError(f"{version_file}: {error}") from None
-
-
-def _refuse_remapping(config: ServerConfiguration, stored: Cookie) -> None:
-    """With DbLedgerStorage the number of directories decides in which one a ledger lies (spec bookie-storage §2.1)."""
-    if config.ledgerStorageClass.endswith("DbLedgerStorage") and len(stored.ledger_dir_names()) != len(
-        config.ledgerDirectories
-    ):
-        raise InvalidCookieError(
-            f"with {config.ledgerStorageClass} ledger directories cannot be added: ledgers would be looked for in "
-            "other directories than they are in. Start a new bookie with all directories and decommission this one"
-        )
 
 
 async def _carry_out(

@@ -24,6 +24,11 @@ _NAMES = (DB, INTERLEAVED, SORTED)
 _BUCKET = re.compile(r"[0-9a-f]{1,2}")
 
 
+def finds_ledgers_by_place(config: ServerConfiguration) -> bool:
+    """Whether the engine finds a ledger's directory by its place in the list: then the lists must never change."""
+    return config.ledgerStorageClass.rpartition(".")[2] == DB
+
+
 def create_storage(runtime: Runtime, config: ServerConfiguration, directories: Directories) -> LedgerStorage:
     """The configured engine, not opened yet. Blocks.
 

@@ -23,7 +23,15 @@ from .storage.api import LedgerStorage
 class Fences:
     """Sets fences."""
 
-    def __init__(self, storage: LedgerStorage, journals: Journals, ledgers: LedgerTable) -> None:
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        journals: Journals,
+        ledgers: LedgerTable,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """`on_error` is told when one of those who wait for a fence raises: the others are told of it all the same."""
+        self._on_error = on_error
         self._storage = storage
         self._journals = journals
         self._ledgers = ledgers
@@ -50,4 +58,7 @@ class Fences:
         assert handle.fence_waiters is not None
         waiters, handle.fence_waiters = handle.fence_waiters, None
         for durable in waiters:
-            durable()
+            try:
+                durable()
+            except Exception as error:
+                self._on_error(error)

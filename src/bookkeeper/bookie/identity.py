@@ -63,13 +63,9 @@ async def identify(runtime: Runtime, config: ServerConfiguration) -> Identity:
     return Identity(bookie_id, host, bind_host, tuple(candidates))
 
 
-def service_info(config: ServerConfiguration, host: str, port: int) -> BookieServiceInfo:
-    """What the bookie publishes: its RPC endpoint, and the HTTP one if there is one (spec metadata §7.3)."""
-    extensions = ("tls",) if config.tlsProviderFactoryClass else ()
-    endpoints = [Endpoint("bookie", host, port, "bookie-rpc", (), extensions)]
-    if config.httpServerEnabled:
-        endpoints.append(Endpoint("httpserver", config.httpServerHost, config.httpServerPort, "http"))
-    return BookieServiceInfo(tuple(endpoints))
+def service_info(host: str, port: int) -> BookieServiceInfo:
+    """What the bookie publishes: its RPC endpoint, the only one there is (spec metadata §7.3)."""
+    return BookieServiceInfo((Endpoint("bookie", host, port, "bookie-rpc"),))
 
 
 async def _own_address(runtime: Runtime, config: ServerConfiguration) -> str:

@@ -51,7 +51,7 @@ from bookkeeper.runtime import Runtime, TimerHandle, Workers
 
 from .journal_file import JournalFile
 from .journal_format import EXPLICIT_LAC, MINIMUM_VERSION, SealHeader, file_name, journal_ids
-from .journal_replay import Apply, Damage, replay
+from .journal_replay import Apply, Damage, believable, replay
 from .log_mark import START, LogMark, MarkFiles
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,10 @@ MAX_UNSYNCED_BATCHES = 8
 
 DIRECT_MEMORY_SHARE = 0.05
 """Share of the memory that the journals' queues may use if `journalMaxMemorySizeMb` is not set."""
+
+RESERVED_BYTES = 1 << 20
+RESERVED_RECORDS = 10_000
+"""What records that are no entries may take beyond the limits of the queue."""
 
 LARGEST_ENTRY = 64 << 20
 """A record of a journal without seals that is longer than this, and than four frames, is taken for torn."""
@@ -88,6 +92,14 @@ class _Batch:
         self.late: list[Done] = []  # to call when synced
         self.sync = sync  # holds if `late` is not empty
         self.full = False
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """Somebody who waits for room for `size` bytes."""
+
+    size: int
+    admitted: asyncio.Future[None]
 
 
 @dataclass(slots=True)
@@ -143,6 +155,9 @@ class Journal:
         self._trim_lane: Workers = runtime.workers(f"journal-{index}-checkpoint")
 
         self._file: JournalFile | None = None  # from start() on
+        self._growth = 0  # bytes written since _tell_growth was called
+        self._growth_step = 0  # 0: nobody wants to know
+        self._tell_growth: Callable[[], None] = _nobody
         self._mark = START  # only grows
         self._persisted = START  # <= _mark; only grows; at least one ledger directory has it
         self._marked_everywhere = False  # all of them have it
@@ -155,7 +170,9 @@ class Journal:
         self.queued_bytes = 0
         """Appended and not yet written."""
         self.queued_records = 0
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()  # for room; in the order they came
+        self._waiters: deque[_Waiter] = deque()  # for room; in the order they came
+        self._turn_given = False  # a waiter was admitted and has not had its turn of the loop
+        self._turn_taken = False  # this is its turn; _hand_on is scheduled
         self._write_busy = False  # the write lane has a batch, or makes the next file
         self._rolling = False  # the file is large enough: nothing more goes to it
         self._unsynced = 0  # batches on their way from the write lane to their completion that need a sync
@@ -173,7 +190,7 @@ class Journal:
         A record whose ledger is unknown to storage and journal is the caller's to skip. Raises `CorruptStorageError` if
         a journal is damaged where it had been synced, and whatever `apply` raises.
         """
-        self._mark = self._persisted = await self._trim_lane.submit(self._marks.read)
+        self._mark = self._persisted = await self._trim_lane.submit(self._read_mark)
         await replay(
             self._files,
             self._force_lane,
@@ -185,16 +202,36 @@ class Journal:
             reached=self._reached,
         )
 
+    def _read_mark(self) -> LogMark:
+        mark, checked = self._marks.read()
+        if checked or believable(self._files, self._directory, mark):
+            return mark
+        log.error(
+            "the mark of journal %d, %d in %s, is not the end of anything: it is damaged and does not count; the "
+            "journals are replayed from their beginning",
+            self.index,
+            mark.offset,
+            file_name(mark.journal_id),
+        )
+        return START
+
     def _reached(self, mark: LogMark) -> None:
         self._tail = mark
         self._mark = max(self._mark, mark)
 
     def start(self) -> None:
-        """Open a new file, after replay. Blocks. Raises `OSError`, `FatalBookieError`."""
+        """Open a new file, after replay. Blocks. Raises `OSError`, `FatalBookieError`.
+
+        Its id is beyond all there are, and beyond the mark, whatever the clock says: what is below the mark is never
+        replayed.
+        """
         assert self._file is None, "started already"
         ids = journal_ids(self._files.listdir(self._directory))
-        next_id = ids[-1] + 1 if ids else self._runtime.wall_ms() + 1
-        self._opened(self._create(next_id, self._tail))
+        next_id = max(ids[-1] if ids else self._runtime.wall_ms(), self._mark.journal_id) + 1
+        try:
+            self._opened(self._create(next_id, self._tail))
+        except OSError as error:
+            raise OSError(error.errno, self._reason(error)) from error
 
     def _create(self, journal_id: int, previous: LogMark) -> JournalFile:
         """Runs on the write lane, or before there is anything to do for it."""
@@ -220,17 +257,22 @@ class Journal:
         """Write, sync and complete what was appended, then close. After a failure: only close. Idempotent."""
         self._closing = True
         if not self._idle() and self._error is None:
-            self._drained = asyncio.get_running_loop().create_future()
+            if self._drained is None:  # all who close wait for the same
+                self._drained = asyncio.get_running_loop().create_future()
             self._cancel_timers()
             self._spacing = 0.0
             self._schedule()
-            await self._drained
+            await asyncio.shield(self._drained)
         self._cancel_timers()
         self._refuse_waiters(FatalBookieError("the journal is closed"))
         for lane in (self._write_lane, self._force_lane, self._trim_lane):
             await lane.close()
         if self._file is not None:
             self._file.close()
+
+    def watch_growth(self, step: int, tell: Callable[[], None]) -> None:
+        """Call `tell()` after every `step` bytes written: the disk has so much less room."""
+        self._growth_step, self._tell_growth = step, tell
 
     # --- appending ---
 
@@ -240,47 +282,82 @@ class Journal:
         return self._config.journalFormatVersionToWrite >= MINIMUM_VERSION[EXPLICIT_LAC]
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes can be appended within the limits (one append always can when nothing waits)."""
-        return not self._waiters and self._fits(size, 0)
+        """Whether `size` more bytes of entries can be appended now: within the limits, and nobody waits for that.
 
-    def _fits(self, size: int, granted: int) -> bool:
-        if self.queued_records >= self._config.journalQueueSize:
+        One append always fits when nothing waits to be written. For the caller of `wait_for_room` this is so at its
+        return, until it waits for something else.
+        """
+        return (self._turn_taken or not (self._waiters or self._turn_given)) and self._fits(size)
+
+    def has_room_for_record(self, size: int) -> bool:
+        """Whether a record that is no entry fits: an explicit LAC, a fence.
+
+        They have a reserve beyond the limits, so that entries that wait do not hold them up.
+        """
+        if self.queued_records >= self._config.journalQueueSize + RESERVED_RECORDS:
             return False
-        used = self.queued_bytes + granted
-        return self.memory_limit <= 0 or used == 0 or used + size <= self.memory_limit
+        entries = max(self.memory_limit, self._config.nettyMaxFrameSizeBytes)
+        return self.memory_limit <= 0 or self.queued_bytes + size <= entries + RESERVED_BYTES
+
+    def _fits(self, size: int) -> bool:
+        used = self.queued_bytes
+        return self.queued_records < self._config.journalQueueSize and (
+            self.memory_limit <= 0 or used == 0 or used + size <= self.memory_limit
+        )
 
     async def wait_for_room(self, size: int) -> None:
         """Return when `has_room`; first come, first served.
 
-        Raises `FatalBookieError` if the journal has failed or is closed.
+        One waiter is admitted at a time: nobody else has room from then until it has had its turn of the loop, in which
+        it may append. So those that wait never take it away from each other, and each is asked again only when there
+        is room indeed. Raises `FatalBookieError` if the journal has failed or is closed.
         """
-        if self._error is not None:
-            raise self._error
+        self._refuse_if_over()
         if self.has_room(size):
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((size, future))
-        try:
-            await future
-        except asyncio.CancelledError:
-            self._admit_waiters()  # those behind this one
-            raise
-        if self._waiters:  # those behind this one, if it does not append after all
-            asyncio.get_running_loop().call_soon(self._admit_waiters)
+        waiter = _Waiter(size, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        while True:
+            try:
+                await waiter.admitted
+            except asyncio.CancelledError:
+                if waiter.admitted.done() and not waiter.admitted.cancelled() and not waiter.admitted.exception():
+                    self._hand_on()
+                raise
+            self._refuse_if_over()
+            if self._fits(size):
+                break
+            self._turn_given = False  # a fence or a LAC came in between: first in the row again
+            waiter.admitted = asyncio.get_running_loop().create_future()
+            self._waiters.appendleft(waiter)
+        self._turn_taken = True
+        asyncio.get_running_loop().call_soon(self._hand_on)
 
-    def _admit_waiters(self) -> None:
-        granted = 0
-        while self._waiters and (self._waiters[0][1].done() or self._fits(self._waiters[0][0], granted)):
-            size, future = self._waiters.popleft()
-            if not future.done():
-                granted += size
-                future.set_result(None)
+    def _refuse_if_over(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._closing:
+            raise FatalBookieError("the journal is closed")
+
+    def _hand_on(self) -> None:
+        """The turn of the waiter that was admitted is over, whether it appended or not."""
+        self._turn_given = self._turn_taken = False
+        self._admit_waiter()
+
+    def _admit_waiter(self) -> None:
+        """Give the first waiter its turn if there is room for it. Called whenever there may be some."""
+        waiters = self._waiters
+        while waiters and waiters[0].admitted.done():
+            waiters.popleft()  # it has given up
+        if waiters and not self._turn_given and self._fits(waiters[0].size):
+            self._turn_given = True
+            waiters.popleft().admitted.set_result(None)
 
     def _refuse_waiters(self, error: BaseException) -> None:
         while self._waiters:
-            _, future = self._waiters.popleft()
-            if not future.done():
-                future.set_exception(error)
+            admitted = self._waiters.popleft().admitted
+            if not admitted.done():
+                admitted.set_exception(error)
 
     def append(
         self, pieces: Sequence[bytes], size: int, count: int, done: Done, *, ack_before_sync: bool = False
@@ -428,7 +505,11 @@ class Journal:
         stats.full_batches += batch.full
         stats.records += batch.count
         stats.bytes += batch.size
-        self._admit_waiters()
+        self._growth += batch.size
+        if self._growth >= self._growth_step > 0:
+            self._growth = 0
+            self._tell_growth()
+        self._admit_waiter()
 
     def _count_synced(self, end: int) -> None:
         assert self._file is not None
@@ -468,11 +549,7 @@ class Journal:
             return True
         if error is None:
             return False
-        path = f"journal {self.index} in {self._directory}"
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            reason = f"{path} has no space left: free some, or lower journalMaxBackups or journalMaxSizeMB"
-        else:
-            reason = f"{path} failed: {error}"
+        reason = self._reason(error)
         self._error = FatalBookieError(reason)
         self._error.__cause__ = error
         log.critical("%s", reason)
@@ -483,6 +560,18 @@ class Journal:
             self._drained.set_result(None)
         self._on_fatal(self._error)
         return True
+
+    def _reason(self, error: BaseException) -> str:
+        """What happened, and what to do about it."""
+        path = f"journal {self.index} in {self._directory}"
+        if not isinstance(error, OSError):
+            return f"{path} failed: {error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return (
+                f"{path} has no space left: free some, or lower journalMaxBackups "
+                f"({self._config.journalMaxBackups} now); the next start deletes the oldest journals beyond it"
+            )
+        return f"{path} failed: {error.strerror or error}"
 
     def _cancel_timers(self) -> None:
         for timer in (self._timer, self._idle_sync):
@@ -514,6 +603,10 @@ class Journal:
         for id_ in old[: max(0, len(old) - self._config.journalMaxBackups)]:
             self._files.unlink(f"{self._directory}/{file_name(id_)}")
             log.info("deleted journal %s/%s", self._directory, file_name(id_))
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""
 
 
 def _write_and_sync(file: JournalFile, batch: _Batch) -> int:

@@ -7,6 +7,7 @@ After a failure every further call fails: a second sync that succeeds would prov
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from bookkeeper.errors import FatalBookieError
@@ -48,6 +49,8 @@ class JournalFile:
             files.fsync_dir(directory)
         except BaseException:
             self._file.close()
+            with contextlib.suppress(OSError):  # it takes space, and holds nothing
+                files.unlink(self._file.path)
             raise
         self._allocated = step
         self.end = self.synced = len(header)

@@ -57,6 +57,7 @@ Java reads eight bytes of the header and skips padding bodies, so it reads seale
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -105,6 +106,8 @@ _CRC = struct.Struct(">I")
 
 SEALED_PADDING = _PADDING.size + _SEAL.size + _CRC.size
 """The least size of a padding record with a seal in it."""
+
+_ID = re.compile(r"[0-7]?[0-9a-f]{1,15}")
 
 _SEAL_HEADER_END = _FILE_HEADER.size + _SEAL_HEADER.size + _CRC.size
 
@@ -268,16 +271,15 @@ def file_name(journal_id: int) -> str:
 
 
 def journal_ids(names: list[str]) -> list[int]:
-    """The ids of the journals among the names of a directory, ascending.
-
-    Raises `CorruptStorageError` for a `.txn` name that is not hexadecimal: Java would not start on it either.
-    """
+    """The ids of the journals among the names of a directory, ascending. Any other name is not a journal's (SEC-37)."""
     ids = []
     for name in names:
-        if name.endswith(SUFFIX):
-            stem = name.split(".", 1)[0]
-            try:
-                ids.append(int(stem, 16))
-            except ValueError:
-                raise CorruptStorageError(f"{name} is not the name of a journal: not a hexadecimal number") from None
+        stem = name.removesuffix(SUFFIX)
+        if stem != name and _ID.fullmatch(stem) and file_name(int(stem, 16)) == name:
+            ids.append(int(stem, 16))
     return sorted(ids)
+
+
+def strays(names: list[str]) -> list[str]:
+    """The names that look like those of journals and are not."""
+    return [name for name in names if name.endswith(SUFFIX) and not journal_ids([name])]

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime import File, Files, Workers
 
-from .journal_format import Header, JournalRecord, file_name, journal_ids
-from .journal_scan import JournalScan, read_header
+from .journal_format import Header, JournalRecord, file_name, journal_ids, strays
+from .journal_scan import JournalScan, is_batch_end, read_header
 from .log_mark import LogMark
 
 log = logging.getLogger(__name__)
@@ -56,12 +56,31 @@ class Damage:
         log.error("%s; it is given up (skipReplayJournalInvalidRecord)", error)
 
 
+def believable(files: Files, directory: str, mark: LogMark) -> bool:
+    """Whether a mark without a checksum can be true: its offset is the end of a batch of its file. Blocks.
+
+    A file that is missing, cut short or unreadable is for `plan` to judge.
+    """
+    path = f"{directory}/{file_name(mark.journal_id)}"
+    if mark.journal_id == 0 or not files.exists(path):
+        return True
+    with files.open(path) as file:
+        try:
+            header = read_header(file)
+        except CorruptStorageError:
+            return True
+        return header is None or mark.offset > file.size() or is_batch_end(file, header, mark.offset)
+
+
 def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[Source]:
     """Which files to replay from where to where. Blocks.
 
     It is damage if the marked file or one that a later file names is missing, or if a header cannot be read.
     """
-    ids = [id_ for id_ in journal_ids(files.listdir(directory)) if id_ >= mark.journal_id]
+    names = files.listdir(directory)
+    for name in strays(names):
+        log.warning("%s/%s is not the name of a journal, and is ignored", directory, name)
+    ids = [id_ for id_ in journal_ids(names) if id_ >= mark.journal_id]
     if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
         damage.found(CorruptStorageError(f"recovery log {file_name(mark.journal_id)} is missing in {directory}"))
     headers: list[tuple[int, Header]] = []
@@ -131,7 +150,13 @@ async def _replay_file(file: File, lane: Workers, source: Source, apply: Apply, 
         count += len(records)
     log.info("%s: replayed %d records up to %d", file.path, count, scan.position)
     if scan.torn is not None:
-        log.warning("%s: the tail after %d was never acknowledged: %s", file.path, scan.position, scan.torn)
+        log.warning(
+            "%s: what follows %d is not whole (%s) and is left out: either a crash cut it short, and then nobody was "
+            "told that it is stored, or it was damaged later",
+            file.path,
+            scan.position,
+            scan.torn,
+        )
     if scan.skipped:
         log.warning("%s: skipped %d records of unknown kinds", file.path, scan.skipped)
     return scan.position if count else source.start

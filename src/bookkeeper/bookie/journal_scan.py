@@ -21,6 +21,8 @@ Files before version 5 have no padding: there each record is a batch, and only t
 
 from __future__ import annotations
 
+import struct
+
 import google_crc32c
 
 from bookkeeper.errors import CorruptStorageError
@@ -50,6 +52,7 @@ CHUNK = 4 << 20
 
 _PADDING_HEAD = 2 * LENGTH.size
 _META_HEAD = PREFIX.size + LENGTH.size
+_LENGTHS = struct.Struct(">ii")
 
 
 class _TornError(Exception):
@@ -72,6 +75,29 @@ def read_header(file: File) -> Header | None:
             return None
         raise CorruptStorageError(f"{file.path}: {error}") from None
     return header if any(data) else None
+
+
+def is_batch_end(file: File, header: Header, offset: int) -> bool:
+    """Whether a batch can end at `offset`, as far as lengths tell. Reads the file up to there.
+
+    Java's marks may lie up to eight bytes behind the end of the data: they count the zeros that made it stop.
+    """
+    at = header.first_record
+    data, base = b"", 0
+    padded = True  # what ends at `at` is padding, or the header
+    while at < offset:
+        if at + _PADDING_HEAD > base + len(data):
+            data, base = file.pread(CHUNK, at), at
+        head = data[at - base : at - base + _PADDING_HEAD].ljust(_PADDING_HEAD, b"\0")
+        size, padding_size = _LENGTHS.unpack(head)
+        is_padding = size == PADDING and header.version >= SEALED_SINCE
+        if size == 0:
+            return offset - at <= _PADDING_HEAD and (padded or header.seal is None)
+        if size < 0 and not is_padding:
+            return False
+        at += _PADDING_HEAD + padding_size if is_padding else LENGTH.size + size
+        padded = is_padding
+    return offset <= header.first_record or (at == offset and (padded or header.seal is None))
 
 
 class JournalScan:

@@ -7,21 +7,60 @@ take the ledgers in turn, one request each time. So entries of one ledger are re
 storage reads ahead for the first is there for the next; a slow ledger does not hold up the others; and there is no
 task per request.
 
-A runner waits before each request until the connection takes output (`gate`): a peer that does not read its socket
+Before each request a runner waits until the connection takes output, and then for one of the slots that all
+connections share, in turn. Nobody holds a slot while its peer is waited for: a peer that does not read its socket
 stops its own requests and nobody else's.
+
+`width` may change: it is as many as there may be answers of the size that this connection has.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any
 
-Work = Callable[[], Awaitable[None]]
+from .shares import Shares
 
 TURN = 32
 """Requests that a runner handles before it lets the loop turn, when none of them had to wait."""
+
+
+class Work:
+    """One piece of work: answers `count` requests and does not raise."""
+
+    __slots__ = ("count", "run")
+
+    def __init__(self, run: Callable[[], Awaitable[Work | None]], count: int = 1) -> None:
+        self.run = run
+        """Returns what is left to do when the peer does not take more answers now."""
+        self.count = count
+
+
+class Gate:
+    """Open while a connection takes output."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._event.set()
+
+    @property
+    def open(self) -> bool:
+        return self._event.is_set()
+
+    def set(self, is_open: bool) -> None:
+        if is_open:
+            self._event.set()
+        else:
+            self._event.clear()
+
+    async def passed(self) -> None:
+        """Wait until it is open; at once if it is."""
+        if not self._event.is_set():
+            await self._event.wait()
 
 
 class Lanes:
@@ -30,42 +69,40 @@ class Lanes:
     def __init__(
         self,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        gate: Callable[[], Awaitable[None]],
+        output: Gate,
         ended: Callable[[int], None],
+        slots: Shares,
+        peer: Callable[[], Hashable],
         *,
-        width: int,
+        width: Callable[[], int],
         limit: int,
     ) -> None:
         self._spawn = spawn
-        self._gate = gate
+        self._output = output
         self._ended = ended  # told how many requests were finished or dropped
+        self._slots = slots
+        self._peer = peer
         self._width = width
         self._limit = limit
-        self._queues: dict[
-            int, deque[tuple[Work, int]]
-        ] = {}  # never empty, except that of a ledger whose last request runs
+        # Neither is ever empty, except that of a ledger whose last request runs.
+        self._queues: dict[int, deque[Work]] = {}
         self._ready: deque[int] = deque()  # ledgers with a queue that no runner is at
         self._runners = 0
         self.pending = 0
         """Requests in the queues."""
 
-    def submit(self, ledger_id: int, work: Work, count: int = 1) -> bool:
-        """Queue `count` requests as one piece; False when that would make more than `limit` that wait.
-
-        `work` answers them and does not raise.
-        """
-        if self.pending + count > self._limit:
+    def submit(self, ledger_id: int, work: Work) -> bool:
+        """Queue work; False when that would make more than `limit` requests that wait."""
+        if self.pending + work.count > self._limit:
             return False
-        self.pending += count
+        self.pending += work.count
         queue = self._queues.get(ledger_id)
         if queue is None:
-            self._queues[ledger_id] = deque(((work, count),))
+            self._queues[ledger_id] = deque((work,))
             self._ready.append(ledger_id)
-            if self._runners < self._width:
-                self._runners += 1
-                self._spawn(self._run())
+            self._more_runners()
         else:
-            queue.append((work, count))
+            queue.append(work)
         return True
 
     def close(self) -> None:
@@ -76,21 +113,22 @@ class Lanes:
             queue.clear()
         self._ended(dropped)
 
+    def _more_runners(self) -> None:
+        if self._ready and self._runners < self._width():
+            self._runners += 1
+            self._spawn(self._run())
+
     async def _run(self) -> None:
         done = 0
         try:
-            while self._ready:
+            while self._ready and self._runners <= self._width():
                 ledger_id = self._ready.popleft()
-                await self._gate()
-                queue = self._queues[ledger_id]
-                if queue:
-                    work, count = queue.popleft()
-                    self.pending -= count
-                    try:
-                        await work()
-                    finally:
-                        self._ended(count)
-                if queue:
+                await self._slot()
+                try:
+                    await self._run_one(self._queues[ledger_id])
+                finally:
+                    self._slots.give_back(self._peer())
+                if self._queues[ledger_id]:
                     self._ready.append(ledger_id)
                 else:
                     del self._queues[ledger_id]
@@ -99,3 +137,35 @@ class Lanes:
                     await asyncio.sleep(0)
         finally:
             self._runners -= 1
+        self._more_runners()
+
+    async def _run_one(self, queue: deque[Work]) -> None:
+        if not queue:
+            return
+        work = queue.popleft()
+        self.pending -= work.count
+        left: Work | None = None
+        try:
+            left = await work.run()
+        finally:
+            self._ended(work.count - (left.count if left is not None else 0))
+        if left is not None:
+            self.pending += left.count
+            queue.appendleft(left)
+
+    async def _slot(self) -> None:
+        """Wait until the connection takes output and there is a slot for it."""
+        slots, peer = self._slots, self._peer()
+        while True:
+            await self._output.passed()
+            if slots.take(peer):
+                return
+            turn = slots.wait(peer, self)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                slots.forget(peer, 1, turn)
+                raise
+            if self._output.open:
+                return
+            slots.give_back(peer)

@@ -25,22 +25,29 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
 from bookkeeper.protocol.entry import LAC_HEADER, LAC_HEADER_SIZE, MIN_STORED_SIZE, lac_of
+from bookkeeper.protocol.limits import MAX_MASTER_KEY
 from bookkeeper.runtime import Runtime
 
 from .storage.api import LedgerStorage
 
 if TYPE_CHECKING:
-    from .long_poll import LongPoll
+    from .long_poll import WaitingPolls
 
 FENCED_AND_DELETED_SECONDS = 7 * 24 * 3600.0
 """How long after its last use a fenced and deleted ledger is remembered."""
 
 MAX_FENCED_AND_DELETED = 100_000
 """How many are remembered; beyond it the longest unused are forgotten first."""
+
+
+TRIM_LOOK = 64
+"""Handles that one clean-up drops, and looks at beside. So its cost does not grow with the table; after a rush, or
+while most of the oldest are pinned, the table is larger than its limit for some turns of the loop."""
 
 
 class LedgerHandle:
@@ -61,13 +68,13 @@ class LedgerHandle:
         self.lac_known = lac_known
         self.fence_waiters: list[Callable[[], None]] | None = None
         """Not None exactly while a fence record is on its way to the disk: who waits for it."""
-        self.polls: list[LongPoll] = []
-        """Long polls that wait for a LAC beyond theirs, in the order they came."""
+        self.polls: WaitingPolls | None = None
+        """Long polls that wait for a LAC beyond theirs; None if there are none."""
 
     @property
     def pinned(self) -> bool:
         """It has state that exists nowhere else."""
-        return self.fence_waiters is not None or bool(self.polls)
+        return self.fence_waiters is not None or self.polls is not None
 
 
 class LedgerTable:
@@ -111,8 +118,11 @@ class LedgerTable:
     def _judge(self, ledger_id: int, key: bytes) -> None:
         """Store the key of a new ledger or in place of a placeholder; refuse any but the stored one."""
         stored = self._storage.master_key(ledger_id)
-        if stored is not None and any(stored) and not hmac.compare_digest(stored, key):
-            raise UnauthorizedAccessError(f"ledger {ledger_id} has another master key")
+        if stored is not None and any(stored):
+            if not hmac.compare_digest(stored, key):
+                raise UnauthorizedAccessError(f"ledger {ledger_id} has another master key")
+        elif len(key) > MAX_MASTER_KEY:  # it would be kept in memory as long as the ledger is
+            raise UnauthorizedAccessError(f"a master key has at most {MAX_MASTER_KEY} bytes, not {len(key)}")
         self._storage.set_master_key(ledger_id, key)
 
     def find(self, ledger_id: int) -> LedgerHandle:
@@ -129,8 +139,7 @@ class LedgerTable:
         handle = LedgerHandle(ledger_id, fenced=self._storage.is_fenced(ledger_id), lac_known=lac_known)
         self._handles[ledger_id] = handle
         if len(self._handles) > self._limit and not self._trim_scheduled:
-            self._trim_scheduled = True
-            asyncio.get_running_loop().call_soon(self._trim)
+            self._schedule_trim()
         return handle
 
     def _touch(self, handle: LedgerHandle) -> None:
@@ -138,16 +147,25 @@ class LedgerTable:
         del handles[handle.ledger_id]
         handles[handle.ledger_id] = handle
 
+    def _schedule_trim(self) -> None:
+        self._trim_scheduled = True
+        asyncio.get_running_loop().call_soon(self._trim)
+
     def _trim(self) -> None:
         """Drop idle handles beyond the limit, least recently used first."""
         self._trim_scheduled = False
-        excess = len(self._handles) - self._limit
-        for ledger_id, handle in list(self._handles.items()):
-            if excess <= 0:
-                break
-            if not handle.pinned:
-                del self._handles[ledger_id]
+        handles = self._handles
+        excess = len(handles) - self._limit
+        dropped = False
+        for handle in [*islice(handles.values(), min(max(excess, 0), TRIM_LOOK) + TRIM_LOOK)]:
+            if handle.pinned:
+                self._touch(handle)  # it is in use: others are looked at first next time
+            elif excess > 0:
+                del handles[handle.ledger_id]
                 excess -= 1
+                dropped = True
+        if excess > 0 and dropped:
+            self._schedule_trim()
 
     # --- last add confirmed ---
 

@@ -6,21 +6,35 @@ A poll waits in its ledger's handle. Whoever raises the LAC ends the polls that 
 (Java forgets them, G8). Fencing and deletion end all polls of the ledger. A poll that nothing ends within its time is
 answered with what is known then: that is a success too. When its connection goes, so does the poll.
 
-All deadlines are in one heap with one timer. A poll that ended early stays in the heap until its deadline, or until
-such polls outnumber the live ones.
+Cost. A ledger's polls are in a heap by the LAC they wait beyond, all deadlines in another with one timer: a poll costs
+O(log n) however it ends, a move of the LAC nothing for the polls it does not pass. A poll that ended stays in the
+heaps that it is not at the top of, until such polls outnumber the living. Many polls that end together are answered
+over several turns of the loop (`ENDED_AT_ONCE`).
+
+Bounds. `maxLongPolls` of the bookie and `maxLongPollsPerLedger` are shared out as they fill: a connection may have a
+quarter of what is left of either. So those who have many are refused more, and one with few never is (SEC-23).
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable
 
+from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import Runtime, TimerHandle
 
 from .ledgers import LedgerHandle
 
 SPARE_HEAP = 1000
-"""Ended polls that the heap may hold before it is cleaned, beside as many as there are live ones."""
+"""Ended polls that a heap may hold before it is cleaned, beside as many as there are live ones."""
+
+ENDED_AT_ONCE = 256
+"""Polls that are answered in one turn of the loop when many end together."""
+
+ALWAYS_ALLOWED = 16
+"""Polls that a connection may have even where others have taken all there are."""
 
 
 class LongPoll:
@@ -36,64 +50,137 @@ class LongPoll:
         """Called once when the wait is over, with the time (wall clock, ms) of the LAC's move if that ended it."""
 
 
+class _Heap:
+    """Polls by a number, the smallest first; equal ones in the order they came. Ended ones are passed over."""
+
+    __slots__ = ("_items", "_sequence", "living")
+
+    def __init__(self) -> None:
+        self._items: list[tuple[float, int, LongPoll]] = []  # < 2 * living + SPARE_HEAP
+        self._sequence = 0
+        self.living = 0
+
+    def push(self, key: float, poll: LongPoll) -> None:
+        self._sequence += 1
+        self.living += 1
+        heapq.heappush(self._items, (key, self._sequence, poll))
+
+    def first(self) -> float | None:
+        """The smallest number of a living poll."""
+        while self._items and self._items[0][2].handle is None:
+            heapq.heappop(self._items)
+        return self._items[0][0] if self._items else None
+
+    def pop(self) -> LongPoll:
+        """Take out what `first` told of."""
+        self.living -= 1
+        return heapq.heappop(self._items)[2]
+
+    def ended(self) -> None:
+        """A poll in it has ended."""
+        self.living -= 1
+        if len(self._items) > 2 * self.living + SPARE_HEAP:
+            self._items = [item for item in self._items if item[2].handle is not None]
+            heapq.heapify(self._items)
+
+
+class WaitingPolls(_Heap):
+    """The polls of one ledger, by the LAC that they wait beyond. Never empty while it is in a handle."""
+
+    __slots__ = ()
+
+
 class LongPolls:
     """All waiting polls of a bookie."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, config: ServerConfiguration) -> None:
         self._runtime = runtime
-        self._heap: list[tuple[float, int, LongPoll]] = []
-        self._sequence = 0
+        self._limit = config.maxLongPolls
+        self._ledger_limit = config.maxLongPollsPerLedger
+        self._connection_limit = config.maxLongPollsPerConnection
+        self._deadlines = _Heap()
         self._timer: TimerHandle | None = None
         self._timer_at = 0.0
-        self.waiting = 0
+        self._ending: deque[tuple[LongPoll, int | None]] = deque()  # ended, not answered yet; they were in the heaps
+        self._answering = False  # the next turn of the loop goes on with them
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        return self._deadlines.living
+
+    def may_wait(self, handle: LedgerHandle, already: int) -> bool:
+        """Whether a connection that has `already` so many polls may have one more, on this ledger."""
+        if already >= self._connection_limit:
+            return False
+        on_ledger = handle.polls.living if handle.polls is not None else 0
+        left = min(self._limit - self.waiting, self._ledger_limit - on_ledger)
+        return already < max(left // 4, ALWAYS_ALLOWED)
 
     def wait(
         self, handle: LedgerHandle, previous_lac: int, timeout: float, end: Callable[[int | None], None]
     ) -> LongPoll:
         """Wait up to `timeout` seconds for a LAC beyond `previous_lac`."""
         poll = LongPoll(handle, previous_lac, end)
-        handle.polls.append(poll)
-        self.waiting += 1
+        if handle.polls is None:
+            handle.polls = WaitingPolls()
+        handle.polls.push(previous_lac, poll)
         deadline = self._runtime.now() + timeout
-        self._sequence += 1
-        heapq.heappush(self._heap, (deadline, self._sequence, poll))
+        self._deadlines.push(deadline, poll)
         if self._timer is None or deadline < self._timer_at:
             self._set_timer(deadline)
         return poll
 
     def cancel(self, poll: LongPoll) -> None:
         """Forget a poll; `end` is not called."""
-        if poll.handle is not None:
-            poll.handle.polls.remove(poll)
-            self._ended(poll)
+        handle = poll.handle
+        if handle is not None:
+            poll.handle = None
+            self._deadlines.ended()
+            self._left(handle)
 
     def due(self, handle: LedgerHandle, lac: int | None) -> None:
         """The ledger's LAC is `lac` now; None: all its polls end, without a LAC's move."""
-        if lac is None:
-            ended, handle.polls, moved_at = handle.polls, [], None
-        else:
-            ended = [poll for poll in handle.polls if poll.previous_lac < lac]
-            if not ended:
-                return
-            handle.polls = [poll for poll in handle.polls if poll.previous_lac >= lac]
-            moved_at = self._runtime.wall_ms()
-        for poll in ended:
-            self._ended(poll)
-        for poll in ended:
-            poll.end(moved_at)
+        polls = handle.polls
+        if polls is None:
+            return
+        moved_at: int | None = None
+        while (previous := polls.first()) is not None and (lac is None or previous < lac):
+            if lac is not None and moved_at is None:
+                moved_at = self._runtime.wall_ms()
+            poll = polls.pop()
+            poll.handle = None
+            self._deadlines.ended()
+            self._ending.append((poll, moved_at))
+        if not polls.living:
+            handle.polls = None
+        if not self._answering:
+            self._answer_some()
 
     def close(self) -> None:
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._heap.clear()
+        self._ending.clear()
 
-    def _ended(self, poll: LongPoll) -> None:
-        poll.handle = None
-        self.waiting -= 1
-        if len(self._heap) > 2 * self.waiting + SPARE_HEAP:
-            self._heap = [item for item in self._heap if item[2].handle is not None]
-            heapq.heapify(self._heap)
+    def _left(self, handle: LedgerHandle) -> None:
+        """A poll of this ledger has ended that may not be at the top of the ledger's heap."""
+        polls = handle.polls
+        assert polls is not None
+        polls.ended()
+        if not polls.living:
+            handle.polls = None
+
+    def _answer_some(self) -> None:
+        """Answer polls that have ended, the rest in the next turn."""
+        self._answering = False
+        for _ in range(min(len(self._ending), ENDED_AT_ONCE)):
+            poll, moved_at = self._ending.popleft()
+            poll.end(moved_at)
+        if self._ending and not self._closed:
+            self._answering = True
+            asyncio.get_running_loop().call_soon(self._answer_some)
 
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
@@ -104,14 +191,14 @@ class LongPolls:
     def _expire(self) -> None:
         self._timer = None
         now = self._runtime.now()
-        expired: list[LongPoll] = []
-        while self._heap and (self._heap[0][0] <= now or self._heap[0][2].handle is None):
-            poll = heapq.heappop(self._heap)[2]
-            if poll.handle is not None:
-                poll.handle.polls.remove(poll)
-                self._ended(poll)
-                expired.append(poll)
-        if self._heap:
-            self._set_timer(self._heap[0][0])
-        for poll in expired:
-            poll.end(None)
+        while (first := self._deadlines.first()) is not None and first <= now:
+            poll = self._deadlines.pop()
+            handle = poll.handle
+            assert handle is not None
+            poll.handle = None
+            self._left(handle)
+            self._ending.append((poll, None))
+        if first is not None:
+            self._set_timer(first)
+        if not self._answering:
+            self._answer_some()

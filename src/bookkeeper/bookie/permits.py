@@ -1,4 +1,9 @@
-"""A bound on how much is in progress at once, first come, first served."""
+"""A bound on how much is in progress at once, first come, first served.
+
+A waiter that is woken may take nothing after all: its ledger was fenced meanwhile, its connection is gone, its read is
+answered from memory. So nobody relies on a woken waiter to wake the next one: whenever one has run, the next is woken
+as long as there are permits.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ class Permits:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()  # at most two per connection
         self._idle: asyncio.Event | None = None
         self.used = 0
 
@@ -27,21 +32,34 @@ class Permits:
         assert self.used >= 0
         if self.used == 0 and self._idle is not None:
             self._idle.set()
+            self._idle = None
+        if self._waiting:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake the first that waits, if it may start."""
         while self._waiting and self.free():
             future = self._waiting.popleft()
             if not future.done():
                 future.set_result(None)
-                break  # it takes its permit when it runs; the next one is woken when that is given back
+                break  # the next one when this one has run: see `wait`
 
     async def wait_until_idle(self) -> None:
         """Wait until nothing is in progress."""
         while self.used:
-            self._idle = asyncio.Event()
+            if self._idle is None:
+                self._idle = asyncio.Event()
             await self._idle.wait()
 
     async def wait(self) -> None:
         """Wait until `free`, behind those that wait already."""
+        loop = asyncio.get_running_loop()
+        queue = self._waiting.append
         while not self.free():
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
+            future: asyncio.Future[None] = loop.create_future()
+            queue(future)
+            try:
+                await future
+            finally:
+                loop.call_soon(self._wake)  # when the caller has taken what it takes
+            queue = self._waiting.appendleft  # woken, and another was faster

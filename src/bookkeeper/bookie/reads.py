@@ -4,7 +4,11 @@ Theory of operation (spec bookie-server §2.6 to §2.15, wire-protocol §2.6, §
 
 A plain read of an entry that is in memory is answered at once, in the turn of the loop that received it. All others
 go through the connection's lanes (`lanes`), fencing and high-priority ones through lanes of their own, so that
-recovery does not wait behind a reader that is catching up.
+recovery does not wait behind a reader that is catching up. For the same reason there are two sets of slots for reads
+under way, and an urgent read does not wait for a permit (`maxReadsInProgressLimit`), though it counts.
+
+A connection that has too many requests waiting gets ETOOMANYREQUESTS, whatever others have: how many are too many is
+`maxPendingReadRequestsPerThread`, and less when memory gets short (`memory`).
 
 A fencing read first fences, and goes into the lane when the fence is durable. So whatever it finds, also nothing, is
 said after that; and it finds every add that was accepted before the fence, as those are in the storage already.
@@ -15,6 +19,8 @@ that the bookie knows, except in limbo and with a fence.
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from struct import Struct
@@ -31,10 +37,13 @@ from bookkeeper.types import LAST_ADD_CONFIRMED
 
 from .disks import DiskMonitor
 from .fencing import Fences
+from .lanes import Work
 from .ledgers import LedgerTable
 from .long_poll import LongPolls
+from .memory import read_slots
 from .permits import Permits
 from .replies import Reply
+from .shares import Shares
 from .stats import BookieStats, OpStats
 from .status import READ, status_of
 from .storage.api import LedgerStorage
@@ -42,11 +51,11 @@ from .storage.api import LedgerStorage
 if TYPE_CHECKING:
     from .connection import BookieConnection
 
-MAX_IN_JOURNAL_PER_CONNECTION = 10_000
-"""Fences, WRITE_LAC and FORCE requests of one connection that may wait for the journal."""
-
 ANSWERS_AT_ONCE = 256 * 1024
 """Bytes of answers from memory, after which it is looked whether the peer takes them."""
+
+FENCED_AT_ONCE = 64
+"""Reads of durable fences that go on in one turn of the loop."""
 
 TOTAL_CAPACITY = 1
 FREE_SPACE = 2
@@ -56,8 +65,8 @@ _BATCH_FRAME = 36
 """Bytes of a batch read response without entries: length, head, request id."""
 _SIZE_WORD = 4
 _UNLIMITED = 2**31 - 1
+_LARGEST_ID = 2**63 - 1
 _DO_FENCING = int(Flags.DO_FENCING)
-_HIGH_PRIORITY = int(Flags.HIGH_PRIORITY)
 _PIGGYBACK = int(Flags.ENTRY_PIGGYBACK)
 _size = Struct(">i").unpack_from
 
@@ -85,13 +94,16 @@ class ReadPath:
         self._disks = disks
         self._stats = stats
         self._max_batch = config.maxBatchReadSize
-        self._max_polls = config.maxLongPollsPerConnection
         self._max_poll_seconds = config.longPollMaxTimeoutMs / 1000
-        self._max_pending = config.maxPendingReadRequestsPerThread * config.numReadWorkerThreads
         self._encoder = runtime.workers("list-entries")
         self.permits = Permits(config.maxReadsInProgressLimit)
         """Reads that wait for the disk, a fence or a LAC."""
-        self.polls = LongPolls(runtime)
+        slots, urgent_slots = read_slots(runtime, config)
+        self.slots = Shares(slots, max(1, slots * 3 // 4))
+        """Reads that are under way."""
+        self.urgent_slots = Shares(urgent_slots, max(1, urgent_slots * 3 // 4))
+        self._fenced: deque[Callable[[], None]] = deque()  # not empty: _go_on_fenced is scheduled
+        self.polls = LongPolls(runtime, config)
         ledgers.on_polls_due = self.polls.due
 
     # --- the ways in -------------------------------------------------------------------------------------
@@ -139,24 +151,29 @@ class ReadPath:
     def read_together(self, connection: BookieConnection, run: ReadRun) -> int:
         """Queue plain reads as one piece of work; returns how many: 0, if they must be looked at one by one."""
         count = len(run.entry_ids)
-        work = partial(self._answer_together, connection, run, self._runtime.now())
+        work = Work(partial(self._answer_together, connection, run, self._runtime.now()), count)
         if (
             count < 2
             or not self.permits.free()
-            or self.permits.used - self.polls.waiting + count > self._max_pending
-            or not connection.lanes.submit(run.ledger_id, work, count)
+            or not connection.may_ask_more()
+            or not connection.lanes.submit(run.ledger_id, work)
         ):
             return 0
-        self.permits.take(count)
+        connection.requests_wait(count)
         return count
 
-    async def _answer_together(self, connection: BookieConnection, run: ReadRun, started: float) -> None:
+    async def _answer_together(self, connection: BookieConnection, run: ReadRun, started: float) -> Work | None:
+        """Answer the reads of a run; returns the rest when the peer does not take its answers."""
         stats = self._stats.READ_ENTRY
+        answered = 0
         found = ReadRun(run.ledger_id, run.version)
         entries: list[bytes] = []
         size = 0
         tokens = run.txn_tokens if run.version != V2 else [b""] * len(run.entry_ids)
         for entry_id, token in zip(run.entry_ids, tokens, strict=True):
+            if connection.gone:
+                return None
+            answered += 1
             try:
                 entry = await self._load(run.ledger_id, entry_id)
             except Exception as error:
@@ -173,8 +190,12 @@ class ReadPath:
                 found = ReadRun(run.ledger_id, run.version)
                 entries.clear()
                 size = 0
-                await connection.output_has_room()
+                if connection.output_full and answered < len(run.entry_ids):
+                    rest = run.part(answered)
+                    work = partial(self._answer_together, connection, rest, started)
+                    return Work(work, len(rest.entry_ids))
         await self._send_together(connection, found, entries, started)
+        return None
 
     async def _send_together(
         self, connection: BookieConnection, run: ReadRun, entries: Sequence[bytes], started: float
@@ -183,7 +204,9 @@ class ReadPath:
             return
         lac = await self._lac(run.ledger_id) if run.version != V2 else None
         self._stats.READ_ENTRY.ok(self._runtime.now() - started, len(entries))
-        connection.send(_encode(run, entries, lac))
+        answers = _encode(run, entries, lac)
+        connection.answer_has(len(answers))
+        connection.send(answers)
 
     def batch_read(self, connection: BookieConnection, reply: Reply) -> bool:
         request = reply.request
@@ -212,7 +235,7 @@ class ReadPath:
 
     def _start(self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats) -> bool:
         """Queue a request for its lane."""
-        if not self.permits.free():
+        if not (self.permits.free() or reply.urgent):
             return False
         self._queue(connection, reply, read, stats)
         return True
@@ -220,22 +243,21 @@ class ReadPath:
     def _queue(self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats) -> None:
         if connection.gone:
             return
-        request = reply.request
-        flags = getattr(request, "flags", 0)
-        lanes = connection.urgent_lanes if flags & (_DO_FENCING | _HIGH_PRIORITY) else connection.lanes
-        started = self._runtime.now()
-        self.permits.take()
-        work = partial(self._answer, connection, reply, read, stats, started)
-        busy = self.permits.used - self.polls.waiting > self._max_pending or self._runtime.buggify("read refused", 0.01)
-        if busy or not lanes.submit(getattr(request, "ledger_id", -1), work):
-            self.permits.give_back()
+        lanes = connection.urgent_lanes if reply.urgent else connection.lanes
+        work = Work(partial(self._answer, connection, reply, read, stats, self._runtime.now()))
+        connection.requests_wait(1)
+        busy = not connection.may_ask_more() or self._runtime.buggify("read refused", 0.01)
+        if busy or not lanes.submit(getattr(reply.request, "ledger_id", -1), work):
+            connection.requests_ended(1)
             self._stats.READ_ENTRY_REJECTED += 1
             connection.send(reply.plain(Status.ETOOMANYREQUESTS))
 
     async def _answer(
         self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats, started: float
     ) -> None:
-        """Run `read` and send what comes of it. The lanes give the permit back."""
+        """Run `read` and send what comes of it."""
+        if connection.gone:
+            return
         try:
             answer = await read(connection, reply)
         except Exception as error:
@@ -244,6 +266,7 @@ class ReadPath:
         else:
             stats.ok(self._runtime.now() - started)
         if answer:
+            connection.answer_has(len(answer))
             connection.send(answer)
 
     def _fence(self, connection: BookieConnection, reply: Reply, read: Read) -> bool:
@@ -255,24 +278,36 @@ class ReadPath:
             stats.fail()
             connection.send(reply.plain(Status.EBADREQ if request.ledger_id < 0 else Status.EUA))
             return True
-        if not self.permits.free():
-            return False
-        if connection.in_journal >= MAX_IN_JOURNAL_PER_CONNECTION:
+        if not connection.may_use_journal:
             connection.send(reply.plain(Status.ETOOMANYREQUESTS))
             return True
 
-        def durable() -> None:
-            connection.in_journal -= 1
+        def go_on() -> None:
+            connection.journal_has_it()
             self._queue(connection, reply, read, stats)
 
-        connection.in_journal += 1
+        def durable() -> None:
+            self._fenced.append(go_on)
+            if len(self._fenced) == 1:
+                asyncio.get_running_loop().call_soon(self._go_on_fenced)
+
+        connection.waits_for_journal()
         try:
             self._fences.fence(request.ledger_id, request.master_key, durable)
         except Exception as error:
-            connection.in_journal -= 1
+            connection.journal_has_it()
             stats.fail()
             connection.send(reply.plain(status_of(error, READ)))
         return True
+
+    def _go_on_fenced(self) -> None:
+        """Queue the reads of fences that have become durable, of which the journal may tell thousands together."""
+        try:
+            for _ in range(min(len(self._fenced), FENCED_AT_ONCE)):
+                self._fenced.popleft()()
+        finally:
+            if self._fenced:
+                asyncio.get_running_loop().call_soon(self._go_on_fenced)
 
     # --- entries -------------------------------------------------------------------------------------------
 
@@ -360,8 +395,12 @@ class ReadPath:
         room = min(request.max_size, self._max_batch) - _BATCH_FRAME
         max_count = request.max_count if request.max_count > 0 else _UNLIMITED
         max_count = 1 if self._runtime.buggify("batch read of one") else max_count
-        body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0))
-        body = limit_run(body, room)
+        if request.entry_id == _LARGEST_ID:  # no range of ids can begin there
+            entry = await self._load(request.ledger_id, request.entry_id)
+            body = len(entry).to_bytes(_SIZE_WORD, "big") + entry
+        else:
+            body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0))
+            body = limit_run(body, room)
         self._stats.READ_BYTES += len(body)
         return reply.encode(
             m.BatchReadResponse(
@@ -381,7 +420,7 @@ class ReadPath:
             lac = await self._ledgers.load_lac(handle)
             handle = self._ledgers.find(request.ledger_id)
             if max(lac, handle.lac) <= request.previous_lac:
-                if len(connection.polls) >= self._max_polls:
+                if not (self.polls.may_wait(handle, len(connection.polls)) and connection.may_ask_more()):
                     return reply.plain(Status.ETOOMANYREQUESTS)
                 timeout = min(request.timeout_ms / 1000, self._max_poll_seconds)
                 timeout = 0.001 if self._runtime.buggify("long poll ends early") else timeout

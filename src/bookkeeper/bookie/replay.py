@@ -2,6 +2,12 @@
 
 Every record is applied again, whether or not its effect is there already; applying is idempotent. A record of a ledger
 that neither the storage nor an earlier key record knows belongs to a deleted ledger and is skipped.
+
+A master key that contradicts the one that is known is the beginning of another ledger of the same id: the old one was
+collected, and the id used again. Deletions are not journaled, so the key record makes up for one: what is known of the
+ledger is forgotten, and the records that follow build the new one. Whichever of the two lives the storage had reached
+when the bookie went down, the last one is right in the end, as all its records come after its first key record. Only a
+record that a checksum vouches for may do that; a contradiction in a journal of Java's ends the start.
 """
 
 from __future__ import annotations
@@ -30,6 +36,8 @@ class Record(Protocol):
     def entry_id(self) -> int: ...
     @property
     def body(self) -> bytes: ...
+    @property
+    def sealed(self) -> bool: ...
 
 
 class Replayer:
@@ -44,12 +52,12 @@ class Replayer:
     def apply(self, record: Record) -> Awaitable[None] | None:
         """Apply one record; an awaitable if the storage has to make room first.
 
-        Raises `FatalBookieError` for a key that contradicts the storage.
+        Raises `FatalBookieError` for a key without a checksum that contradicts the storage.
         """
         storage = self._storage
         ledger_id, kind = record.ledger_id, record.entry_id
         if kind == LEDGER_KEY:
-            self._set_key(ledger_id, record.body)
+            self._set_key(record)
         elif not storage.ledger_exists(ledger_id):
             self.skipped += 1
         elif kind == FENCE:
@@ -63,16 +71,21 @@ class Replayer:
             self._add(record)
         return None
 
-    def _set_key(self, ledger_id: int, key: bytes) -> None:
-        if not any(key) and self._storage.ledger_exists(ledger_id):
+    def _set_key(self, record: Record) -> None:
+        storage, ledger_id, key = self._storage, record.ledger_id, record.body
+        if not any(key) and storage.ledger_exists(ledger_id):
             return  # a placeholder, which has given way to a key since
         try:
-            self._storage.set_master_key(ledger_id, key)
+            storage.set_master_key(ledger_id, key)
         except UnauthorizedAccessError:
-            raise FatalBookieError(
-                f"the journal has another master key for ledger {ledger_id} than the ledger storage: "
-                "do journal and ledger directories belong together?"
-            ) from None
+            if not record.sealed:
+                raise FatalBookieError(
+                    f"the journal has another master key for ledger {ledger_id} than the ledger storage: "
+                    "do journal and ledger directories belong together?"
+                ) from None
+            log.warning("ledger %d was deleted and created anew with another master key", ledger_id)
+            storage.delete_ledger(ledger_id)
+            storage.set_master_key(ledger_id, key)
 
     def _add(self, record: Record) -> None:
         self._storage.add_entry(record.ledger_id, record.entry_id, record.body)

@@ -8,6 +8,9 @@ from bookkeeper.protocol.messages import V2, V3, Response, Status
 
 from .status import wire_status
 
+URGENT = int(m.Flags.DO_FENCING | m.Flags.HIGH_PRIORITY)
+"""Flags of reads that have lanes of their own."""
+
 
 class Reply:
     """How to answer one request. `protocol` is the version of the codec that read it."""
@@ -22,6 +25,11 @@ class Reply:
     def version(self) -> int:
         """The version that the response carries: a v2 request's own, which may be 0 or 1; in v3 always 3."""
         return V3 if self.protocol == V3 else self.request.version
+
+    @property
+    def urgent(self) -> bool:
+        """It fences, or its sender says that it must not wait behind others: recovery."""
+        return bool(getattr(self.request, "flags", 0) & URGENT)
 
     @property
     def acceptable_version(self) -> bool:

@@ -24,7 +24,7 @@ from bookkeeper.types import BookieId
 
 from . import bookie_status
 from .bookie_status import StoredStatus
-from .disks import DiskEvent, DiskEventKind
+from .disks import DiskVerdict
 from .exit_code import ExitCode
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class BookieState:
         """Normal adds are refused. True if `forced_read_only`."""
         self.manual = False
         """A person chose read-only: the disks getting free does not end it."""
+        self._disks_full = False
+        """The disks asked for read-only, or a write found no space: they have to say when there is room again."""
         self.high_priority_available = True
         """Adds of recovery are taken even though read-only."""
         self.running = False
@@ -94,6 +96,7 @@ class BookieState:
         status = bookie_status.read(self._runtime.files, self._ledger_dirs)
         if status is not None and status.read_only:
             self.read_only, self.manual = True, status.manual
+            self._disks_full = True  # until they are found to have room
             self._persisted = (True, status.manual)
             log.info("read-only as before the restart (%s)", "chosen by hand" if status.manual else "by itself")
 
@@ -142,6 +145,7 @@ class BookieState:
 
     def no_space(self, reason: str) -> None:
         """The storage could not write: read-only until the disks are found to have room."""
+        self._disks_full = True
         self.on_no_space()
         self.to_read_only(reason)
 
@@ -159,20 +163,18 @@ class BookieState:
         async with self._serial:
             pass
 
-    def on_disk_event(self, event: DiskEvent) -> None:
+    def on_disks(self, verdict: DiskVerdict) -> None:
         """The disks' say in the mode. A failed disk ends the bookie."""
-        kind = event.kind
-        any_full = self._config.readOnlyModeOnAnyDiskFullEnabled
-        if kind is DiskEventKind.DISK_FAILED:
-            self._fail(ExitCode.BOOKIE_EXCEPTION, BookKeeperError(f"directory {event.directory} failed"))
-        elif kind is DiskEventKind.ALL_DISKS_FULL or (kind is DiskEventKind.ANY_DISK_FULL and any_full):
-            self.high_priority_available = event.high_priority_allowed
-            self.to_read_only(kind.value)
-        elif kind is DiskEventKind.ALL_DISKS_WRITABLE or (
-            kind in (DiskEventKind.DISK_WRITABLE, DiskEventKind.DISK_JUST_WRITABLE) and not any_full
-        ):
-            self.high_priority_available = True
-            self.to_writable(kind.value)
+        if verdict.failed is not None:
+            self._fail(ExitCode.BOOKIE_EXCEPTION, BookKeeperError(verdict.failed))
+            return
+        self.high_priority_available = verdict.high_priority_allowed
+        if verdict.full is not None:
+            self._disks_full = True
+            self.to_read_only(verdict.full)
+        elif self._disks_full:  # what is read-only for another reason stays so
+            self._disks_full = False
+            self.to_writable("all directories have room")
 
     # --- making store and disk follow ---
 

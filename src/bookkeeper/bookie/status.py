@@ -27,7 +27,10 @@ from bookkeeper.errors import (
 )
 from bookkeeper.protocol.messages import V2, Status
 
+from .log_rate import LogRate
+
 log = logging.getLogger(__name__)
+log.addFilter(LogRate())
 
 Table = tuple[tuple[type[BaseException], Status], ...]
 

@@ -6,15 +6,20 @@ that names the keys, their values, and what to do.
 
 from __future__ import annotations
 
+import logging
+
+from bookkeeper import promises
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
 
 MIB = 1 << 20
 
 
 def validate(config: ServerConfiguration) -> None:
     """Raises `ConfigurationError` for the first problem found."""
-    for check in (_network, _journal, _disks, _compaction, _not_available):
+    for check in (_network, _journal, _disks, _compaction, _not_there_yet):
         problem = check(config)
         if problem is not None:
             raise ConfigurationError(problem)
@@ -88,16 +93,20 @@ def _compaction(config: ServerConfiguration) -> str | None:
     return None
 
 
-def _not_available(config: ServerConfiguration) -> str | None:
+def _not_there_yet(config: ServerConfiguration) -> str | None:
     """Settings that promise protection: to ignore them would be worse than not to start."""
-    promised = {
-        "bookieAuthProviderFactoryClass": config.bookieAuthProviderFactoryClass,
-        "tlsProviderFactoryClass": config.tlsProviderFactoryClass,
-        "permittedStartupUsers": config.permittedStartupUsers,
-        "dataIntegrityChecking": config.dataIntegrityChecking,
-        "localConsistencyCheckOnStartup": config.localConsistencyCheckOnStartup,
-    }
-    for key, value in promised.items():
-        if value:
-            return f"{key}={value} is not supported by this bookie: remove the line, or use a Java bookie"
-    return None
+    return promises.refusal(config, promises.REFUSED)
+
+
+def warn(config: ServerConfiguration) -> None:
+    """Say which settings do nothing yet, and which are dangerous."""
+    idle = promises.without_effect(config)
+    if "statsProviderClass" in idle:
+        log.warning("%s", promises.NO_METRICS)
+        idle.remove("statsProviderClass")
+    if idle:
+        log.warning("settings that have no effect yet (docs/not-there-yet.md): %s", ", ".join(idle))
+    if not config.journalSyncData:
+        log.warning(
+            "journalSyncData=false: after a loss of power this bookie may deny entries that it has acknowledged"
+        )

@@ -8,27 +8,39 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
-import bookkeeper
-
 from ..client.client import BookKeeper
+from ..client.reader import LedgerReader
 from ..client.writer import LedgerWriter
 from ..config import ClientConfiguration
 from ..errors import BackpressureError, BookKeeperError
 from ..runtime import Runtime
 from .latency import Histogram
-from .ledger import progress_bar
-from .output import JsonOption, UriOption, console, execute, human_bytes, print_json, print_table
+from .ledger import quorums
+from .output import (
+    JsonOption,
+    UriOption,
+    console,
+    execute,
+    human_bytes,
+    print_json,
+    print_table,
+    progress_bar,
+    remark,
+)
+from .session import Stop, connect, open_reader, stoppable
 
 app = typer.Typer(no_args_is_help=True, help="Measure appends, reads and tailing.")
 
 BATCH = 64
 """Appends handed in between two looks at the clock, at most."""
+
+PASSWORD = b"bench"
 
 BATCHES_UNDER_WAY = 8
 """So many batches at least make up the window: of fewer, each end would leave much of the window empty."""
@@ -37,8 +49,8 @@ ProtocolOption = Annotated[str, typer.Option("--protocol", help="auto, v2 or v3.
 SecondsOption = Annotated[float, typer.Option("--seconds", "-s", min=0.1, help="Measured time.")]
 SizeOption = Annotated[int, typer.Option("--size", min=0, help="Bytes of an entry.")]
 EnsembleOption = Annotated[int, typer.Option("--ensemble", "-e", min=1)]
-WriteQuorumOption = Annotated[int, typer.Option("--write-quorum", "-w", min=1)]
-AckQuorumOption = Annotated[int, typer.Option("--ack-quorum", "-a", min=1)]
+WriteQuorumOption = Annotated[int | None, typer.Option("--write-quorum", "-w", min=1)]
+AckQuorumOption = Annotated[int | None, typer.Option("--ack-quorum", "-a", min=1)]
 
 
 @dataclass
@@ -86,16 +98,31 @@ class Result:
             console.print("  " + row, markup=False)
 
 
-def _report(result: Result, as_json: bool, **more: object) -> None:
+def _report(result: Result, as_json: bool, stop: Stop, **more: object) -> int:
+    """Show what was measured, be it cut short. Returns the exit code."""
+    if stop.signal is not None:
+        remark(f"interrupted: measured for {result.seconds:.1f} s")
     if as_json:
         print_json({**result.as_dict(), **more})
     else:
         result.show()
+    return stop.exit_code
+
+
+def _run(main: Callable[[Runtime], Awaitable[int]]) -> None:
+    code = execute(main)
+    if code:
+        raise typer.Exit(code)
+
+
+async def _create(bk: BookKeeper, ensemble: int, write_quorum: int | None, ack_quorum: int | None) -> LedgerWriter:
+    size, write, ack = quorums(ensemble, write_quorum, ack_quorum)
+    return await bk.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack, password=PASSWORD)
 
 
 def _connect(runtime: Runtime, uri: str, protocol: str) -> BookKeeper:
     config = ClientConfiguration.from_mapping({"protocol": protocol}, source="--protocol")
-    return bookkeeper.connect(uri, config=config, runtime=runtime)
+    return connect(uri, runtime, config)
 
 
 @app.command()
@@ -107,37 +134,33 @@ def write(
     seconds: SecondsOption = 10.0,
     warm: Annotated[float, typer.Option("--warm", min=0, help="Seconds before measuring.")] = 3.0,
     ensemble: EnsembleOption = 3,
-    write_quorum: WriteQuorumOption = 3,
-    ack_quorum: AckQuorumOption = 2,
+    write_quorum: WriteQuorumOption = None,
+    ack_quorum: AckQuorumOption = None,
     protocol: ProtocolOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Append as fast as the window allows; prints rate and latency. With --window 1: one append at a time."""
 
-    async def main(runtime: Runtime) -> None:
+    async def main(runtime: Runtime) -> int:
         async with _connect(runtime, uri, protocol) as bk:
-            writers = [
-                await bk.create_ledger(
-                    ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=b"bench"
-                )
-                for _ in range(ledgers)
-            ]
+            writers = [await _create(bk, ensemble, write_quorum, ack_quorum) for _ in range(ledgers)]
             share = max(1, window // ledgers)
-            await _measure_writes(runtime, writers, size, share, warm, Result("warm-up", size))
             result = Result(f"write {size} B", size)
-            await _measure_writes(runtime, writers, size, share, seconds, result)
-            for writer in writers:
-                await writer.close(drain=True)
+            with stoppable() as stop:
+                await _measure_writes(runtime, writers, size, share, warm, Result("warm-up", size), stop)
+                await _measure_writes(runtime, writers, size, share, seconds, result, stop)
+                for writer in writers:
+                    await writer.close(drain=True)
         if not as_json:
             console.print(f"ledgers: {', '.join(str(writer.id) for writer in writers)}", markup=False)
         total = sum(writer.last_add_confirmed + 1 for writer in writers)  # the warm-up's among them
-        _report(result, as_json, ledgers=[writer.id for writer in writers], total=total)
+        return _report(result, as_json, stop, ledgers=[writer.id for writer in writers], total=total)
 
-    execute(main)
+    _run(main)
 
 
 async def _measure_writes(
-    runtime: Runtime, writers: list[LedgerWriter], size: int, window: int, seconds: float, result: Result
+    runtime: Runtime, writers: list[LedgerWriter], size: int, window: int, seconds: float, result: Result, stop: Stop
 ) -> None:
     payload = bytes(i & 0xFF for i in range(size))
     started = runtime.now()
@@ -145,7 +168,7 @@ async def _measure_writes(
     with progress_bar() as progress:
         task = progress.add_task(result.what, total=seconds)
         feeders = [
-            asyncio.ensure_future(_feed(runtime, writer, payload, window, deadline, result)) for writer in writers
+            asyncio.ensure_future(_feed(runtime, writer, payload, window, deadline, result, stop)) for writer in writers
         ]
         try:
             while not all(feeder.done() for feeder in feeders):
@@ -160,13 +183,19 @@ async def _measure_writes(
 
 
 async def _feed(
-    runtime: Runtime, writer: LedgerWriter, payload: bytes, window: int, deadline: float, result: Result
+    runtime: Runtime,
+    writer: LedgerWriter,
+    payload: bytes,
+    window: int,
+    deadline: float,
+    result: Result,
+    stop: Stop | None = None,
 ) -> None:
-    """Keep `window` appends under way on one ledger until the deadline, then wait for the rest."""
+    """Keep `window` appends under way on one ledger until the deadline or `stop`, then wait for the rest."""
     under_way: deque[tuple[asyncio.Future[int], float, int]] = deque()
     pending = 0
     batch = max(1, min(BATCH, window // BATCHES_UNDER_WAY))
-    while runtime.now() < deadline:
+    while runtime.now() < deadline and (stop is None or stop.signal is None):
         while pending + batch > window:
             pending -= await _settle(runtime, under_way, result)
         started = runtime.now()
@@ -206,10 +235,10 @@ def read(
 ) -> None:
     """Read a ledger from its start to its end, again and again."""
 
-    async def main(runtime: Runtime) -> None:
+    async def main(runtime: Runtime) -> int:
         async with (
             _connect(runtime, uri, protocol) as bk,
-            await bk.open_ledger(ledger_id, password=password.encode()) as reader,
+            await open_reader(bk, ledger_id, password.encode()) as reader,
         ):
             last = reader.last_add_confirmed
             if last < 0:
@@ -217,10 +246,11 @@ def read(
             result = Result("batch read" if batch else "read", reader.length // (last + 1))
             if limit is not None:
                 last = min(last, limit - 1)
-            await _measure_reads(runtime, reader, _spans(last, step, once), seconds, window, batch, result)
-        _report(result, as_json)
+            with stoppable() as stop:
+                await _measure_reads(runtime, reader, _spans(last, step, once), seconds, window, batch, result, stop)
+        return _report(result, as_json, stop)
 
-    execute(main)
+    _run(main)
 
 
 def _spans(last: int, step: int, once: bool) -> Iterator[tuple[int, int]]:
@@ -240,12 +270,13 @@ async def _measure_reads(
     window: int,
     batch: bool,
     result: Result,
+    stop: Stop,
 ) -> None:
     started = runtime.now()
     deadline = started + seconds
 
     async def worker() -> None:
-        while (now := runtime.now()) < deadline and (span := next(spans, None)) is not None:
+        while (now := runtime.now()) < deadline and stop.signal is None and (span := next(spans, None)) is not None:
             first, last = span
             if batch:
                 got = await reader.batch_read(first, max_count=last - first + 1)
@@ -276,41 +307,57 @@ def tail(
     seconds: SecondsOption = 10.0,
     size: SizeOption = 100,
     ensemble: EnsembleOption = 3,
-    write_quorum: WriteQuorumOption = 3,
-    ack_quorum: AckQuorumOption = 2,
+    write_quorum: WriteQuorumOption = None,
+    ack_quorum: AckQuorumOption = None,
     protocol: ProtocolOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Append at a fixed rate while another client follows; prints the delay from append to delivery."""
 
-    async def main(runtime: Runtime) -> None:
+    async def main(runtime: Runtime) -> int:
         result = Result(f"tail at {rate}/s", size)
         async with _connect(runtime, uri, protocol) as writing, _connect(runtime, uri, protocol) as reading:
-            writer = await writing.create_ledger(
-                ensemble_size=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=b"bench"
-            )
-            reader = await reading.open_ledger(writer.id, password=b"bench", recovery=False)
-            sent: dict[int, float] = {}
-
-            async def follow() -> None:
-                async for entry in reader.tail(0):
-                    result.latency.record(runtime.now() - sent.pop(entry.entry_id))
-                    result.entries += 1
-
-            follower = asyncio.ensure_future(follow())
-            started = runtime.now()
-            count = 0
-            while (elapsed := runtime.now() - started) < seconds:
-                due = int(elapsed * rate)
-                while count < due:
-                    sent[count] = runtime.now()
-                    await writer.append_soon(bytes(size))
-                    count += 1
-                await asyncio.sleep(1 / rate)
-            await writer.close(drain=True)
-            await follower
-            result.seconds = runtime.now() - started
+            writer = await _create(writing, ensemble, write_quorum, ack_quorum)
+            reader = await open_reader(reading, writer.id, PASSWORD)
+            with stoppable() as stop:
+                await _measure_tailing(runtime, writer, reader, size, rate, seconds, result, stop)
             await reader.close()
-        _report(result, as_json)
+        return _report(result, as_json, stop)
 
-    execute(main)
+    _run(main)
+
+
+async def _measure_tailing(
+    runtime: Runtime,
+    writer: LedgerWriter,
+    reader: LedgerReader,
+    size: int,
+    rate: int,
+    seconds: float,
+    result: Result,
+    stop: Stop,
+) -> None:
+    sent: dict[int, float] = {}
+
+    async def follow() -> None:
+        async for entry in reader.tail(0):
+            result.latency.record(runtime.now() - sent.pop(entry.entry_id))
+            result.entries += 1
+
+    follower = asyncio.ensure_future(follow())
+    started = runtime.now()
+    count = 0
+    try:
+        while (elapsed := runtime.now() - started) < seconds and stop.signal is None and not follower.done():
+            due = int(elapsed * rate)
+            while count < due:
+                sent[count] = runtime.now()
+                await writer.append_soon(bytes(size))
+                count += 1
+            await asyncio.sleep(1 / rate)
+        await writer.close(drain=True)
+        await follower
+    finally:
+        follower.cancel()
+        await asyncio.wait([follower])
+    result.seconds = runtime.now() - started

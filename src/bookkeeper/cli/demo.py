@@ -40,6 +40,7 @@ from ..runtime import Runtime
 from .latency import Histogram, sparkline
 from .local_cluster import BookieProcess, LocalCluster
 from .output import console, execute, fail, human_bytes, notes, print_table
+from .session import open_reader
 
 DEFAULT_INPUT_BYTES = 32_000_000
 BOOKIE_DIES_AT = 0.5
@@ -256,7 +257,7 @@ async def _verify(runtime: Runtime, uri: str, ledger_id: int, source: Path, ackn
 async def _open(runtime: Runtime, uri: str, ledger_id: int) -> AsyncIterator[tuple[BookKeeper, LedgerReader]]:
     async with (
         bookkeeper.connect(uri, runtime=runtime) as bk,
-        await bk.open_ledger(ledger_id, password=PASSWORD) as reader,
+        await open_reader(bk, ledger_id, PASSWORD, recover=True) as reader,
     ):
         yield bk, reader
 

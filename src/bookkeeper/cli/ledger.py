@@ -1,76 +1,118 @@
 """`bookkeeper ledger ...`: create, append to, read, follow, inspect, list and delete ledgers.
 
 A ledger has one writer in its life. `create` therefore only reserves a ledger; the first `append` to it claims it,
-writes, and closes it. A second `append` is refused.
+writes, and closes it. A second `append` is refused. Looking at a ledger (`read`, `tail`, `metadata`, `list`) changes
+nothing: only `read --recover` fences a writer and closes the ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import datetime
+import json
+import signal
 import sys
-from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-import bookkeeper
 
 from ..client.client import BookKeeper
+from ..client.reader import LedgerReader
 from ..client.writer import LedgerWriter
 from ..config import ClientConfiguration
+from ..errors import BookKeeperError, IllegalOpError, NoSuchLedgerOnMetadataError, NotEnoughBookiesError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..runtime import Runtime
 from ..types import DigestType
+from .append import BadInput, Source, append_all
 from .output import (
+    EXIT_USAGE,
     JsonOption,
+    PasswordFileOption,
     PasswordOption,
     UriOption,
+    complain,
     console,
+    entries_text,
     execute,
     fail,
-    notes,
+    human_bytes,
     print_json,
     print_table,
+    remark,
+    secret,
+    text_of,
 )
+from .session import Stop, connect, is_reserved, open_reader, stoppable
 
 app = typer.Typer(no_args_is_help=True, help="Create, append to, read, follow, inspect, list and delete ledgers.")
 
 LedgerId = Annotated[int, typer.Argument(min=0, help="Ledger id.")]
 RawOption = Annotated[bool, typer.Option("--raw", help="Payloads as they are: no newline is added or removed.")]
+JsonLinesOption = Annotated[
+    bool,
+    typer.Option("--json", help="A JSON object a line: entry, length, and data, or data_base64 where it is not text."),
+]
+CountOption = Annotated[int | None, typer.Option("--count", "-n", min=1, help="Only so many entries.")]
 
-APPEND_WINDOW = 10_000
-"""Appends under way at a time: enough to keep the connections full, little enough to bound memory."""
+
+# --- create ---
 
 
-def _client(runtime: Runtime, uri: str) -> BookKeeper:
-    return bookkeeper.connect(uri, config=ClientConfiguration(), runtime=runtime)
+def quorums(ensemble: int, write_quorum: int | None, ack_quorum: int | None) -> tuple[int, int, int]:
+    """Ensemble size, write quorum and ack quorum; what is not given follows from what is.
+
+    Three copies at most, of which more than a half are waited for.
+    """
+    write = min(3, ensemble) if write_quorum is None else write_quorum
+    return ensemble, write, write // 2 + 1 if ack_quorum is None else ack_quorum
 
 
 @app.command()
 def create(
     uri: UriOption,
     ensemble: Annotated[int, typer.Option("--ensemble", "-e", min=1, help="Bookies that share the ledger.")] = 3,
-    write_quorum: Annotated[int, typer.Option("--write-quorum", "-w", min=1, help="Copies of each entry.")] = 3,
-    ack_quorum: Annotated[int, typer.Option("--ack-quorum", "-a", min=1, help="Copies before an append is done.")] = 2,
+    write_quorum: Annotated[
+        int | None,
+        typer.Option("--write-quorum", "-w", min=1, help="Copies of each entry. Default: 3, or fewer bookies."),
+    ] = None,
+    ack_quorum: Annotated[
+        int | None,
+        typer.Option(
+            "--ack-quorum", "-a", min=1, help="Copies before an append is done. Default: more than half of them."
+        ),
+    ] = None,
     password: PasswordOption = "",
+    password_file: PasswordFileOption = None,
     digest: Annotated[DigestType, typer.Option("--digest", help="How entries are protected.")] = DigestType.CRC32C,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="Custom metadata of the ledger. Repeatable."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Reserve a ledger and print its id; `ledger append ID` writes it."""
+    size, write, ack = quorums(ensemble, write_quorum, ack_quorum)
+    key = secret(password, password_file)
+    custom = {name: value.encode() for name, value in pairs("--metadata", metadata)}
 
     async def main(runtime: Runtime) -> None:
-        async with _client(runtime, uri) as bk:
-            ledger_id = await bk.reserve_ledger(
-                ensemble_size=ensemble,
-                write_quorum=write_quorum,
-                ack_quorum=ack_quorum,
-                password=password.encode(),
-                digest=digest,
-            )
+        async with connect(uri, runtime) as bk:
+            try:
+                ledger_id = await bk.reserve_ledger(
+                    ensemble_size=size,
+                    write_quorum=write,
+                    ack_quorum=ack,
+                    password=key,
+                    digest=digest,
+                    custom_metadata=custom,
+                )
+            except NotEnoughBookiesError as error:
+                fail(f"{error}; `bookkeeper bookies list` shows them, -e and -w ask for fewer")
         if as_json:
             print_json({"ledger": ledger_id})
         else:
@@ -79,78 +121,92 @@ def create(
     execute(main)
 
 
+def pairs(flag: str, texts: list[str] | None) -> list[tuple[str, str]]:
+    """What was said with a repeatable KEY=VALUE option."""
+    split = [text.partition("=") for text in texts or []]
+    for text, (key, equals, _) in zip(texts or [], split, strict=True):
+        if not key or not equals:
+            fail(f"{flag} {text}: say KEY=VALUE", EXIT_USAGE)
+    return [(key, value) for key, _, value in split]
+
+
+# --- append ---
+
+
 @app.command()
 def append(
     ledger_id: LedgerId,
     uri: UriOption,
     files: Annotated[list[Path] | None, typer.Argument(help="Files to append; none: standard input.")] = None,
     password: PasswordOption = "",
+    password_file: PasswordFileOption = None,
     raw: RawOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Append lines, one entry each (with --raw: each file is one entry), then close the ledger.
 
-    Prints how many entries are stored once all of them are acknowledged.
+    Each line is sent as it comes. At the end of the input, or after Ctrl-C or SIGTERM, the ledger is closed with all
+    that was taken so far, and the command says how many entries are stored.
     """
     for path in files or []:
         if not path.is_file():
             fail(f"{path} is not a file")
+    sources = [Source(path) for path in files] if files else [Source()]
+    key = secret(password, password_file)
+    config = ClientConfiguration()
 
-    async def main(runtime: Runtime) -> None:
-        async with _client(runtime, uri) as bk:
-            writer = await bk.claim_ledger(ledger_id, password=password.encode())
-            async with writer:
-                total = sum(path.stat().st_size for path in files) if files else None
-                await append_all(writer, _entries(files, raw), total)
-            report = {"ledger": ledger_id, "entries": writer.last_add_confirmed + 1, "bytes": writer.length}
-        if as_json:
-            print_json(report)
-        else:
-            notes.print(f"{report['entries']:,} entries, {report['bytes']:,} bytes in ledger {ledger_id}")
+    async def main(runtime: Runtime) -> int:
+        async with connect(uri, runtime, config) as bk:
+            try:
+                writer = await bk.claim_ledger(ledger_id, password=key)
+            except IllegalOpError as error:
+                fail(f"{error}; a ledger is written once: `bookkeeper ledger create` makes another one")
+            with stoppable(signal.SIGHUP) as stop:
+                failure = await _write(runtime, writer, sources, raw, config.nettyMaxFrameSizeBytes, stop)
+                return _report(writer, failure, stop, as_json)
 
-    execute(main)
-
-
-def _entries(files: list[Path] | None, raw: bool) -> Iterator[bytes]:
-    """Entries from files or stdin: a line each without its newline, or each file whole."""
-    sources: list[Path | None] = [*files] if files else [None]
-    for path in sources:
-        stream: BinaryIO = sys.stdin.buffer if path is None else path.open("rb")
-        with contextlib.nullcontext(stream) if path is None else stream:
-            if raw:
-                yield stream.read()
-            else:
-                for line in stream:
-                    yield line.removesuffix(b"\n")
+    code = execute(main)
+    if code:
+        raise typer.Exit(code)
 
 
-async def append_all(writer: LedgerWriter, entries: Iterator[bytes], total: int | None) -> None:
-    """Append everything, at most `APPEND_WINDOW` at a time; raises the first error."""
-    window: deque[asyncio.Future[int]] = deque()
-    with progress_bar() as progress:
-        task = progress.add_task("appending", total=total)
-        for entry in entries:
-            if len(window) >= APPEND_WINDOW:
-                await window[APPEND_WINDOW // 2]
-                progress.update(task, completed=writer.length)
-                while window and window[0].done():
-                    window.popleft().result()
-            window.append(await writer.append_soon(entry))
-        while window:
-            await window.popleft()
+async def _write(
+    runtime: Runtime, writer: LedgerWriter, sources: list[Source], raw: bool, limit: int, stop: Stop
+) -> Exception | None:
+    """Append everything and close the ledger. Returns what went wrong."""
+    try:
+        async with writer:
+            await append_all(runtime, writer, sources, raw=raw, limit=limit, stop=stop)
+    except (BookKeeperError, OSError) as error:
+        return error
+    except asyncio.CancelledError:
+        if stop.signal is None:
+            raise
+        task = asyncio.current_task()  # asked to stop once more: the ledger is closed, and what it has is still told
+        assert task is not None
+        task.uncancel()
+    return None
 
 
-def progress_bar() -> Progress:
-    """A bar on stderr; nothing when stderr is no terminal."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=notes,
-        transient=True,
-        disable=not notes.is_terminal,
-    )
+def _report(writer: LedgerWriter, error: Exception | None, stop: Stop, as_json: bool) -> int:
+    """Say what is stored. Returns the exit code."""
+    count = writer.last_add_confirmed + 1
+    sealed = writer.metadata.closed
+    if as_json:
+        print_json({"ledger": writer.id, "entries": count, "bytes": writer.length})
+    ids = f" (ids 0 to {count - 1})" if count > 1 else " (id 0)" if count else ""
+    stored = f"{entries_text(count)}{ids} in ledger {writer.id}, which is {'closed' if sealed else 'not closed'}"
+    if error is not None:
+        complain(f"{text_of(error)}; stored{' before it' if isinstance(error, BadInput) else ''}: {stored}")
+        return 1
+    if stop.signal is not None:
+        remark(f"interrupted; stored: {stored}")
+    elif not as_json:
+        remark(f"{entries_text(count)}, {writer.length:,} bytes in ledger {writer.id}")
+    return stop.exit_code
+
+
+# --- read and tail ---
 
 
 @app.command()
@@ -159,26 +215,61 @@ def read(
     uri: UriOption,
     first: Annotated[int, typer.Option("--from", min=0, help="First entry id.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last entry id; default: the last one.")] = None,
+    count: CountOption = None,
     password: PasswordOption = "",
-    recovery: Annotated[
-        bool, typer.Option("--recovery/--no-recovery", help="Recover and close the ledger if its writer died.")
-    ] = True,
+    password_file: PasswordFileOption = None,
+    recover: Annotated[
+        bool,
+        typer.Option(
+            "--recover", "-r", help="Recover and close the ledger first, as after its writer died. Fences the writer."
+        ),
+    ] = False,
     raw: RawOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Write payloads to standard output, one a line.
 
-    By default a ledger that is not closed is recovered first, which fences its writer. With --no-recovery the writer
-    is left alone and only what is confirmed so far is read.
+    Nobody is disturbed: of a ledger that is being written, what is confirmed so far is read.
     """
+    key = secret(password, password_file)
 
     async def main(runtime: Runtime) -> None:
-        async with (
-            _client(runtime, uri) as bk,
-            await bk.open_ledger(ledger_id, password=password.encode(), recovery=recovery) as reader,
-        ):
-            await _print_entries(reader.entries(first, last), raw)
+        async with connect(uri, runtime) as bk:
+            record = await bk.get_ledger_metadata(ledger_id)
+            if recover and is_reserved(record):
+                fail(f"ledger {ledger_id} waits for its first `bookkeeper ledger append`: there is nothing to recover")
+            async with await open_reader(bk, ledger_id, key, recover=recover) as reader:
+                await _print_range(reader, first, last, count, _Printer(raw, as_json))
+                if last is None and count is None:
+                    _say_if_open(reader, is_reserved(record))
 
     execute(main)
+
+
+async def _print_range(
+    reader: LedgerReader, first: int, last: int | None, count: int | None, printer: _Printer
+) -> None:
+    """Print entries `first` to `last`, as far as they are there. A missing one is an error, after the others."""
+    end = reader.last_add_confirmed
+    wanted = end if last is None else last
+    if count is not None:
+        wanted = min(wanted, first + count - 1)
+    if first <= min(wanted, end):
+        await printer.print(reader.entries(first, min(wanted, end)))
+    missing = max(first, end + 1)
+    if (first > end and first > 0) or wanted > end:
+        has = f"its entries are 0 to {end}" if end >= 0 else "it has no entries"
+        fail(f"there is no entry {missing} in ledger {reader.id}{'' if reader.closed else ' yet'}: {has}")
+
+
+def _say_if_open(reader: LedgerReader, reserved: bool) -> None:
+    if reserved:
+        remark(f"ledger {reader.id} is empty: it waits for its first `bookkeeper ledger append`")
+    elif not reader.closed:
+        remark(
+            f"ledger {reader.id} is not closed: {entries_text(reader.last_add_confirmed + 1)} confirmed so far; "
+            "`tail` follows its writer, `read --recover` closes it after its writer died"
+        )
 
 
 @app.command()
@@ -188,34 +279,61 @@ def tail(
     first: Annotated[
         int | None, typer.Option("--from", min=0, help="First entry id; default: what comes next.")
     ] = None,
+    count: CountOption = None,
     password: PasswordOption = "",
+    password_file: PasswordFileOption = None,
     raw: RawOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Follow a ledger that is being written, without disturbing its writer; ends when the ledger is closed."""
+    key = secret(password, password_file)
 
     async def main(runtime: Runtime) -> None:
-        async with (
-            _client(runtime, uri) as bk,
-            await bk.open_ledger(ledger_id, password=password.encode(), recovery=False) as reader,
-        ):
+        async with connect(uri, runtime) as bk, await open_reader(bk, ledger_id, key) as reader:
             start = first if first is not None else reader.last_add_confirmed + 1
-            await _print_entries(reader.tail(start), raw, flush=True)
+            await _Printer(raw, as_json).print(reader.tail(start), count, flush=True)
 
     execute(main)
 
 
-async def _print_entries(entries: AsyncIterator[Any], raw: bool, *, flush: bool = False) -> None:
-    out = sys.stdout.buffer
-    newline = b"" if raw else b"\n"
-    try:
-        async for entry in entries:
-            out.write(entry.data + newline)
-            if flush:
-                out.flush()
-        out.flush()
-    except BrokenPipeError:
-        # The reader of our output has seen enough; do not complain at exit either.
-        sys.stdout = None
+class _Printer:
+    """Entries on standard output."""
+
+    def __init__(self, raw: bool, as_json: bool) -> None:
+        if raw and as_json:
+            fail("--raw and --json exclude each other", EXIT_USAGE)
+        self._newline = b"" if raw else b"\n"
+        self._as_json = as_json
+
+    async def print(self, entries: AsyncIterator[Any], count: int | None = None, *, flush: bool = False) -> None:
+        """Print all, or the first `count`."""
+        out = sys.stdout.buffer
+        try:
+            async for entry in entries:
+                out.write(self._line(entry))
+                if flush:
+                    out.flush()
+                if count is not None:
+                    count -= 1
+                    if not count:
+                        break
+            out.flush()
+        except BrokenPipeError:
+            # The reader of our output has seen enough; do not complain at exit either.
+            sys.stdout = None
+
+    def _line(self, entry: Any) -> bytes:
+        if not self._as_json:
+            return bytes(entry.data) + self._newline
+        row: dict[str, object] = {"entry": entry.entry_id, "length": len(entry.data)}
+        try:
+            row["data"] = bytes(entry.data).decode()
+        except UnicodeDecodeError:
+            row["data_base64"] = base64.b64encode(entry.data).decode()
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+# --- metadata ---
 
 
 @app.command()
@@ -223,21 +341,39 @@ def metadata(ledger_id: LedgerId, uri: UriOption, as_json: JsonOption = False) -
     """Show what the metadata store knows of a ledger."""
 
     async def main(runtime: Runtime) -> None:
-        async with _client(runtime, uri) as bk:
+        async with connect(uri, runtime) as bk:
             record = await bk.get_ledger_metadata(ledger_id)
         description = describe(record)
         if as_json:
             print_json(description)
             return
-        rows = [(key, value) for key, value in description.items() if key != "ensembles"]
+        rows = [(key, _shown(key, value)) for key, value in description.items() if key != "ensembles"]
         print_table(f"ledger {ledger_id}", ["field", "value"], rows)
         print_table(
             "fragments",
             ["first entry", "bookies"],
-            [(first, ", ".join(members)) for first, members in record.ensembles.items()],
+            [(str(first), ", ".join(members)) for first, members in record.ensembles.items()],
         )
 
     execute(main)
+
+
+def _shown(key: str, value: Any) -> str:
+    """A value as people read it."""
+    if key == "ctime":
+        return date_text(value)
+    if key == "length":
+        return f"{value:,}"
+    if key == "custom_metadata":
+        return ", ".join(f"{name}={text}" for name, text in value.items()) or "-"
+    return "-" if value is None else str(value)
+
+
+def date_text(ms: int) -> str:
+    """Milliseconds since 1970 as date and time of day, UTC; a dash where none is stored."""
+    if ms < 0:
+        return "-"
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def describe(record: LedgerMetadata) -> dict[str, Any]:
@@ -259,19 +395,44 @@ def describe(record: LedgerMetadata) -> dict[str, Any]:
 
 
 @app.command("list")
-def list_(uri: UriOption, as_json: JsonOption = False) -> None:
-    """Print the ids of all ledgers, one a line; with --json their metadata."""
+def list_(
+    uri: UriOption,
+    long: Annotated[bool, typer.Option("--long", "-l", help="State, entries, size and copies too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the ids of all ledgers, one a line; with --long a table, with --json their metadata."""
 
     async def main(runtime: Runtime) -> None:
-        async with _client(runtime, uri) as bk:
+        async with connect(uri, runtime) as bk:
             ids = [ledger_id async for ledger_id in bk.list_ledgers()]
-            if as_json:
-                print_json([describe(await bk.get_ledger_metadata(ledger_id)) for ledger_id in ids])
-            else:
-                for ledger_id in ids:
-                    console.print(str(ledger_id))
+            records = [record async for record in _records(bk, ids)] if long or as_json else []
+        if as_json:
+            print_json([describe(record) for record in records])
+        elif long:
+            print_table(None, ["ledger", "state", "entries", "size", "bookies/copies/acks"], map(_row, records))
+        else:
+            for ledger_id in ids:
+                console.print(str(ledger_id))
 
     execute(main)
+
+
+async def _records(bk: BookKeeper, ids: list[int]) -> AsyncIterator[LedgerMetadata]:
+    """Metadata of those ledgers that nobody deletes meanwhile."""
+    for ledger_id in ids:
+        with contextlib.suppress(NoSuchLedgerOnMetadataError):
+            yield await bk.get_ledger_metadata(ledger_id)
+
+
+def _row(record: LedgerMetadata) -> tuple[str, ...]:
+    """What is known of a ledger's size is in its metadata once it is closed."""
+    return (
+        str(record.ledger_id),
+        "RESERVED" if is_reserved(record) else record.state.name,
+        str(record.last_entry_id + 1) if record.closed else "-",
+        human_bytes(record.length) if record.closed else "-",
+        f"{record.ensemble_size}/{record.write_quorum}/{record.ack_quorum}",
+    )
 
 
 @app.command()
@@ -285,7 +446,7 @@ def delete(
         raise typer.Exit(1)
 
     async def main(runtime: Runtime) -> None:
-        async with _client(runtime, uri) as bk:
+        async with connect(uri, runtime) as bk:
             for ledger_id in ledger_ids:
                 await bk.get_ledger_metadata(ledger_id)  # an unknown ledger is a mistake worth reporting
                 await bk.delete_ledger(ledger_id)

@@ -1,4 +1,7 @@
-"""How commands speak: tables for people, JSON for scripts, one line for an error."""
+"""How commands speak: tables for people, plain columns for pipes, JSON for scripts, one line for an error.
+
+Only what is light is imported here: every command begins with this module.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from ..errors import BookKeeperError, ConfigurationError
-from ..runtime import Runtime
-from ..runtime.real import run
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from ..runtime import Runtime
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -34,33 +40,79 @@ UriOption = Annotated[
         help="Metadata service, as in bk_server.conf: zk+hierarchical://host:2181/ledgers or sqlite:///path/meta.db",
     ),
 ]
-PasswordOption = Annotated[str, typer.Option("--password", "-p", help="The ledger's password.")]
+PasswordOption = Annotated[
+    str,
+    typer.Option(
+        "--password",
+        "-p",
+        envvar="BOOKKEEPER_PASSWORD",
+        show_envvar=True,
+        help="The ledger's password. Others on this machine see it here: the variable and --password-file hide it.",
+    ),
+]
+PasswordFileOption = Annotated[
+    Path | None, typer.Option("--password-file", help="A file whose first line is the ledger's password.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
+
+
+def secret(password: str, file: Path | None) -> bytes:
+    """The password that was given, in whichever way."""
+    if file is None:
+        return password.encode()
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}", EXIT_USAGE)
+    return lines[0] if lines else b""
 
 
 def fail(message: str, code: int = EXIT_ERROR) -> NoReturn:
     """End the command with one line on stderr."""
-    notes.print(f"[bold red]error:[/] {message}", soft_wrap=True, markup=True)
+    complain(message)
     raise typer.Exit(code)
+
+
+def complain(message: str) -> None:
+    """One line on stderr that something is wrong."""
+    notes.print(f"[bold red]error:[/] {_escaped(message)}", soft_wrap=True, markup=True)
+
+
+def remark(message: str) -> None:
+    """One line on stderr that nothing is wrong with."""
+    notes.print(message, soft_wrap=True, markup=False)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
 
 
 def execute(main: Callable[[Runtime], Awaitable[Any]]) -> Any:
     """Run a command's coroutine; turn this package's errors into one line, Ctrl-C into exit code 130."""
+    from ..runtime.real import run
+
     try:
         return run(main)
     except ConfigurationError as error:
-        fail(_plain(error), EXIT_USAGE)
-    except BookKeeperError as error:
-        fail(f"{_plain(error)}")
-    except (OSError, TimeoutError) as error:
-        fail(_plain(error))
+        fail(text_of(error), EXIT_USAGE)
+    except (BookKeeperError, OSError) as error:  # TimeoutError is an OSError
+        fail(text_of(error))
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _plain(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    return text.replace("[", r"\[")
+def text_of(error: BaseException) -> str:
+    """What an error says; its name if it says nothing."""
+    return str(error) or type(error).__name__
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and its noun: `1 entry`, `2 entries`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def entries_text(number: int) -> str:
+    return counted(number, "entry", "entries")
 
 
 def print_json(value: Any) -> None:
@@ -69,15 +121,56 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on stdout; numbers are right-aligned."""
-    rows = [list(row) for row in rows]
+    """A table on stdout; numbers are right-aligned, with separators. Identifiers are given as text: they get none.
+
+    Where stdout is not a terminal: a line a row, columns two blanks apart, nothing folded or drawn.
+    """
+    cells = [list(row) for row in rows]
+    numeric = [
+        bool(cells) and all(isinstance(row[index], int | float) for row in cells) for index in range(len(columns))
+    ]
+    texts = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in cells]
+    if not console.is_terminal:
+        _print_plain(title, columns, texts, numeric)
+        return
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", header_style="bold")
-    for index, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+    for column, right in zip(columns, numeric, strict=True):
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in texts:
+        table.add_row(*(_escaped(text) for text in row))
     console.print(table)
+
+
+def _print_plain(
+    title: str | None, columns: Sequence[str], texts: Sequence[Sequence[str]], numeric: Sequence[bool]
+) -> None:
+    lines = [list(columns), *texts]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    if title is not None:
+        sys.stdout.write(title + "\n")
+    for line in lines:
+        row = (
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        )
+        sys.stdout.write("  ".join(row).rstrip() + "\n")
+
+
+def progress_bar() -> Progress:
+    """A bar on stderr; nothing when stderr is no terminal."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=notes,
+        transient=True,
+        disable=not notes.is_terminal,
+    )
 
 
 def set_up_logging(verbose: bool) -> None:

@@ -1,11 +1,15 @@
-"""`bookkeeper bookie` and `bookkeeper localbookie`: run bookies."""
+"""`bookkeeper bookie`: run a bookie."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
+import logging
 import os
 import signal
-import tempfile
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,33 +19,50 @@ from ..bookie.bookie import Bookie, ExitCode
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
-from .local_cluster import LocalCluster
-from .output import EXIT_USAGE, console, execute, fail, notes, set_up_logging
+from .output import console, execute, fail, notes
+
+log = logging.getLogger(__name__)
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
 
 
 def bookie(
-    conf: Annotated[Path, typer.Option("--conf", "-c", help="Configuration file (bk_server.conf).")],
+    conf: Annotated[
+        Path | None,
+        typer.Option("--conf", "-c", help="Configuration file (bk_server.conf). Not needed where BK_<key> are set."),
+    ] = None,
     port: Annotated[int | None, typer.Option("--bookieport", help="Overrides bookiePort.")] = None,
     journal: Annotated[str | None, typer.Option("--journal", "-j", help="Overrides journalDirectories.")] = None,
     ledgers: Annotated[str | None, typer.Option("--ledgerdirs", "-l", help="Overrides ledgerDirectories.")] = None,
     uri: Annotated[str | None, typer.Option("--uri", "-u", help="Overrides metadataServiceUri.")] = None,
     read_only: Annotated[bool, typer.Option("--readonly", "-r", help="Start read-only and stay so.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log everything.")] = False,
+    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged, to stderr.")] = LogLevel.INFO,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log-level DEBUG.")] = False,
 ) -> None:
     """Run one bookie in the foreground.
 
     Settings come from the file, then from environment variables BK_<key>, then from options.
-    SIGTERM and Ctrl-C stop it cleanly. Exit codes are BookKeeper's: 0 stopped, 1 bad configuration,
-    2 could not start, 4 registration failed, 5 disk or journal failed.
+    SIGTERM, SIGHUP and Ctrl-C stop it cleanly, also while it starts. SIGQUIT prints what all its threads and
+    tasks are doing, and it goes on. Exit codes are BookKeeper's: 0 stopped, 1 bad configuration, 2 could not
+    start or not stop in time, 4 registration failed, 5 disk or journal failed.
     """
-    set_up_logging(verbose)
+    _log_to_stderr(LogLevel.DEBUG if verbose else log_level)
+    if conf is None and not any(name.startswith("BK_") for name in os.environ):
+        fail("no settings: name a file with --conf, or set environment variables BK_<key>", ExitCode.INVALID_CONF)
     try:
-        text = conf.read_text()
+        text = conf.read_text() if conf is not None else ""
     except OSError as error:
         fail(f"cannot read {conf}: {error.strerror}", ExitCode.INVALID_CONF)
     try:
         config = ServerConfiguration.from_file(
-            str(conf),
+            str(conf or "environment"),
             text=text,
             environ=os.environ,
             bookiePort=port,
@@ -57,21 +78,40 @@ def bookie(
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     server = Bookie(runtime, config)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     try:
-        await server.start()
-    except ConfigurationError as error:
-        notes.print(f"error: {error}", markup=False, soft_wrap=True)
-        return ExitCode.INVALID_CONF
+        code = await _run(runtime, server)
     except (BookKeeperError, OSError) as error:
-        notes.print(f"error: {error}", markup=False, soft_wrap=True)
-        return server.exit_code_of(error)
+        code = server.exit_code_of(error)
+        notes.print(f"error: {_text(error)}", markup=False, soft_wrap=True)
+    else:
+        log.info("ended with exit code %d", code)
+        if server.failure is not None:
+            notes.print(f"error: {_text(server.failure)}", markup=False, soft_wrap=True)
+    if server.hangs:
+        runtime.end_process(code)
+    return code
+
+
+async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
+    """Start, serve until something ends it, stop. A request to stop is heard at any time. Raises what `start` does."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(server.on_loop_error)
+    _listen_to_signals(stop)
+    asked = runtime.spawn(stop.wait(), name="asked to stop")
+    starting = runtime.spawn(server.start(), name="start")
+    await asyncio.wait([asked, starting], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        log.info("asked to stop while it starts")
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return ExitCode.OK
+    finally:
+        asked.cancel()
     console.print(f"bookie {server.bookie_id} serves", markup=False)
-    ended = asyncio.ensure_future(server.wait_stopped())
-    asked = asyncio.ensure_future(stop.wait())
+    ended = runtime.spawn(server.wait_stopped(), name="end")
+    asked = runtime.spawn(stop.wait(), name="asked to stop")
     await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     if not ended.done():
@@ -79,74 +119,39 @@ async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     return await ended
 
 
-def localbookie(
-    count: Annotated[int, typer.Argument(min=1, max=64, help="Number of bookies.")] = 3,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", "-d", help="Where the cluster lives; kept. Default: a temporary folder.")
-    ] = None,
-    port_base: Annotated[
-        int, typer.Option("--port-base", min=0, max=65000, help="First port; the others follow. 0: free ones.")
-    ] = 0,
-    zookeeper: Annotated[
-        bool, typer.Option("--zookeeper", help="Use a real ZooKeeper server (needs a JDK 17+ and PySpark).")
-    ] = False,
-) -> None:
-    """Run a cluster of bookies on this machine until Ctrl-C.
-
-    With --dir the cluster's data is kept, and the same command brings it up again.
-    """
-    set_up_logging(False)
-    if directory is None:
-        with tempfile.TemporaryDirectory(prefix="bookkeeper-") as temporary:
-            execute(lambda runtime: _local(runtime, Path(temporary), count, port_base, zookeeper))
-    else:
-        chosen = directory
-        execute(lambda runtime: _local(runtime, chosen, count, port_base, zookeeper))
+def _text(error: BaseException) -> str:
+    """What an error says; of a failed call of the system: what, and of which file."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
 
 
-async def _local(runtime: Runtime, directory: Path, count: int, port_base: int, zookeeper: bool) -> None:
-    stop = asyncio.Event()
+def _listen_to_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # under nohup
         loop.add_signal_handler(number, stop.set)
-    store = None
-    uri = ""
-    try:
-        if zookeeper:
-            from ..metadata.zookeeper.local_server import LocalZooKeeper
-
-            store = LocalZooKeeper(directory.absolute() / "zookeeper")
-            uri = await store.start()
-        async with LocalCluster(runtime, directory, count, port_base, uri) as cluster:
-            console.print(f"metadataServiceUri={cluster.uri}", markup=False, soft_wrap=True)
-            notes.print(
-                f"{count} bookies serve: {', '.join(b.id for b in cluster.bookies)}\n"
-                f"connect with:  export BOOKKEEPER_URI='{cluster.uri}'\n"
-                "Ctrl-C stops them.",
-                markup=False,
-                soft_wrap=True,
-            )
-            await _watch(cluster, stop)
-    finally:
-        if store is not None:
-            await store.stop()
+    loop.add_signal_handler(signal.SIGQUIT, _print_tasks)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr may be no file
+        faulthandler.register(signal.SIGQUIT, all_threads=True, chain=True)
 
 
-async def _watch(cluster: LocalCluster, stop: asyncio.Event) -> None:
-    """Until asked to stop; says so when a bookie ends by itself."""
-    reported: set[str] = set()
-    while not stop.is_set():
-        for member in cluster.bookies:
-            if not member.running and member.name not in reported:
-                reported.add(member.name)
-                assert member.process is not None
-                notes.print(
-                    f"bookie {member.id} ended (exit code {member.process.returncode}): {member.last_words()}",
-                    markup=False,
-                )
-        if len(reported) == len(cluster.bookies):
-            fail("all bookies have ended", EXIT_USAGE)
-        try:
-            await asyncio.wait_for(stop.wait(), 0.5)
-        except TimeoutError:
-            continue
+def _print_tasks() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+
+
+class _Formatter(logging.Formatter):
+    """Times with milliseconds and zone: logs of several machines are read together."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802
+        return super().formatTime(record, f"%Y-%m-%dT%H:%M:%S.{int(record.msecs):03d}%z")
+
+
+def _log_to_stderr(level: LogLevel) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.value, handlers=[handler])
+    if level is LogLevel.INFO:
+        logging.getLogger("kazoo").setLevel(logging.WARNING)

@@ -29,6 +29,7 @@ from .output import (
     notes,
     print_json,
     print_table,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def export(
     password: PasswordOption = "",
     open_ledgers: OpenOption = "lac",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an export that stopped.")] = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add what a finished export does not hold yet: nightly, for instance.")
+    ] = False,
     compression: Annotated[str, typer.Option("--compression", help="zstd, snappy, gzip, lz4 or none.")] = "zstd",
     dry_run: DryRunOption = False,
     master: MasterOption = None,
@@ -89,13 +93,13 @@ def export(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write ledgers to Parquet files, partitioned by ledger, with a manifest; read them back and compare."""
+    """Write ledgers to Parquet files, many small ledgers to a file, with a manifest; read them back and compare."""
     with _told():
         options = _options(uri, ledgers, where, password, open_ledgers, option)
         from ..spark.jobs import export as job
 
-        plan = job.plan_export(options)
         if dry_run:
+            plan = job.plan_export(options, output, append=append)
             _show_plan(plan, f"would be written to {output}", as_json)
             return
         with (
@@ -103,7 +107,7 @@ def export(
             _bar("exporting") as on_progress,
         ):
             report = job.export(
-                spark, options, output, resume=resume, compression=compression, plan=plan, on_progress=on_progress
+                spark, options, output, resume=resume, append=append, compression=compression, on_progress=on_progress
             )
     if as_json:
         print_json(report.as_dict())
@@ -117,7 +121,7 @@ def export(
             ("files", f"{report.files:,}, {human_bytes(report.file_bytes)}"),
             ("read back", "every file, equal to what the bookies gave"),
             ("damaged copies passed over", f"{report.damaged_copies:,}"),
-            ("manifest", report.manifest),
+            ("manifest", report.manifest or "as it was: there was nothing new"),
         ],
     )
 
@@ -232,7 +236,7 @@ def usage(
         ["ledger", "state", "entries", "payload", "stored", "bookies"],
         [
             (
-                each["ledger_id"],
+                str(each["ledger_id"]),
                 each["state"],
                 each["entries"],
                 human_bytes(each["bytes"]),
@@ -279,13 +283,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        fail(_plain(error), EXIT_USAGE)
+        fail(text_of(error), EXIT_USAGE)
     except (BookKeeperError, OSError) as error:
-        fail(_plain(error))
-
-
-def _plain(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).replace("[", r"\[")
+        fail(text_of(error))
 
 
 def _options(

@@ -9,14 +9,18 @@ ensemble into the metadata, and end the ledger.
 Theory of operation
 
 - A frame is encoded once; all bookies of the write set, and replacements later, get the same bytes.
-- Nothing is remembered per request: the window knows what is outstanding where. One timer, running while something is
-  outstanding, looks for entries that got no answer in time. An entry counts as sent at the timer's last tick,
-  so it expires up to one interval late and never early.
+- Nothing is remembered per request: the window knows what is outstanding where. That a bookie does not answer in time
+  is noticed by the channels (`add_channel`), which know what it is busy with but not which entries it answered. Here,
+  on a clock of its own that runs while something is outstanding, is the rest: an entry that was overtaken, because its
+  bookie answered later ones for as long as adds may take and so has lost it; and the quorum timeout, for entries that
+  no ack quorum of bookies takes.
 - Answers are taken by the batch that a socket read brought: acks first, then what they confirm, then refusals.
 - While an ensemble change is under way nothing is confirmed, and indexes being replaced are sent nothing.
 - The connections keep the pipeline alive, and the pipeline keeps the callers' futures, but only a weak reference to
   its owner: a writer that is dropped without being closed can be noticed. Nobody can carry out changes then, so a
   pipeline without owner stops at the first failure.
+- Whatever ends the pipeline tells everybody who waits for it. An unexpected error (a placement policy that raises) is
+  such an end too; the client being closed is another, told by the channels.
 """
 
 from __future__ import annotations
@@ -24,10 +28,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..errors import AddEntryQuorumTimeoutError, BKError, ClientClosedError, LedgerClosedError, from_code
+from ..errors import (
+    AddEntryQuorumTimeoutError,
+    BKError,
+    ClientClosedError,
+    LedgerClosedError,
+    UnexpectedError,
+    from_code,
+)
 from ..protocol import v2, v3
 from ..protocol.digest import Digest
 from ..protocol.messages import HIGH_PRIORITY, V2, Flags
@@ -37,6 +49,7 @@ from ..quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsemblePo
 from ..quorum.rules import SAFE, ProtocolRules
 from ..quorum.window import PendingWindow
 from ..runtime.api import TimerHandle
+from ..runtime.awake import AwakeClock
 from ..types import BookieId, WriteFlag
 from .context import AddChannel, ClientContext
 
@@ -134,6 +147,8 @@ class AddPipeline:
         """None while it works, else the code that pending entries failed with."""
         self.failed_entries = 0
         """Entries that failed when it stopped."""
+        self.failure: BKError | None = None
+        """Why it stopped; None while it works, and when its owner or the client was closed."""
         self.on_progress: Callable[[], None] = lambda: None
         """Called when something was sent or answered, or a connection became writable."""
         self._context = context
@@ -145,7 +160,7 @@ class AddPipeline:
         self._version = version
         self._on_confirmed = on_confirmed
         self._futures: dict[int, asyncio.Future[int]] = {}  # of pending entries that somebody waits for
-        self._marks: list[tuple[int, asyncio.Future[int]]] = []  # done when everything up to an id is confirmed
+        self._marks: dict[asyncio.Future[int], int] = {}  # done when everything up to an id is confirmed
         self._channels: list[AddChannel] = []  # by ensemble index
         self._boxes: list[list[bytes]] = []  # frames to be sent when the loop turns: one per index, or one for all
         self._routes: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: the boxes to put it into
@@ -154,16 +169,18 @@ class AddPipeline:
         self.boxed_bytes = 0
         """Bytes of frames pushed in this turn of the loop."""
         self._call_soon = asyncio.get_running_loop().call_soon
-        self._add_timeout = float(
-            config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec
-        )
-        self._quorum_timeout = quorum_timeout
-        timeouts = [timeout for timeout in (self._add_timeout, quorum_timeout) if timeout > 0]
-        self._interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
-        self._watching = bool(timeouts)
-        self._timer: TimerHandle | None = None  # the next sweep; runs while entries are unsettled
-        self._due = 0.0  # when that is
-        self._frozen = 0.0  # seconds that this process or its machine stood still: no bookie is late for them
+        add_timeout = float(config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
+        timeouts = [timeout for timeout in (add_timeout, quorum_timeout) if timeout > 0]
+        interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
+        self._clock = AwakeClock(context.runtime, interval, f"timeouts of ledger {ledger_id}", self._on_tick)
+        """Runs while entries are unsettled and there is a timeout."""
+        self._timed = bool(timeouts)
+        self._quorum_ticks = self._clock.ticks(quorum_timeout)
+        self._acked_times: deque[list[float]] | None = None
+        """Those of the window at the last ticks, as many as an add may take; None: as long as it likes."""
+        if add_timeout > 0:
+            self._acked_times = deque(maxlen=int(self._clock.ticks(add_timeout)) + 1)
+        self._abandoned = False  # the owner is gone
         self._pause_timer: TimerHandle | None = (
             None  # the last one started: the end of a pause before a change or retry
         )
@@ -182,8 +199,8 @@ class AddPipeline:
         """
         if self.keeper.delayed or self.stopped is not None:
             self._prepare_to_push()
-        if self._timer is None and self._watching:
-            self._start_timer()  # first: it sets the time of sending
+        if self._timed and not self._clock.running:
+            self._clock.start()
         window = self.window
         if entry_id is None:
             entry_id = window.lap + 1
@@ -224,15 +241,18 @@ class AddPipeline:
     def _prepare_to_push(self) -> None:
         """Replace bookies that failed late, first."""
         if self.stopped is None:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
             self.carry_out(self.keeper.before_push())
         if self.stopped is not None:
             raise self.refusal()
 
     def refusal(self) -> BKError:
-        """Why nothing can be pushed any more."""
+        """Why nothing can be pushed any more. Its cause is the failure that ended the ledger, if one did."""
         if self.stopped == ClientClosedError.code:
             return ClientClosedError(ledger_id=self._ledger_id)
-        return LedgerClosedError(ledger_id=self._ledger_id)
+        error = LedgerClosedError(ledger_id=self._ledger_id)
+        error.__cause__ = self.failure
+        return error
 
     @property
     def writable(self) -> bool:
@@ -247,21 +267,35 @@ class AddPipeline:
         index = self.keeper.index_of(bookie)
         if index is None or self.stopped is not None:
             return
-        self.window.ack(index, acked)
-        if not self.keeper.changing:
-            self._confirm()
-        if failed:
-            self.keeper.changes_disabled = self._context.ensemble_change_disabled
-            self.carry_out(self.keeper.on_failures(bookie, failed))
+        try:
+            self.window.ack(index, acked)
+            if not self.keeper.changing:
+                self._confirm()
+            if failed:
+                self.keeper.changes_disabled = self._context.ensemble_change_disabled
+                self.carry_out(self.keeper.on_failures(bookie, failed))
+        except Exception:
+            self._unexpected()
+        if self._abandoned:
+            self.abandon()
         self.on_progress()
 
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
-        """The connection to a bookie is gone, with all that was sent on it."""
+        """The connection to a bookie is gone, with all that was sent on it; or the client is closed."""
         if self.stopped is not None:
             return
-        self.keeper.changes_disabled = self._context.ensemble_change_disabled
-        self.carry_out(self.keeper.on_channel_lost(bookie, error.code))
+        try:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            closed = isinstance(error, ClientClosedError)
+            self.carry_out(GiveUp(error.code) if closed else self.keeper.on_channel_lost(bookie, error.code))
+        except Exception:
+            self._unexpected()
         self.on_progress()
+
+    def _unexpected(self) -> None:
+        """Neither the window nor the ensemble can be relied on any more."""
+        log.exception("ledger %d: unexpected error while appending", self._ledger_id)
+        self.carry_out(GiveUp(UnexpectedError.code))
 
     def on_writable(self, bookie: BookieId) -> None:  # noqa: ARG002
         """A connection's buffer went below its low-water mark."""
@@ -284,19 +318,23 @@ class AddPipeline:
 
     def _reach_marks(self) -> None:
         head = self.window.head
-        for target, future in self._marks:
-            if target <= head and not future.done():
-                future.set_result(target)
-        self._marks = [mark for mark in self._marks if not mark[1].done()]
+        for future, target in list(self._marks.items()):
+            if target <= head:
+                del self._marks[future]
+                if not future.done():
+                    future.set_result(target)
 
     async def confirmed(self, entry_id: int) -> int:
         """Wait until everything up to an id is confirmed. Raises the error that stopped the pipeline before."""
         if self.window.head < entry_id:
             if self.stopped is not None:
-                raise self._error(entry_id)
+                raise self.error_of_first()
             future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._marks.append((entry_id, future))
-            await future
+            self._marks[future] = entry_id
+            try:
+                await future
+            finally:
+                self._marks.pop(future, None)
         return entry_id
 
     # --- decisions ---
@@ -398,36 +436,31 @@ class AddPipeline:
 
     # --- time ---
 
-    def _start_timer(self) -> None:
-        now = self._runtime.now()
-        self.window.now = now - self._frozen
-        self._due = now + self._interval
-        self._timer = self._runtime.call_later(self._interval, self._sweep)
-
-    def _sweep(self) -> None:
-        self._timer = None
-        late = self._runtime.now() - self._due
-        if late > self._interval:
-            self._frozen += late
-        if self.stopped is not None:
+    def _on_tick(self) -> None:
+        clock = self._clock
+        self.window.now = clock.tick
+        if self.stopped is not None or not self.window.open:
+            clock.stop()
             return
-        if not self.window.open:
-            if self._owner() is None:
-                self.stop(LedgerClosedError.code)
-            return
-        self._start_timer()
-        now = self.window.now - self._interval
-        if self._add_timeout > 0:
-            self.keeper.changes_disabled = self._context.ensemble_change_disabled
-            for decision in self.keeper.on_time(now - self._add_timeout):
-                self.carry_out(decision)
-            self._route()
-        overdue = self.window.overdue(now - self._quorum_timeout) if self._quorum_timeout > 0 else None
-        if overdue is not None:
+        self._look_for_overtaken()
+        overdue = self.window.overdue(clock.tick - 1 - self._quorum_ticks)
+        if overdue is not None and self.stopped is None:
             if len(self.window.acked(overdue)) >= self._distribution.ack_quorum:
                 self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
-        self.on_progress()
+
+    def _look_for_overtaken(self) -> None:
+        history = self._acked_times
+        if history is None:
+            return
+        now = self.window.acked_times
+        history.append(list(now))
+        if len(history) == history.maxlen:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            # Of an index that was sent everything again since, only what it acked since counts.
+            for decision in self.keeper.on_overtaken([min(old, new) for old, new in zip(history[0], now, strict=True)]):
+                self.carry_out(decision)
+            self._route()
 
     # --- the end ---
 
@@ -436,18 +469,21 @@ class AddPipeline:
         if self.stopped is not None:
             return
         self.stopped = code
-        for timer in (self._timer, self._pause_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._pause_timer = None
+        self._clock.stop()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+            self._pause_timer = None
         drained = self.window.drain()
         self.failed_entries = len(drained)
+        if code not in (LedgerClosedError.code, ClientClosedError.code):
+            self.failure = from_code(code, ledger_id=self._ledger_id, entry_id=drained[0] if drained else None)
         if drained and code != LedgerClosedError.code:
             log.warning("ledger %d: %d appends failed: %s", self._ledger_id, len(drained), self._error(drained[0]))
         for entry_id in drained:
             _fail(self._futures.pop(entry_id, None), self._error(entry_id))
-        for entry_id, future in self._marks:
-            _fail(future, self._error(entry_id))
+        first_failed = self.window.head + 1
+        for future in self._marks:
+            _fail(future, self._error(first_failed))
         self._marks.clear()
         self._boxes = []  # what was pushed in this turn of the loop is not sent any more
         for channel in self._channels:
@@ -458,8 +494,13 @@ class AddPipeline:
         assert self.stopped is not None
         return from_code(self.stopped, ledger_id=self._ledger_id, entry_id=entry_id)
 
+    def error_of_first(self) -> BKError:
+        """The error of the first entry that was not confirmed. Only when it has stopped."""
+        return self._error(self.window.head + 1)
+
     def abandon(self) -> None:
         """The owner is gone: stop now if nothing is in flight, else when nothing is, or at the first failure."""
+        self._abandoned = True
         if self.stopped is None and not self.window.open:
             self.stop(LedgerClosedError.code)
 

@@ -9,7 +9,7 @@ Theory of operation
   read's answer could be taken for a fence (spec wire-protocol §2.7).
 - A second writer of one ledger in one client (recovery beside a writer, for example) gets a connection of its own,
   because the answers to adds are told apart by ledger and entry id only.
-- One sweep at regular intervals expires requests on all connections; no request has a timer.
+- One sweep with every tick of one clock (`runtime.awake`) expires requests on all connections; no request has a timer.
 """
 
 from __future__ import annotations
@@ -31,16 +31,13 @@ from ..protocol.messages import (
     Request,
     Response,
 )
-from ..runtime import Runtime, TimerHandle
+from ..runtime import Runtime, guarded
 from ..types import BookieId, WriteFlag
 from .add_channel import AddChannel, AddRoute
-from .connection import Connection, Dialer, OnFailure, OnReply, ReadCall, deadline_after, ignore_failure
+from .connection import Connection, Dialer, OnFailure, OnReply, ReadCall, ignore_failure
 from .connection_v2 import V2Connection
 from .connection_v3 import V3Connection
 from .context import AddSink
-
-DEFAULT_SWEEP_SECONDS = 1.0
-"""How often overdue requests are looked for when `timeoutMonitorIntervalSec` does not say."""
 
 CONGESTED = 2**31 - 1
 """Requests that a bookie counts as having while a connection to it takes nothing."""
@@ -58,7 +55,6 @@ class BookieClient:
         on_failure: OnFailure = ignore_failure,
     ) -> None:
         """`on_failure` hears of requests that a bookie refused or did not answer in time."""
-        self._runtime = runtime
         self._config = config
         self._dialer = Dialer(runtime, config, discovery, on_failure)
         self._protocol = "v2" if config.useV2WireProtocol else config.protocol
@@ -66,16 +62,15 @@ class BookieClient:
         """By bookie, version and number; a connection leaves when it closes."""
         self._separate: list[Connection] = []
         """Connections that belong to one add channel."""
+        self._channels: dict[AddChannel, None] = {}
+        """All that are open, in order of opening."""
         self._closed = False
-        self._sweeper: TimerHandle | None = None  # runs while there are connections
+        self._clock = self._dialer.clock
+        self._clock.on_tick = self._sweep
         base = config.readTimeout
         self.add_timeout = float(base if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
         """Seconds; zero or less: none."""
         self.read_timeout = float(base if config.readEntryTimeoutSec is None else config.readEntryTimeoutSec)
-        timeouts = (self.add_timeout, self.read_timeout, config.getBookieInfoTimeoutSecs)
-        self.sweep_interval = config.timeoutMonitorIntervalSec or min(
-            [DEFAULT_SWEEP_SECONDS, *(timeout / 2 for timeout in timeouts if timeout > 0)]
-        )
 
     # --- versions ---
 
@@ -116,7 +111,9 @@ class BookieClient:
 
     def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> AddChannel:
         """A way for one writer's adds to one bookie; connects at the first `send`."""
-        return AddChannel(bookie, ledger_id, sink, version, self._bind)
+        channel = AddChannel(bookie, ledger_id, sink, version, self._bind, self._channels.pop)
+        self._channels[channel] = None
+        return channel
 
     def _bind(self, channel: AddChannel) -> AddRoute | None:
         """A route on a live connection; None when the client is closed (the sink hears of it when the loop turns)."""
@@ -166,7 +163,7 @@ class BookieClient:
                 else self.read_timeout
             )
         connection = self._connection(bookie, self._version_for(message), getattr(message, "ledger_id", 0))
-        connection.request(message, deadline_after(self._runtime.now(), timeout), done)
+        connection.request(message, self._clock.deadline(timeout), done)
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
         """Plain reads of entries from `call.bookie`; the call's sink hears one answer for each.
@@ -176,8 +173,8 @@ class BookieClient:
         self._connection(call.bookie, self.read_version, ledger_id).read_entries(ledger_id, entry_ids, call)
 
     def read_deadline(self) -> float:
-        """When an entry read sent now expires."""
-        return deadline_after(self._runtime.now(), self.read_timeout)
+        """When an entry read sent now expires: for `ReadCall`."""
+        return self._clock.deadline(self.read_timeout)
 
     def _failure(self, code: int, bookie: BookieId, message: Request) -> BKError:
         ledger_id = getattr(message, "ledger_id", None)
@@ -203,8 +200,7 @@ class BookieClient:
 
     def _new_connection(self, bookie: BookieId, version: int) -> Connection:
         make = V2Connection if version == V2 else V3Connection
-        if self._sweeper is None:
-            self._sweeper = self._runtime.call_later(self.sweep_interval, self._sweep)
+        self._clock.start()
         return make(self._dialer, bookie, self._connection_closed)
 
     def _connection_closed(self, connection: Connection) -> None:
@@ -220,19 +216,24 @@ class BookieClient:
         return [*self._pool.values(), *self._separate]
 
     def _sweep(self) -> None:
-        self._sweeper = None
-        now = self._runtime.now()
-        for connection in self.connections:
-            connection.sweep(now, self.add_timeout)
-        if (self._pool or self._separate) and not self._closed:
-            self._sweeper = self._runtime.call_later(self.sweep_interval, self._sweep)
+        connections = self.connections
+        if not connections:
+            self._clock.stop()
+        add_timeout = self._clock.ticks(self.add_timeout)
+        for connection in connections:
+            with guarded(f"timeouts of requests to bookie {connection.bookie}"):
+                connection.sweep(add_timeout)
 
     async def close(self) -> None:
-        """Close all connections; what is outstanding fails with `ClientClosedError`. Idempotent."""
+        """Close all connections; what is outstanding fails with `ClientClosedError`. Idempotent.
+
+        So do all writers, also those that wait for something else than an answer.
+        """
         self._closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
+        self._clock.stop()
+        for channel in list(self._channels):
+            with guarded("end of a writer with its client"):
+                channel.end(ClientClosedError(ledger_id=channel.ledger_id, bookie=channel.bookie))
         for connection in self.connections:
             connection.close(ClientClosedError(bookie=connection.bookie))
         await self._dialer.tasks.close()

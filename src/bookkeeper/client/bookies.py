@@ -1,6 +1,8 @@
 """Which bookies there are, and how they fare (spec client §9.5, §12.1).
 
 `BookieWatcher` follows the registrations in the metadata store and keeps what this client has seen of each bookie.
+Following never ends by an error: a list counts even if what prepares it (the user's resolver of locations) fails, and
+a watch that breaks is begun anew.
 Sets are kept as sorted tuples, so that whoever chooses at random from them chooses the same for the same seed.
 """
 
@@ -12,9 +14,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from ..config import ClientConfiguration
 from ..errors import MetadataError
 from ..metadata.api import BookieDirectory, Mode, Versioned
-from ..runtime import Runtime, TaskScope
+from ..runtime import Runtime, TaskScope, guarded
 from ..types import BookieId
 from .placement.read_order import ReplicaClass
+
+WATCH_AGAIN = 1.0
+"""Seconds until a watch that broke is begun anew."""
 
 Prepare = Callable[[Collection[BookieId]], Awaitable[None]]
 
@@ -86,12 +91,16 @@ class BookieWatcher:
         return self.writable != known
 
     async def _follow(self, mode: Mode) -> None:
-        async for bookies in self._discovery.watch(mode):
-            async with self._learning:
-                await self._learn(mode, bookies)
+        while True:
+            with guarded(f"watch of {mode.value} bookies"):
+                async for bookies in self._discovery.watch(mode):
+                    async with self._learning:
+                        await self._learn(mode, bookies)
+            await asyncio.sleep(WATCH_AGAIN)
 
     async def _learn(self, mode: Mode, bookies: Versioned[frozenset[BookieId]]) -> None:
-        await self._prepare(bookies.value)
+        with guarded(f"preparation of {mode.value} bookies"):
+            await self._prepare(bookies.value)
         self._replace(mode, bookies)
 
     def _replace(self, mode: Mode, bookies: Versioned[frozenset[BookieId]]) -> None:

@@ -10,15 +10,19 @@
 One client serves any number of ledgers. Everything it opens shares its session with the metadata store and its
 connections to bookies, and ends with it: writers are not closed by that, their ledgers stay open for recovery
 (§12.7).
+
+A ledger is written once, by the writer that created it. After a restart a program creates another ledger; the old one,
+if it was left open, is ended by `recover_ledger`. docs/client.md shows how.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from ..config import ClientConfiguration
 from ..errors import (
@@ -32,7 +36,6 @@ from ..errors import (
     LedgerRecoveryError,
     MetadataError,
     MetadataVersionError,
-    NoSuchLedgerOnMetadataError,
     NotEnoughBookiesError,
     ReadError,
     RequestTimeoutError,
@@ -55,8 +58,19 @@ from ..protocol.messages import (
 from ..runtime import Runtime, TaskScope
 from ..runtime.real import RealRuntime
 from ..types import MAX_LEDGER_ID, BookieId, DigestType, LedgerState, WriteFlag
+from .arguments import (
+    Shape,
+    check_digest,
+    check_integer,
+    check_ledger_id,
+    check_new_ledger_id,
+    check_password,
+    check_write_flags,
+    custom_metadata_of,
+)
 from .bookie_client import BookieClient
 from .context import ClientContext
+from .opening import Opening
 from .placement.free_space import FreeSpace
 from .placement.placement import EnsemblePlacement
 from .quarantine import Quarantine
@@ -64,10 +78,16 @@ from .reader import LedgerReader
 from .recovery import recover_ledger
 from .results import OK, default_code, from_metadata_error, operation_of, result_code
 from .stats import ClientStats
+from .store import ClientStore, Home
 from .writer import LedgerAdvWriter, LedgerWriter
+
+log = logging.getLogger(__name__)
 
 RESERVED = "bookkeeper.reserved"
 """Custom metadata of a ledger that was made by `reserve_ledger` and has no writer yet."""
+
+TOKEN_FORMAT = 3
+"""The first metadata format that has room for the token of a claim."""
 
 TOTAL_CAPACITY = 1
 FREE_SPACE = 2
@@ -80,40 +100,7 @@ class BookieInfo(NamedTuple):
     free: int
 
 
-class Handle(Protocol):
-    """Something opened that is an async context manager itself."""
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> Any: ...
-
-
-H = TypeVar("H", bound=Handle)
 T = TypeVar("T")
-
-
-class Opening(Generic[H]):
-    """A handle about to be opened: `await` it, or enter it with `async with`, which closes the handle at the end."""
-
-    def __init__(self, open_it: Callable[[], Awaitable[H]]) -> None:
-        self._open_it = open_it
-        self._handle: H | None = None
-
-    def __await__(self) -> Generator[Any, None, H]:
-        return self._open_it().__await__()
-
-    async def __aenter__(self) -> H:
-        self._handle = await self._open_it()
-        await self._handle.__aenter__()
-        return self._handle
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._handle is not None
-        await self._handle.__aexit__(kind, error, trace)
 
 
 def connect(
@@ -129,13 +116,17 @@ def connect(
     bk.close()` at the end. `runtime` is the world it runs in; `driver` a metadata driver to use, not yet opened,
     instead of one for `uri`.
 
-    Raises `ConfigurationError` for a bad address; connecting raises `MetadataStoreError`.
+    Raises `ConfigurationError` for a bad address or a setting that is not supported; connecting raises
+    `MetadataStoreError`.
     """
     runtime = runtime if runtime is not None else RealRuntime()
     config = config if config is not None else ClientConfiguration.from_mapping({})
+    name = uri if uri is not None else "(given as a driver)"
+    config.refuse_promises()
     if driver is None:
-        driver = open_driver(uri if uri is not None else configured_service_uri(config), runtime, config)
-    return BookKeeper(runtime, config, driver)
+        name = uri if uri is not None else configured_service_uri(config)
+        driver = open_driver(name, runtime, config)
+    return BookKeeper(runtime, config, driver, name)
 
 
 class BookKeeper:
@@ -144,18 +135,23 @@ class BookKeeper:
     Every operation raises `ClientClosedError` after `close`, and `MetadataStoreError` when the metadata store fails.
     """
 
-    def __init__(self, runtime: Runtime, config: ClientConfiguration, driver: MetadataDriver) -> None:
+    def __init__(
+        self, runtime: Runtime, config: ClientConfiguration, driver: MetadataDriver, store: str = "(unnamed)"
+    ) -> None:
+        """`store` is what errors call the metadata store."""
         self._runtime = runtime
         self._config = config
-        self._driver = driver
+        self._store_name = store
+        self._home = Home()
+        self._driver = ClientStore(driver, self._home, store, config.metadataTimeoutSec)
         self._tasks = TaskScope(runtime, "client")
         stats = ClientStats()
         self._quarantine = Quarantine(runtime, config, driver.flags.health_check_enabled)
-        self._bookies = BookieClient(runtime, config, driver.discovery, on_failure=self._quarantine.failed)
+        self._bookies = BookieClient(runtime, config, self._driver.discovery, on_failure=self._quarantine.failed)
         self._placement = EnsemblePlacement(
             runtime,
             config,
-            driver.discovery,
+            self._driver.discovery,
             stats=stats,
             quarantined=self._quarantine,
             pending=self._bookies.pending,
@@ -163,14 +159,16 @@ class BookKeeper:
         self.context = ClientContext(
             runtime=runtime,
             config=config,
-            driver=driver,
+            driver=self._driver,
             bookies=self._bookies,
             placement=self._placement,
             tasks=self._tasks,
             stats=stats,
+            home=self._home,
         )
         """What everything opened here shares; for parts of this package."""
         self._connected = False
+        self._closing: asyncio.Task[None] | None = None
 
     # --- life ---
 
@@ -189,6 +187,7 @@ class BookKeeper:
         if self._connected:
             raise IllegalOpError("the client is connected already")
         self._connected = True
+        self._home.loop = asyncio.get_running_loop()
         try:
             await self._driver.open()
             await self._placement.start(self._tasks)
@@ -215,16 +214,32 @@ class BookKeeper:
     async def close(self) -> None:
         """End the client: outstanding requests fail with `ClientClosedError`, the session ends. Idempotent.
 
-        Writers are not closed: their ledgers stay open, for recovery.
+        Writers are not closed: their ledgers stay open, for recovery. Cancelling it does not stop the end: it goes on
+        by itself, and another call waits for it.
         """
-        if self.context.closed:
-            return
+        self._home.check()
         self.context.closed = True
-        await self._bookies.close()
-        await self._tasks.close()
-        await self._driver.close()
+        if self._closing is None or self._closing.cancelled():
+            self._closing = self._runtime.spawn(self._end(), name="close of the client")
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        """Every part ends, also when one before it fails to."""
+        self._driver.end_calls()
+        try:
+            await self._bookies.close()
+        finally:
+            try:
+                await self._tasks.close()
+            finally:
+                await self._driver.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.context.closed else "connected" if self._connected else "not connected"
+        return f"<BookKeeper of {self._store_name}: {state}>"
 
     def _check_open(self) -> None:
+        self._home.check()
         if self.context.closed:
             raise ClientClosedError
         if not self._connected:
@@ -263,19 +278,29 @@ class BookKeeper:
     ) -> Opening[LedgerWriter]:
         """A new ledger, open for appending.
 
-        `ensemble_size` bookies share the ledger, `write_quorum` of them store each entry, `ack_quorum` of these must
-        have it before an append is done. The password is needed to open the ledger, and is kept in clear in the
-        metadata store. `custom_metadata` is kept with it.
+        - `ensemble_size`: bookies that share the ledger. Above `write_quorum` entries are striped over them.
+        - `write_quorum`: bookies that store each entry.
+        - `ack_quorum`: bookies that must have an entry on disk before its append is done. The ledger survives the loss
+          of `ack_quorum - 1` bookies at any moment. With 1 an acknowledged entry may be on a single disk: the loss of
+          that bookie loses it, and recovery of the ledger needs every bookie of the entry's write set to answer.
+        - `password`: needed to open the ledger. Kept in clear in the metadata store.
+        - `digest`: how entries are protected. CRC32C and CRC32 find damage; MAC also forgery by who lacks the password;
+          DUMMY is no protection: damage on a disk or on the way is handed to the reader as data.
+        - `custom_metadata`: names and values kept with the ledger, for those who list ledgers.
+        - `write_flags`: DEFERRED_SYNC acknowledges before an entry is on disk; `force` makes it durable.
 
-        Raises `IncorrectParameterError`, `NotEnoughBookiesError`, `LedgerIdOverflowError`.
+        Raises `IncorrectParameterError`, `NotEnoughBookiesError`, `LedgerIdOverflowError`. When it is cancelled, a
+        record that was made already is removed again, if the store allows (best effort).
         """
-        shape = _Shape(ensemble_size, write_quorum, ack_quorum, password, digest, dict(custom_metadata or {}))
 
         async def create() -> LedgerWriter:
+            check_write_flags(write_flags)
+            custom = custom_metadata_of(custom_metadata)
+            shape = Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
             metadata = await self._create(shape, None)
             return LedgerWriter(self.context, metadata, *shape.keys(), write_flags=write_flags)
 
-        return Opening(create)
+        return Opening(create(), "BookKeeper.create_ledger")
 
     def create_ledger_adv(
         self,
@@ -293,15 +318,16 @@ class BookKeeper:
 
         Raises as `create_ledger`, and `LedgerExistError` if there is a ledger with `ledger_id`.
         """
-        shape = _Shape(ensemble_size, write_quorum, ack_quorum, password, digest, dict(custom_metadata or {}))
 
         async def create() -> LedgerAdvWriter:
-            if ledger_id is not None and not 0 <= ledger_id <= MAX_LEDGER_ID:
-                raise IncorrectParameterError(f"{ledger_id} is no ledger id")
+            check_new_ledger_id(ledger_id)
+            check_write_flags(write_flags)
+            custom = custom_metadata_of(custom_metadata)
+            shape = Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
             metadata = await self._create(shape, ledger_id)
             return LedgerAdvWriter(self.context, metadata, *shape.keys(), write_flags=write_flags)
 
-        return Opening(create)
+        return Opening(create(), "BookKeeper.create_ledger_adv")
 
     async def reserve_ledger(
         self,
@@ -313,38 +339,52 @@ class BookKeeper:
         digest: DigestType = DigestType.CRC32C,
         custom_metadata: Mapping[str, bytes] | None = None,
     ) -> int:
-        """Create a ledger without a writer, and return its id; `claim_ledger` makes its one writer, anywhere."""
-        custom = {**(custom_metadata or {}), RESERVED: b"1"}
-        shape = _Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
+        """Create a ledger without a writer, and return its id; `claim_ledger` makes its one writer, anywhere.
+
+        Raises as `create_ledger`, and `IncorrectParameterError` with `ledgerMetadataVersion` 1 or 2, which have no room
+        for the token of a claim.
+        """
+        if 0 <= self._config.ledgerMetadataVersion < TOKEN_FORMAT:
+            raise IncorrectParameterError(
+                f"reserving a ledger needs ledgerMetadataVersion {TOKEN_FORMAT} or newer: older formats have no "
+                "token by which the one claim is recognised"
+            )
+        custom = {**custom_metadata_of(custom_metadata), RESERVED: b"1"}
+        shape = Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
         return (await self._create(shape, None)).value.ledger_id
 
-    def claim_ledger(self, ledger_id: int, *, password: bytes = b"") -> Opening[LedgerWriter]:
-        """Become the writer of a reserved ledger. Only one caller ever does.
+    def claim_ledger(
+        self, ledger_id: int, *, password: bytes = b"", write_flags: WriteFlag = WriteFlag.NONE
+    ) -> Opening[LedgerWriter]:
+        """Become the writer of a reserved ledger. Only one caller ever does: each claim carries a random token, so that
+        a claimer whose answer was lost cannot take another's record for its own.
 
         Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and `IllegalOpError` if it was claimed already or not
         reserved.
         """
 
         async def claim() -> LedgerWriter:
+            check_password(password)
+            check_write_flags(write_flags)
             self._check_open()
             stored = await self.get_versioned_metadata(ledger_id)
             digest, key = self._keys(stored.value, password, None)
             custom = dict(stored.value.custom_metadata)
             if stored.value.state is not LedgerState.OPEN or custom.pop(RESERVED, None) is None:
                 raise IllegalOpError("the ledger is not reserved: it has, or had, a writer", ledger_id=ledger_id)
-            # The token makes the record ours. Where a request's fate is unknown, the store's driver takes a record
-            # equal to what it sent for its own success, and without a token all claimers would send the same.
-            token = 1 + self._runtime.random("claim").getrandbits(62)
+            if stored.value.format_version < TOKEN_FORMAT:
+                raise IllegalOpError("the ledger's metadata format has no room for a claim", ledger_id=ledger_id)
+            token = self._runtime.random("ledger-claim").randrange(1, MAX_LEDGER_ID)
             claimed = replace(stored.value, custom_metadata=custom, ctoken=token)
             try:
                 mine = await self._metadata(self._driver.ledgers.write(ledger_id, claimed, stored.version), ledger_id)
             except MetadataVersionError as error:
                 raise IllegalOpError("somebody else claimed the ledger first", ledger_id=ledger_id) from error
-            return LedgerWriter(self.context, mine, digest, key)
+            return LedgerWriter(self.context, mine, digest, key, write_flags=write_flags)
 
-        return Opening(claim)
+        return Opening(claim(), "BookKeeper.claim_ledger")
 
-    async def _create(self, shape: _Shape, ledger_id: int | None) -> Versioned[LedgerMetadata]:
+    async def _create(self, shape: Shape, ledger_id: int | None) -> Versioned[LedgerMetadata]:
         """Put a new ledger's record into the store."""
         shape.check()
         self._check_open()
@@ -372,13 +412,50 @@ class BookKeeper:
                 format_version=version if 1 <= version <= CURRENT_FORMAT_VERSION else CURRENT_FORMAT_VERSION,
             )
             try:
-                return await self._metadata(self._driver.ledgers.create(wanted, metadata), wanted)
+                return await self._register(wanted, metadata)
             except LedgerExistError:
                 if ledger_id is not None:
                     raise
                 # Somebody chose this id for himself before the allocator came to it.
 
-    def _choose_ensemble(self, shape: _Shape) -> list[BookieId]:
+    async def _register(self, ledger_id: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
+        """Put the record there. If the caller goes away meanwhile nobody would own it: then it is removed again."""
+
+        async def create() -> Versioned[LedgerMetadata] | MetadataError:
+            try:
+                return await self._driver.ledgers.create(ledger_id, metadata)
+            except MetadataError as error:
+                return error
+
+        creating = self._tasks.spawn(create(), name=f"creation of ledger {ledger_id}")
+        try:
+            outcome = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            if self.context.closed:
+                if creating.cancelled():  # with all the client's tasks
+                    raise ClientClosedError(ledger_id=ledger_id) from None
+            else:
+                self._tasks.spawn(self._remove_orphan(ledger_id, creating), name=f"removal of ledger {ledger_id}")
+            raise
+        if isinstance(outcome, MetadataError):
+            raise self._as_client_error(outcome, ledger_id) from outcome
+        if self.context.closed:
+            raise ClientClosedError(ledger_id=ledger_id)
+        return outcome
+
+    async def _remove_orphan(
+        self, ledger_id: int, creating: asyncio.Task[Versioned[LedgerMetadata] | MetadataError]
+    ) -> None:
+        """Exactly the record that was made: a ledger of somebody else's has another version, or the creation failed."""
+        outcome = await creating
+        if isinstance(outcome, MetadataError):
+            return
+        try:
+            await self._driver.ledgers.remove(ledger_id, outcome.version)
+        except MetadataError as error:
+            log.warning("ledger %d was created for a caller who has gone, and stays: %s", ledger_id, error)
+
+    def _choose_ensemble(self, shape: Shape) -> list[BookieId]:
         size = shape.ensemble_size
         while True:
             try:
@@ -398,29 +475,53 @@ class BookKeeper:
         *,
         password: bytes = b"",
         digest: DigestType | None = None,
-        recovery: bool = True,
+        recover: bool = False,
         keep_update_metadata: bool = False,
     ) -> Opening[LedgerReader]:
-        """A ledger, to be read.
+        """A ledger, to be read. Nothing is changed, and nobody disturbed, unless `recover` asks for it.
 
-        With `recovery` a ledger that is not closed is recovered first: its writer, dead or not, is fenced off, and the
-        ledger closed behind its last entry. Without, the writer is left alone, and the reader follows the ledger as it
-        grows. `keep_update_metadata` follows the metadata of a closed ledger too, whose fragments re-replication may
-        move. `digest` is only for stores whose records name none (None: what the record says).
+        A ledger that is not closed is open up to its last add confirmed (LAC), asked of the bookies now: entries that
+        are acknowledged but not known to be, usually the last ones, are not seen yet. The reader follows the ledger as
+        it grows: see `LedgerReader.tail` and `read_last_add_confirmed`.
+
+        With `recover` a ledger that is not closed is ended first, as `recover_ledger` does. `keep_update_metadata`
+        follows the metadata of a closed ledger too, whose fragments re-replication may move. `digest` is only for
+        stores whose records name none (None: what the record says).
 
         Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError` for a wrong password, `DigestMismatchError`,
-        `LedgerRecoveryError` (try again), `ReadError`, `RequestTimeoutError`.
+        `ReadError`, `RequestTimeoutError`; with `recover` also `LedgerRecoveryError` (try again).
         """
 
         async def open_it() -> LedgerReader:
+            check_password(password)
+            if digest is not None:
+                check_digest(digest)
             metadata = await self.get_versioned_metadata(ledger_id)
             digest_, key = self._keys(metadata.value, password, digest)
-            return await self._open(metadata, digest_, key, recovery, keep_update_metadata)
+            return await self._open(metadata, digest_, key, recover, keep_update_metadata)
 
-        return Opening(open_it)
+        return Opening(open_it(), "BookKeeper.open_ledger")
+
+    def recover_ledger(
+        self,
+        ledger_id: int,
+        *,
+        password: bytes = b"",
+        digest: DigestType | None = None,
+        keep_update_metadata: bool = False,
+    ) -> Opening[LedgerReader]:
+        """End a ledger for good, and open it to be read: `open_ledger` with `recover`.
+
+        For a ledger whose writer is gone. A writer that is alive after all is fenced off: its next append fails. Then
+        every entry that was acknowledged is found, the ledger is closed behind the last one, and is never written
+        again. A ledger that is closed already is only opened. Raises as `open_ledger`.
+        """
+        return self.open_ledger(
+            ledger_id, password=password, digest=digest, recover=True, keep_update_metadata=keep_update_metadata
+        )
 
     def open_ledger_as_admin(
-        self, ledger_id: int, *, recovery: bool = True, keep_update_metadata: bool = False
+        self, ledger_id: int, *, recover: bool = False, keep_update_metadata: bool = False
     ) -> Opening[LedgerReader]:
         """`open_ledger` with the password and digest type that the metadata names: for re-replication and tools."""
 
@@ -428,9 +529,9 @@ class BookKeeper:
             metadata = await self.get_versioned_metadata(ledger_id)
             password = metadata.value.password or b""
             digest_, key = self._keys(metadata.value, password, metadata.value.digest_type)
-            return await self._open(metadata, digest_, key, recovery, keep_update_metadata)
+            return await self._open(metadata, digest_, key, recover, keep_update_metadata)
 
-        return Opening(open_it)
+        return Opening(open_it(), "BookKeeper.open_ledger_as_admin")
 
     def _keys(self, metadata: LedgerMetadata, password: bytes, digest: DigestType | None) -> tuple[Digest, bytes]:
         """Digest and master key, if the caller may have them."""
@@ -444,24 +545,23 @@ class BookKeeper:
         return digest_for(stored or digest or DigestType.CRC32, password), master_key(password)
 
     async def _open(
-        self, metadata: Versioned[LedgerMetadata], digest: Digest, key: bytes, recovery: bool, follow: bool
+        self, metadata: Versioned[LedgerMetadata], digest: Digest, key: bytes, recover: bool, follow: bool
     ) -> LedgerReader:
-        if recovery and not metadata.value.closed:
+        if recover and not metadata.value.closed:
             metadata = await self._recover(metadata, digest, key)
         reader = LedgerReader(self.context, metadata, digest, key)
-        if follow or not recovery:
-            reader.follow_metadata()
-        if not recovery:
-            try:
+        try:
+            if follow or not reader.closed:
+                reader.follow_metadata()
+            if not reader.closed:
                 await reader.read_last_add_confirmed()
-            except BKError as error:
-                await reader.close()
-                if isinstance(error, RequestTimeoutError | ClientClosedError):
-                    raise
-                raise ReadError(f"cannot read the last add confirmed: {error}", ledger_id=reader.id) from error
-        if self.context.closed:
+            if self.context.closed:
+                raise ClientClosedError(ledger_id=reader.id)
+        except BaseException as error:  # being cancelled too
             await reader.close()
-            raise ClientClosedError(ledger_id=reader.id)
+            if isinstance(error, BKError) and not isinstance(error, RequestTimeoutError | ClientClosedError):
+                raise ReadError(f"cannot read the last add confirmed: {error}", ledger_id=reader.id) from error
+            raise
         return reader
 
     async def _recover(
@@ -484,6 +584,7 @@ class BookKeeper:
 
         Handles that are open keep working for a while. Raises `IncorrectParameterError` for an id below zero.
         """
+        check_integer("the ledger id", ledger_id)
         if ledger_id < 0:
             raise IncorrectParameterError(f"{ledger_id} is no ledger id")
         self._check_open()
@@ -505,8 +606,7 @@ class BookKeeper:
 
     async def get_versioned_metadata(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         """A ledger's record and its version in the store."""
-        if ledger_id < 0:
-            raise NoSuchLedgerOnMetadataError(ledger_id=ledger_id)
+        check_ledger_id(ledger_id)
         self._check_open()
         return await self._metadata(self._driver.ledgers.read(ledger_id), ledger_id)
 
@@ -564,37 +664,5 @@ class BookKeeper:
 
     async def metadata_service_available(self) -> bool:
         """Whether the metadata store answers."""
+        self._home.check()
         return not self.context.closed and self._connected and await self._driver.is_available()
-
-
-class _Shape:
-    """What a new ledger is to be like."""
-
-    def __init__(
-        self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
-        password: bytes,
-        digest: DigestType,
-        custom_metadata: Mapping[str, bytes],
-    ) -> None:
-        self.ensemble_size = ensemble_size
-        self.write_quorum = write_quorum
-        self.ack_quorum = ack_quorum
-        self.password = password
-        self.digest = digest
-        self.custom_metadata = custom_metadata
-
-    def check(self) -> None:
-        """Raises `IncorrectParameterError`."""
-        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum > 0:
-            raise IncorrectParameterError(
-                f"ensemble size {self.ensemble_size}, write quorum {self.write_quorum} and ack quorum "
-                f"{self.ack_quorum} must not ascend and be at least 1"
-            )
-        if not isinstance(self.password, bytes):
-            raise IncorrectParameterError(f"the password must be bytes, not {type(self.password).__name__}")
-
-    def keys(self) -> tuple[Digest, bytes]:
-        return digest_for(self.digest, self.password), master_key(self.password)

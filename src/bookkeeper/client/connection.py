@@ -9,20 +9,22 @@ Theory of operation
   them and writes them at once. While connecting, the joined pieces wait. Past the high water mark, waiting or in the
   transport, `writable` is False.
 - Everything but adds is registered until its answer comes: by transaction id, in v2 by what the answer echoes (see
-  the subclasses). One sweep at regular intervals, made by the pool, expires what is overdue; its late answer finds
-  nothing and is dropped. How many may be registered is bounded.
+  the subclasses). How many may be registered is bounded.
 - Adds go through routes (see `add_channel`).
+- One sweep with every tick of the client's clock (`runtime.awake`), made by the pool, expires what is overdue; a late
+  answer finds nothing and is dropped. Whatever waited for something else than the bookie (`progress`) begins to wait
+  anew. Connecting has its timeout there too: it takes its time from the same clock as the rest.
 - When the connection ends, everything registered and every route with unanswered adds fails with one error. Callbacks
-  run from the loop only, never inside the call that sends.
+  run from the loop only, never inside the call that sends. An error in one of them is logged, and keeps nothing from
+  the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Protocol, cast
 
@@ -33,18 +35,24 @@ from ..errors import (
     BookKeeperError,
     ClientClosedError,
     ProtocolError,
+    RequestTimeoutError,
     TooManyRequestsError,
 )
 from ..metadata.api import BookieDirectory
 from ..metadata.service_info import legacy_service_info
 from ..protocol.frames import ResponseStream
 from ..protocol.messages import Request, Response
-from ..runtime import Runtime, SocketOptions, TaskScope
+from ..runtime import Runtime, SocketOptions, TaskScope, guarded
+from ..runtime.awake import AwakeClock
 from ..types import BookieId
 from .add_channel import AddAnswers, AddRoute, by_ledger
+from .progress import Progress
 from .results import OK, TIMEOUT
 
 log = logging.getLogger(__name__)
+
+DEFAULT_TICK_SECONDS = 1.0
+"""How often overdue requests are looked for when `timeoutMonitorIntervalSec` does not say."""
 
 OnReply = Callable[[int, Response | None], None]
 """Hears the outcome of a request: result code, and the response if one came."""
@@ -79,7 +87,7 @@ class ReadSink(Protocol):
 class ReadCall:
     """Reads of entries that share a bookie, a sink and a deadline. One object for many entries."""
 
-    __slots__ = ("answers", "bookie", "deadline", "index", "sink")
+    __slots__ = ("answers", "bookie", "deadline", "index", "patience", "sent", "sink")
 
     def __init__(self, bookie: BookieId, index: int, sink: ReadSink, deadline: float) -> None:
         self.bookie = bookie
@@ -87,6 +95,11 @@ class ReadCall:
         """The caller's: which replica this is."""
         self.sink = sink
         self.deadline = deadline
+        """From `BookieClient.read_deadline`: a tick of the client's clock."""
+        self.sent = 0
+        """The tick in which it was handed to a connection."""
+        self.patience = 0.0
+        """Ticks that it waits when its turn has come."""
         self.answers: list[Answer] = []
         """Collected during one socket read, then delivered together."""
 
@@ -96,25 +109,45 @@ class ReadCall:
             self.sink.on_answers(self, answers)
 
 
+def deliver(calls: Iterable[ReadCall]) -> None:
+    """Hand out collected answers. One sink's error is logged, and keeps nothing from the others."""
+    for call in calls:
+        try:
+            call.deliver()
+        except Exception:
+            log.exception("answers of bookie %s to reads: unexpected error", call.bookie)
+
+
 class Registered:
-    """A request that waits for its answer."""
+    """A request that waits for its answer. Times are ticks, as those of `ReadCall`."""
 
-    __slots__ = ("deadline", "done", "operation")
+    __slots__ = ("deadline", "done", "operation", "patience", "sent")
 
-    def __init__(self, operation: int, deadline: float, done: OnReply) -> None:
+    def __init__(self, operation: int, sent: int, deadline: float, done: OnReply) -> None:
         self.operation = operation
+        self.sent = sent
         self.deadline = deadline
+        self.patience = deadline - sent
         self.done = done
 
 
-def deadline_after(now: float, timeout: float | None) -> float:
-    """When a request made now expires; no timeout, or none above zero: never (spec wire-protocol §8.3)."""
-    return now + timeout if timeout is not None and timeout > 0 else math.inf
+def tick_seconds(config: ClientConfiguration) -> float:
+    """How often to look for what is overdue (spec client §12.4)."""
+    if config.timeoutMonitorIntervalSec:
+        return config.timeoutMonitorIntervalSec
+    base = config.readTimeout
+    timeouts = [
+        base if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec,
+        base if config.readEntryTimeoutSec is None else config.readEntryTimeoutSec,
+        config.getBookieInfoTimeoutSecs,
+        config.clientConnectTimeoutMillis / 1000,
+    ]
+    return min([DEFAULT_TICK_SECONDS, *(timeout / 2 for timeout in timeouts if timeout > 0)])
 
 
 class Dialer:
-    """What all connections of a client share: where bookies are, limits and socket options, transaction ids, who
-    hears of failures."""
+    """What all connections of a client share: where bookies are, limits and socket options, transaction ids, the clock
+    of all timeouts, who hears of failures."""
 
     def __init__(
         self,
@@ -127,6 +160,8 @@ class Dialer:
         self.config = config
         self.on_failure = on_failure
         self.tasks = TaskScope(runtime, "bookie-client")
+        self.clock = AwakeClock(runtime, tick_seconds(config), "timeouts of requests to bookies")
+        """Runs while there are connections."""
         self._discovery = discovery
         self._options = SocketOptions(
             nodelay=config.clientTcpNoDelay,
@@ -151,7 +186,10 @@ class Dialer:
         return range(first, first + count)
 
     async def dial(self, bookie: BookieId, protocol: asyncio.Protocol) -> None:
-        """Connect `protocol` to the bookie's `bookie-rpc` endpoint. Raises `OSError`, `BookKeeperError`."""
+        """Connect `protocol` to the bookie's `bookie-rpc` endpoint. The caller looks after the time that takes.
+
+        Raises `OSError`, `BookKeeperError`, and whatever a name that nobody can resolve makes others raise.
+        """
         if self.config.bookieAddressResolverEnabled:
             info = await self._discovery.info(bookie)
         else:
@@ -163,7 +201,7 @@ class Dialer:
             endpoint.host,
             endpoint.port,
             lambda: protocol,
-            timeout=self.config.clientConnectTimeoutMillis / 1000,
+            timeout=None,
             options=self._options,
         )
 
@@ -182,6 +220,8 @@ class Connection(asyncio.Protocol):
         """Frames since the loop last turned; always this same list. Whoever adds the first one calls
         `schedule_flush`."""
         self.writable = True
+        self.written = 0
+        """Bytes handed to this connection."""
         self.routes: dict[int, AddRoute] = {}
         """By ledger id."""
         self.close_when_idle = False
@@ -195,8 +235,11 @@ class Connection(asyncio.Protocol):
         self._waiting_bytes = 0
         self._high_water = dialer.config.clientWriteBufferHighWaterMark
         self._limit = dialer.config.maxOutstandingRequestsPerChannel
+        self._clock = dialer.clock
+        self._progress = Progress()
         self._requests: dict[int, Registered] = {}
         """By transaction or request id, in order of sending."""
+        self._connect_deadline = self._clock.deadline(dialer.config.clientConnectTimeoutMillis / 1000)
         self._opening = dialer.tasks.spawn(self._open(), name=f"connect {bookie}")
 
     # --- life ---
@@ -204,9 +247,14 @@ class Connection(asyncio.Protocol):
     async def _open(self) -> None:
         try:
             await self._dialer.dial(self.bookie, self)
-        except (OSError, BookKeeperError) as error:
-            self.failed(BookieUnavailableError.code)
-            self.fail(BookieUnavailableError(f"cannot connect: {error or type(error).__name__}", bookie=self.bookie))
+        except Exception as error:  # UnicodeError for a name that cannot be one, for example
+            if not isinstance(error, OSError | BookKeeperError):
+                log.warning("connecting to bookie %s: unexpected error", self.bookie, exc_info=True)
+            self._cannot_connect(str(error) or type(error).__name__)
+
+    def _cannot_connect(self, why: str) -> None:
+        self.failed(BookieUnavailableError.code)
+        self.fail(BookieUnavailableError(f"cannot connect: {why}", bookie=self.bookie))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self.state is ConnectionState.CLOSED:
@@ -248,7 +296,8 @@ class Connection(asyncio.Protocol):
         self._waiting.clear()
         self._on_closed(self)
         for route in list(self.routes.values()):
-            route.detach(error)
+            with guarded(f"loss of the connection to bookie {self.bookie}"):
+                route.detach(error)
         self.routes.clear()
         self._fail_requests(error.code)
 
@@ -260,18 +309,20 @@ class Connection(asyncio.Protocol):
         requests = list(self._requests.values())
         self._requests.clear()
         for request in requests:
-            request.done(code, None)
+            with guarded(f"loss of the connection to bookie {self.bookie}"):
+                request.done(code, None)
 
     # --- sending ---
 
     def send(self, frames: bytes) -> None:
         """Write complete frames: at once, unless others wait for the loop to turn."""
+        self.written += len(frames)
         if self.out:
             self.out.append(frames)
         elif self._transport is not None:
             self._transport.write(frames)
         else:
-            self._send(frames)
+            self._gather(frames)
 
     def _flush(self) -> None:
         out = self.out
@@ -296,6 +347,10 @@ class Connection(asyncio.Protocol):
 
     def _send(self, frame: bytes) -> None:
         """Write a frame together with all others of this turn of the loop."""
+        self.written += len(frame)
+        self._gather(frame)
+
+    def _gather(self, frame: bytes) -> None:
         if not self.out:
             self._loop.call_soon(self._flush)
         self.out.append(frame)
@@ -323,10 +378,16 @@ class Connection(asyncio.Protocol):
             raise TooManyRequestsError(f"{self._limit} requests are outstanding on one connection", bookie=self.bookie)
 
     def _register(self, key: int, operation: int, deadline: float, done: OnReply) -> None:
-        self._requests[key] = Registered(operation, deadline, done)
+        self._requests[key] = Registered(operation, self._clock.tick, deadline, done)
+
+    def _sent(self, call: ReadCall) -> None:
+        """Entry reads are handed over now."""
+        call.sent = self._clock.tick
+        call.patience = call.deadline - call.sent
 
     def _settle(self, request: Registered, code: int, response: Response | None) -> None:
-        """The bookie has answered a request, or not in time."""
+        """The bookie has answered a request."""
+        self._progress.answered(request.sent)
         if code != OK:
             self.failed(code)
         request.done(code, response)
@@ -342,16 +403,50 @@ class Connection(asyncio.Protocol):
             if self.close_when_idle and not self.out:
                 self.fail(ClientClosedError(bookie=self.bookie))
 
-    def sweep(self, now: float, add_timeout: float) -> None:
-        """Expire what is overdue."""
-        expired = [key for key, request in self._requests.items() if request.deadline <= now]
-        for key in expired:
-            request = self._requests.pop(key, None)
-            if request is not None:
-                self._settle(request, TIMEOUT, None)
-        if add_timeout > 0:
-            for route in list(self.routes.values()):
-                route.sweep(now, add_timeout)
+    def give_up_route(self, route: AddRoute) -> None:
+        """The answers of a route without a channel are overdue."""
+        if self.close_when_idle and self.routes.get(route.ledger_id) is route:
+            self.fail(RequestTimeoutError(ledger_id=route.ledger_id, bookie=self.bookie))
+
+    # --- time ---
+
+    def sweep(self, add_timeout: float) -> None:
+        """A tick has passed: expire what is overdue. `add_timeout`: ticks that adds wait."""
+        now = self._clock.tick
+        if self.state is ConnectionState.CONNECTING and now >= self._connect_deadline:
+            self._cannot_connect("no answer in time")
+            return
+        progress = self._progress
+        routes = list(self.routes.values())
+        for route in routes:
+            progress.answered(route.look(now - 1))
+        moving_since = progress.look(now - 1, self.written, self._unsent())
+        self._expire_requests(now, moving_since)
+        for route in routes:
+            with guarded(f"timeouts of adds to bookie {self.bookie}"):
+                route.expire(now, moving_since, add_timeout)
+
+    def _unsent(self) -> int:
+        """Bytes handed over that are in our buffers still."""
+        if self._transport is not None:
+            return self._transport.get_write_buffer_size() + sum(map(len, self.out))
+        return self.written
+
+    def _expire_requests(self, now: int, moving_since: float) -> None:
+        """Requests handed over since `moving_since` begin to wait anew; those past their deadline are answered with a
+        timeout."""
+        overdue = []
+        for key, request in self._requests.items():
+            if request.sent >= moving_since:
+                request.deadline = max(request.deadline, now + request.patience)
+            elif request.deadline <= now:
+                overdue.append(key)
+        for key in overdue:
+            expired = self._requests.pop(key, None)
+            if expired is not None:
+                self.failed(TIMEOUT)
+                with guarded(f"timeout of a request to bookie {self.bookie}"):
+                    expired.done(TIMEOUT, None)
 
     # --- receiving ---
 
@@ -359,6 +454,10 @@ class Connection(asyncio.Protocol):
         responses = self._responses
         try:
             acks, bodies = responses.feed(data)
+            progress = self._progress
+            progress.heard = True
+            if acks or bodies:
+                progress.understood = True
             adds = by_ledger(acks) if acks else {}
             if bodies:
                 self._bodies_received(bodies, adds)
@@ -367,6 +466,10 @@ class Connection(asyncio.Protocol):
                 raise responses.error
         except ProtocolError as error:
             self.broken(error)
+        except Exception as error:
+            # Somebody did not take an answer well. What else this read brought may be lost: say so to all.
+            log.exception("answers of bookie %s: unexpected error", self.bookie)
+            self.fail(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
 
     def _deliver_adds(self, adds: AddAnswers) -> None:
         for ledger_id, (acked, failed) in adds.items():

@@ -27,7 +27,7 @@ from ..protocol.messages import (
 )
 from ..types import BookieId
 from .add_channel import AddAnswers
-from .connection import Answer, Connection, Dialer, OnReply, ReadCall
+from .connection import Answer, Connection, Dialer, OnReply, ReadCall, deliver
 from .results import LOCAL_FAILURES, OK, READ, TIMEOUT, WRITE, result_code, status_of
 
 Waiting = ReadCall | deque[ReadCall]
@@ -75,6 +75,7 @@ class V2Connection(Connection):
             if waiting is not call:
                 _enqueue(reads, entry_id, waiting, call)
         self._reads_outstanding += len(entry_ids)
+        self._sent(call)
         self._send(v2.encode_read_requests(ledger_id, entry_ids))
 
     # --- receiving ---
@@ -84,6 +85,7 @@ class V2Connection(Connection):
         read_word = v2.READ_RESPONSE
         head_size = v2.RESPONSE_HEAD_SIZE
         all_reads = self._reads
+        answered = self._progress.answered
         calls: list[ReadCall] = []  # with answers to deliver
         ledgers: list[int] = []  # with answers taken from `all_reads`
         ledger: int | None = None
@@ -107,6 +109,7 @@ class V2Connection(Connection):
                 call = waiting if isinstance(waiting, ReadCall) else _next_in_queue(reads, entry_id, waiting)
                 if not call.answers:
                     calls.append(call)
+                    answered(call.sent)
                 if failure:
                     self.failed(failure)
                     call.answers.append((entry_id, failure, None, None))
@@ -137,14 +140,19 @@ class V2Connection(Connection):
                 del self._reads[ledger_id]
         for call in calls:
             self._reads_outstanding -= len(call.answers)
-        for call in calls:
-            call.deliver()
+        deliver(calls)
 
     # --- failing ---
 
-    def sweep(self, now: float, add_timeout: float) -> None:
-        super().sweep(now, add_timeout)
-        self._fail_reads(TIMEOUT, lambda call: call.deadline <= now)
+    def _expire_requests(self, now: int, moving_since: float) -> None:
+        super()._expire_requests(now, moving_since)
+
+        def overdue(call: ReadCall) -> bool:
+            if call.sent >= moving_since:
+                call.deadline = max(call.deadline, now + call.patience)
+            return call.deadline <= now
+
+        self._fail_reads(TIMEOUT, overdue)
 
     def _fail_requests(self, code: int) -> None:
         super()._fail_requests(code)

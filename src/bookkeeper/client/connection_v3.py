@@ -31,7 +31,7 @@ from ..protocol.messages import (
 from ..protocol.varint import varint
 from ..types import BookieId
 from .add_channel import AddAnswers
-from .connection import Connection, Dialer, OnReply, ReadCall
+from .connection import Connection, Dialer, OnReply, ReadCall, deliver
 from .results import OK, READ, TIMEOUT, WRITE, default_code, operation_of, result_code
 
 
@@ -64,6 +64,7 @@ class V3Connection(Connection):
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
         self._check_room(len(entry_ids))
         tokens = list(map(v3.txn_token, self._dialer.take_txn_ids(len(entry_ids))))
+        self._sent(call)
         self._reads.update(zip(tokens, zip(repeat(call), entry_ids, strict=False), strict=True))
         self._send(v3.encode_read_requests(ledger_id, entry_ids, tokens))
 
@@ -72,6 +73,7 @@ class V3Connection(Connection):
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
         decode = self._answers.decode
         reads = self._reads
+        answered = self._progress.answered
         calls: list[ReadCall] = []  # with answers to deliver
         try:
             for body in bodies:
@@ -86,10 +88,10 @@ class V3Connection(Connection):
                 del reads[token]
                 if not call.answers:
                     calls.append(call)
+                    answered(call.sent)
                 call.answers.append((entry_id, OK, entry, lac))
         finally:
-            for call in calls:  # also what came in front of an illegal message
-                call.deliver()
+            deliver(calls)  # also what came in front of an illegal message
 
     def _other_received(self, response: Response, adds: AddAnswers, calls: list[ReadCall]) -> bool:
         """Whether the connection goes on."""
@@ -118,6 +120,7 @@ class V3Connection(Connection):
         code = result_code(response.status, READ)
         if not call.answers:
             calls.append(call)
+            self._progress.answered(call.sent)
         if code == OK and isinstance(response, ReadResponse):
             call.answers.append((entry_id, OK, response.entry or b"", response.max_lac))
         else:
@@ -134,9 +137,15 @@ class V3Connection(Connection):
 
     # --- failing ---
 
-    def sweep(self, now: float, add_timeout: float) -> None:
-        super().sweep(now, add_timeout)
-        self._fail_reads(TIMEOUT, [token for token, (call, _) in self._reads.items() if call.deadline <= now])
+    def _expire_requests(self, now: int, moving_since: float) -> None:
+        super()._expire_requests(now, moving_since)
+        overdue = []
+        for token, (call, _) in self._reads.items():
+            if call.sent >= moving_since:
+                call.deadline = max(call.deadline, now + call.patience)
+            elif call.deadline <= now:
+                overdue.append(token)
+        self._fail_reads(TIMEOUT, overdue)
 
     def _fail_requests(self, code: int) -> None:
         super()._fail_requests(code)
@@ -149,5 +158,4 @@ class V3Connection(Connection):
                 self.failed(code)
             call.answers.append((entry_id, code, None, None))
             calls[call] = None
-        for call in calls:
-            call.deliver()
+        deliver(calls)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..config import ClientConfiguration
 from ..errors import BKError
-from ..metadata.api import MetadataDriver
+from ..metadata.api import BookieDirectory, LedgerIdAllocator, LedgerStore
 from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.tasks import TaskScope
 from ..types import BookieId, WriteFlag
+from .batch_support import BatchSupport
 from .stats import ClientStats
+from .store import Home
 
 if TYPE_CHECKING:
     from .connection import OnReply, ReadCall
@@ -145,18 +147,32 @@ class Placement(Protocol):
         """It denied an entry that is waited for."""
 
 
+class Store(Protocol):
+    """The parts of a metadata driver that a client uses; a driver is one, and `store.ClientStore`."""
+
+    @property
+    def ledgers(self) -> LedgerStore: ...
+    @property
+    def ids(self) -> LedgerIdAllocator: ...
+    @property
+    def discovery(self) -> BookieDirectory: ...
+
+
 @dataclass(slots=True)
 class ClientContext:
     """Filled by the client object; handed to everything it opens."""
 
     runtime: Runtime
     config: ClientConfiguration
-    driver: MetadataDriver
+    driver: Store
     bookies: BookieClient
     placement: Placement
     tasks: TaskScope
     """Owner of the client's background tasks."""
     stats: ClientStats = field(default_factory=ClientStats)
+    batch_support: BatchSupport = field(default_factory=BatchSupport)
     ensemble_change_disabled: bool = False
     """The feature `disable_ensemble_change`: failed bookies are not replaced."""
     closed: bool = False
+    home: Home = field(default_factory=Home)
+    """The loop that all of this belongs to."""

@@ -4,18 +4,23 @@ An append passes before its entry gets an id, so that waiting never leaves a hol
 reach `maxPendingAddEntries` or their frames `maxPendingAddBytes`, when a connection's buffer is above its high-water
 mark, or when the `throttle` has no permit. Those that wait are let in in the order they came: a place is reserved for
 each before its task runs again, and until it has run nobody else gets in.
+
+Ids chosen by the caller are let in in their own order, lowest first: what waits behind a gap cannot be acknowledged
+and holds its room until the gap is filled. The id that all others wait for, the first one that is not acknowledged,
+enters even where there is no room; else entries behind a gap could fill the window and lock out the one that fills the
+gap, for ever. That is one entry more than the limits at a time.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..config import ClientConfiguration
 from ..errors import BKError
 from ..quorum.window import PendingWindow
 from ..runtime.api import Runtime, TimerHandle
+from ..runtime.wait_queue import WaitQueue
 
 
 class TokenBucket:
@@ -42,17 +47,22 @@ class TokenBucket:
         return max(0.0, (1.0 - self._permits) / self._rate)
 
 
+class _Ticket(NamedTuple):
+    size: int
+    """Bytes that will be appended."""
+    entry_id: int | None
+    """The id chosen by the caller, if it chose one."""
+
+
 class AppendGate:
     """See the module. One per writer."""
 
     __slots__ = (
         "_bucket",
-        "_granted",
-        "_granted_bytes",
         "_limit",
+        "_line",
         "_max_bytes",
         "_max_entries",
-        "_queue",
         "_runtime",
         "_timer",
         "_unwritable_limit",
@@ -71,68 +81,57 @@ class AppendGate:
         # With less than a buffer's worth in flight we cannot be the one who fills it.
         self._unwritable_limit = min(self._max_bytes, config.clientWriteBufferHighWaterMark)
         self._limit = self._max_bytes  # bytes in flight at which appends wait, as of the last `progress`
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._granted = 0  # let in from the queue, not yet run
-        self._granted_bytes = 0
+        self._line: WaitQueue[_Ticket] = WaitQueue(self.progress)
         self._bucket = TokenBucket(config.throttle, runtime.now()) if config.throttle else None
-        self._timer: TimerHandle | None = None  # until the next permit; only while the queue waits for one
+        self._timer: TimerHandle | None = None  # until the next permit; only while somebody waits for one
 
     @property
     def waiting(self) -> bool:
         """Somebody waits, or was let in and has not run yet."""
-        return bool(self._queue or self._granted)
+        return bool(self._line.waiting or self._line.admitted)
 
-    def try_enter(self) -> bool:
+    def try_enter(self, entry_id: int | None = None) -> bool:
         """Pass without waiting, if nobody is before us."""
-        if self._queue or self._granted:
-            return False
+        line = self._line
         window = self._window
-        if window.unsettled_bytes >= self._limit or len(window.open) >= self._max_entries:
+        full = window.unsettled_bytes >= self._limit or len(window.open) >= self._max_entries
+        if (full or line.waiting or line.admitted) and not self._awaited(entry_id):
             return False
         return self._bucket is None or self._bucket.take(self._runtime.now())
 
-    def _has_room(self) -> bool:
-        window = self._window
-        in_flight = window.unsettled_bytes + self._granted_bytes
-        return in_flight < self._limit and len(window.open) + self._granted < self._max_entries
+    def _awaited(self, entry_id: int | None) -> bool:
+        """Whether nothing can be acknowledged before this id is (or it is no new id, and will be refused)."""
+        return entry_id is not None and entry_id <= self._window.head + 1
 
-    async def enter(self, size: int) -> None:
+    def next_is_waiting(self) -> bool:
+        """Whether the next entry to be acknowledged waits here, or was let in and has not run yet."""
+        first = self._line.first()
+        tickets = [*self._line.admitted.values(), *([first] if first is not None else [])]
+        return any(ticket.entry_id is None or self._awaited(ticket.entry_id) for ticket in tickets)
+
+    async def enter(self, size: int, entry_id: int | None = None) -> None:
         """Wait for our turn. The caller then appends `size` bytes before it awaits anything.
 
         Raises what `close` was given.
         """
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((size, place))
-        self.progress()
-        try:
-            await place
-        except asyncio.CancelledError:
-            if not place.cancelled() and place.exception() is None:
-                self._leave(size)
-            self.progress()
-            raise
-        self._leave(size)
-
-    def _leave(self, size: int) -> None:
-        self._granted -= 1
-        self._granted_bytes -= size
+        await self._line.wait(_Ticket(size, entry_id), 0 if entry_id is None else entry_id)
 
     def progress(self) -> None:
         """Something was sent, answered or became writable: let in whom there is room for."""
         self._limit = self._max_bytes if self._writable() else self._unwritable_limit
-        while self._queue and self._has_room():
-            size, place = self._queue[0]
-            if place.cancelled():
-                self._queue.popleft()
-                continue
+        line = self._line
+        window = self._window
+        in_flight = window.unsettled_bytes + sum(ticket.size for ticket in line.admitted.values())
+        while (ticket := line.first()) is not None:
+            full = in_flight >= self._limit or len(window.open) + len(line.admitted) >= self._max_entries
+            if full and not self._awaited(ticket.entry_id):
+                return
             if self._bucket is not None and not self._bucket.take(self._runtime.now()):
                 if self._timer is None:
                     self._timer = self._runtime.call_later(self._bucket.delay(), self._permit)
                 return
-            self._queue.popleft()
-            self._granted += 1
-            self._granted_bytes += size
-            place.set_result(None)
+            in_flight += ticket.size
+            line.admit()
 
     def _permit(self) -> None:
         self._timer = None
@@ -143,7 +142,4 @@ class AppendGate:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._queue:
-            _, place = self._queue.popleft()
-            if not place.done():
-                place.set_exception(error())
+        self._line.close(error)

@@ -47,6 +47,14 @@ class LedgerHandle:
         """The metadata with its version."""
         return self._versioned
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else self.metadata.state.name.lower().replace("_", " ")
+        return f"<{type(self).__name__} of ledger {self._ledger_id}: {state}{self._more()}>"
+
+    def _more(self) -> str:
+        """What else to show of it."""
+        return ""
+
     def adopt_metadata(self, new: Versioned[LedgerMetadata]) -> bool:
         """Take over metadata that was read or written, if it is newer. Returns whether it was."""
         old = self._versioned

@@ -1,19 +1,32 @@
 """What all reads of one open ledger share: whom to ask first, and what was learnt on the way (spec client §9.5,
-§9.6)."""
+§9.6).
+
+How large entries are decides how many may be asked for at once. What is known of it: the average of those that came
+last, and, of a closed ledger, the average of those behind them, which its length tells. The larger of the two counts,
+so that a ledger of small entries with large ones at its end is no surprise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..errors import BookieUnavailableError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest
 from ..protocol.messages import V2
 from ..quorum.distribution import Distribution
-from ..types import BookieId
+from ..types import INVALID_ENTRY_ID, BookieId
 from .context import ClientContext
+from .results import LOCAL_FAILURES
 
 Orders = tuple[tuple[int, ...], ...]
 """For each entry id modulo E: ensemble indexes in the order to ask them."""
+
+ENTRY_OVERHEAD = 64
+"""About what an entry takes on the wire beside its payload."""
+
+SIZE_MEMORY = 16
+"""So many entries weigh as much in the average size as all that came before them."""
 
 
 class LedgerReads:
@@ -34,8 +47,9 @@ class LedgerReads:
         self.current_metadata = metadata
         self._raise_lac = raise_lac
         self.ledger_id = metadata().ledger_id
-        self.batch_reads_fail = False
-        """A batch read found no bookie that answers it: this handle reads entry by entry from now on."""
+        self._batches = distribution.ensemble_size == distribution.write_quorum and context.config.batchReadEnabled
+        self._recent_size = 0.0  # average payload of the entries that came last; 0: none came
+        self._coming_size = self._average_behind(INVALID_ENTRY_ID, 0)  # of those behind the last; 0: unknown
         self._orders: dict[tuple[BookieId, ...], Orders] = {}
         self._orders_version: int | None = None  # placement's version for which _orders holds
         config = context.config
@@ -49,15 +63,55 @@ class LedgerReads:
         """A bookie knows of this LAC, and of a ledger of at least this length."""
         self._raise_lac(lac, length)
 
+    # --- sizes ---
+
     @property
-    def can_batch(self) -> bool:
-        """Whether a bookie holds consecutive entries and can be asked for them at once."""
-        return (
-            self.distribution.ensemble_size == self.distribution.write_quorum
-            and self.context.config.batchReadEnabled
-            and self.context.bookies.read_version == V2
-            and not self.batch_reads_fail
-        )
+    def entry_size(self) -> float:
+        """About how many bytes an answer with the next entry will have; 0 when nothing is known."""
+        size = max(self._recent_size, self._coming_size)
+        return size + ENTRY_OVERHEAD if size else 0.0
+
+    def saw(self, count: int, size: float, entry_id: int, ledger_length: int) -> None:
+        """`count` entries came with payloads of `size` bytes on average. The last was `entry_id`, and the ledger had
+        `ledger_length` bytes with it."""
+        size = max(size, 1.0)  # 0 means unknown
+        weight = count / (count + SIZE_MEMORY) if self._recent_size else 1.0
+        self._recent_size += (size - self._recent_size) * weight
+        self._coming_size = self._average_behind(entry_id, ledger_length)
+
+    def _average_behind(self, entry_id: int, ledger_length: int) -> float:
+        metadata = self.current_metadata()
+        count = metadata.last_entry_id - entry_id
+        return max(0.0, (metadata.length - ledger_length) / count) if metadata.closed and count > 0 else 0.0
+
+    # --- whom to ask ---
+
+    def can_batch(self, entry_id: int) -> bool:
+        """Whether a bookie holds this entry and those behind it, and can be asked for them at once.
+
+        Of a striped ledger (E > Wq) a bookie holds runs of Wq entries only. A batch read of two or four costs a bookie
+        several times what the same entries cost in a row of single reads, which it answers together; so those ledgers
+        are read entry by entry, from all their bookies side by side.
+        """
+        if not self._batches or self.context.bookies.read_version != V2:
+            return False
+        ensemble = self.current_metadata().ensemble_at(entry_id)
+        return self.context.batch_support.any(ensemble, self.context.runtime.now())
+
+    def batch_order(self, ensemble: tuple[BookieId, ...], entry_id: int) -> tuple[int, ...]:
+        """Whom to ask for a batch that begins with this entry; last those who may not know such requests."""
+        orders = self.orders(ensemble)
+        order = orders[entry_id % len(orders)]
+        doubts = self.context.batch_support.doubts
+        now = self.context.runtime.now()
+        return tuple(sorted(order, key=lambda index: doubts(ensemble[index], now)))
+
+    def batch_answered(self, bookie: BookieId, code: int) -> None:
+        """A batch read of a bookie has ended."""
+        if code == BookieUnavailableError.code:
+            self.context.batch_support.lost(bookie, self.context.runtime.now())
+        elif code not in LOCAL_FAILURES:
+            self.context.batch_support.answered(bookie)
 
     def orders(self, ensemble: tuple[BookieId, ...]) -> Orders:
         """Whom to ask for the entries of an ensemble, worked out once for as long as it holds."""

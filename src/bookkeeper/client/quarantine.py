@@ -27,7 +27,7 @@ from ..errors import (
     NoSuchLedgerError,
     WriteOnReadOnlyError,
 )
-from ..runtime import Runtime
+from ..runtime import Runtime, guarded
 from ..types import BookieId
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ class Quarantine:
         """Check at intervals, for ever."""
         while True:
             await asyncio.sleep(self._config.bookieHealthCheckIntervalSeconds)
-            await self.check()
+            with guarded("health check of bookies"):
+                await self.check()
 
     async def check(self) -> None:
         """An interval is over."""

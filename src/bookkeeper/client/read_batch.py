@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from ..errors import BKError, ClientClosedError, TooManyRequestsError, from_code
+from ..protocol.entry import HEADER_SIZE
 from ..protocol.messages import BatchReadRequest, BatchReadResponse, Response
 from ..quorum.reading import EntryRead
 from ..runtime import TimerHandle
@@ -22,6 +23,8 @@ from .results import DIGEST_MISMATCH, OK
 from .speculation import Speculation
 
 _new_entry = tuple.__new__
+_SIZE = 4
+"""Of the size in front of each entry."""
 
 T = TypeVar("T")
 
@@ -40,8 +43,7 @@ class PackedBatchRead(ABC, Generic[T]):
         self._max_count = max_count
         self._max_size = max_size
         self._ensemble = reads.current_metadata().ensemble_at(first)
-        orders = reads.orders(self._ensemble)
-        self._state = EntryRead(orders[first % len(orders)])
+        self._state = EntryRead(reads.batch_order(self._ensemble, first))
         self._speculation = Speculation.for_reads(reads.context.config)
         self._delay = 0.0
         self._timer: TimerHandle | None = None
@@ -77,6 +79,7 @@ class PackedBatchRead(ABC, Generic[T]):
         return True
 
     def _answered(self, index: int, code: int, response: Response | None) -> None:
+        self._reads.batch_answered(self._ensemble[index], code)
         if self._entries.done():
             return
         if code == OK and isinstance(response, BatchReadResponse):
@@ -120,8 +123,13 @@ class BatchRead(PackedBatchRead[list[LedgerEntry]]):
     def _take(self, _bookie: BookieId, body: bytes) -> list[LedgerEntry] | None:
         ledger_id = self._reads.ledger_id
         verified, _ = self._reads.digest.verify_run(ledger_id, self._first, body)
+        if not verified:
+            return None
+        last_id, _, ledger_length, _ = verified[-1]
+        head_size = _SIZE + HEADER_SIZE + self._reads.digest.size
+        self._reads.saw(len(verified), len(body) / len(verified) - head_size, last_id, ledger_length)
         new = _new_entry
         return [
             new(LedgerEntry, (ledger_id, entry_id, payload, length))
             for entry_id, _, length, payload in verified[: self._max_count]
-        ] or None
+        ]

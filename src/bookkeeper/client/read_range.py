@@ -3,7 +3,9 @@
 Theory of operation
 
 - Requests go out in waves: all entries of a wave that begin at the same replica leave in one call and share one
-  `ReadCall`. At most `readEntriesWindow` entries are outstanding; the next wave goes out when half of them are in.
+  `ReadCall`. At most `readEntriesWindow` entries, and about `readEntriesWindowBytes` bytes going by the size of entries
+  as far as it is known (one entry at least; `FIRST_WAVE` while nothing is known), are outstanding; the next wave goes
+  out when half of them are in.
 - An entry that arrives good from the first replica asked costs its check and one tuple, nothing else. Only an entry
   that meets trouble (an error, bad data, silence) gets a state of its own, an `EntryRead`, which decides whom to ask
   next and what its error is.
@@ -12,7 +14,8 @@ Theory of operation
   missing, and none of whose bookies has answered anything good in this read, is asked for from the next replica as
   well.
 - The first entry that fails ends the read. With `prefix`, what lies before it is still read, and returned with the
-  error.
+  error. With `max_bytes`, no more is asked for when about so many bytes are there or under way, and the read ends with
+  what was asked for.
 """
 
 from __future__ import annotations
@@ -21,14 +24,21 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from ..errors import BKError, ClientClosedError, DigestMismatchError, TooManyRequestsError, from_code
+from ..protocol.entry import HEADER_SIZE
 from ..quorum.reading import EntryRead
 from ..runtime import TimerHandle
 from ..types import BookieId
 from .connection import Answer, ReadCall
 from .entry import LedgerEntry
-from .ledger_reads import LedgerReads, Orders
+from .ledger_reads import ENTRY_OVERHEAD, LedgerReads, Orders
 from .results import DIGEST_MISMATCH, OK
 from .speculation import Speculation
+
+FIRST_WAVE = 16
+"""Entries asked for at once while nothing is known of their size."""
+
+SIZE_SAMPLE = 16
+"""One answer of so many is looked at to learn the size of entries."""
 
 _new_entry = tuple.__new__
 
@@ -69,8 +79,20 @@ class RangeRead:
     With `whole`, the data of what it returns are the entries as bookies store them, header and digest included.
     """
 
-    def __init__(self, reads: LedgerReads, first: int, last: int, *, prefix: bool = False, whole: bool = False) -> None:
+    def __init__(
+        self,
+        reads: LedgerReads,
+        first: int,
+        last: int,
+        *,
+        prefix: bool = False,
+        whole: bool = False,
+        max_bytes: int = 0,
+    ) -> None:
+        """`max_bytes`: end after about so many bytes, but not before the first entry; 0: read to `last`."""
         assert 0 <= first <= last
+        assert max_bytes >= 0
+        assert prefix or not max_bytes
         context = reads.context
         self._reads = reads
         self._bookies = context.bookies
@@ -83,6 +105,10 @@ class RangeRead:
         self._missing = last + 1 - first  # results that are None, below _end
         self._outstanding = 0  # entries sent and still missing
         self._window = context.config.readEntriesWindow
+        self._window_bytes = context.config.readEntriesWindowBytes
+        self._head_size = HEADER_SIZE + reads.digest.size
+        self._max_bytes = max_bytes
+        self._received = 0.0  # bytes, about
         self._prefix = prefix
         self._whole = whole
         self._error: BKError | None = None
@@ -95,7 +121,7 @@ class RangeRead:
 
     async def run(self) -> tuple[list[LedgerEntry], BKError | None]:
         """The entries, and None. On failure the error, with the entries before the failed one if `prefix`, else
-        none."""
+        none. There are fewer than asked for without an error where `max_bytes` ended the read."""
         try:
             self._send_waves()
             await self._finished
@@ -115,8 +141,30 @@ class RangeRead:
 
     # --- asking ---
 
+    def _limit(self) -> int:
+        """How many entries may be outstanding: one at least."""
+        size = self._reads.entry_size
+        if not size:
+            return min(self._window, FIRST_WAVE)
+        return max(1, min(self._window, int(self._window_bytes / size)))
+
+    def _affordable(self) -> int:
+        """How many more entries `max_bytes` allows; 0 when it is not worth while to ask for them."""
+        size = self._reads.entry_size
+        asked = self._next - self._first
+        if not self._max_bytes or not size:
+            return self._window
+        count = int((self._max_bytes - self._received) / size) - self._outstanding
+        if asked == 0:
+            return max(1, count)
+        return count if count > asked // 8 else 0
+
     def _send_waves(self) -> None:
-        stop = min(self._end, self._next + self._window - self._outstanding)
+        affordable = self._affordable()
+        if affordable == 0:
+            self._end_at(min(self._end, self._next))
+            return
+        stop = min(self._end, self._next + min(affordable, self._limit() - self._outstanding))
         metadata = self._reads.current_metadata()
         while self._next < stop:
             boundary = metadata.next_ensemble_change(self._next)
@@ -196,10 +244,23 @@ class RangeRead:
             self._missing = self._results[: self._end - self._first].count(None)
         if self._troubled:
             self._note_slow(call, answers)
+        self._learn(count, answers)
         if self._missing == 0:
             self._finish()
-        elif self._outstanding <= self._window // 2:
+        elif self._outstanding <= self._limit() // 2:
             self._send_waves()
+
+    def _learn(self, count: int, answers: list[Answer]) -> None:
+        """How large entries are, from some of those that came."""
+        sizes = [len(data) - self._head_size for _, _, data, _ in answers[::SIZE_SAMPLE] if data]
+        if not sizes:
+            return
+        size = sum(sizes) / len(sizes)
+        self._received += count * (size + ENTRY_OVERHEAD)
+        last = answers[-1][0]
+        entry = self._results[last - self._first] if last < self._end else None
+        if entry is not None:
+            self._reads.saw(count, size, last, entry.ledger_length)
 
     def _entry_failed(self, call: _Attempt, entry_id: int, code: int, retries: dict[int, list[int]]) -> None:
         """A replica did not deliver an entry: ask the next one, or give up."""
@@ -226,7 +287,11 @@ class RangeRead:
     def _give_up(self, error: BKError, entry_id: int) -> None:
         """An entry cannot be read: it, and all behind it, are out."""
         self._error = error
-        self._end = entry_id if self._prefix else self._first
+        self._end_at(entry_id if self._prefix else self._first)
+
+    def _end_at(self, entry_id: int) -> None:
+        """Only what lies before this entry is wanted any more."""
+        self._end = entry_id
         self._missing = self._results[: self._end - self._first].count(None)
         if self._missing == 0:
             self._finish()

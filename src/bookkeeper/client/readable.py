@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections import deque
 from collections.abc import AsyncGenerator
 
 from ..errors import (
@@ -38,34 +37,24 @@ from ..types import INVALID_ENTRY_ID
 from .context import ClientContext
 from .entry import LastConfirmedAndEntry, LedgerEntry
 from .handle import LedgerHandle
-from .ledger_reads import LedgerReads
+from .ledger_reads import ENTRY_OVERHEAD, LedgerReads
+from .read_ahead import Chunk, ReadAhead
 from .read_batch import BatchRead
 from .read_lac import LacRead, TryLacRead
 from .read_long_poll import LongPoll
 from .read_range import RangeRead
 from .results import from_metadata_error
 
-CHUNKS_AHEAD = 4
-"""`entries` reads a range in chunks, and works on so many of them at a time."""
+LEFT_OVER = 0.125
+"""Of a chunk's room: so little is not worth another request."""
 
-FIRST_CHUNK = 64
-"""Entries in the first chunk, when nothing is known of their size."""
-
-LARGEST_CHUNK = 4096
-
-ENTRY_OVERHEAD = 64
-"""About what an entry takes on the wire beside its payload."""
-
-SIZE_SAMPLE = 16
-"""One entry of so many is looked at to learn the size of entries."""
+TAIL_SHORTEST_POLL = 0.1
+"""Seconds that `tail` lets bookies wait at least: an idle ledger must not be asked again and again without a pause."""
 
 TAIL_FIRST_PAUSE = 0.05
 TAIL_LONGEST_PAUSE = 5.0
 """Seconds between attempts of `tail` after errors, or when bookies answer at once that there is nothing new;
 doubled each time."""
-
-Chunk = tuple[list[LedgerEntry], BKError | None]
-"""Entries of a range from its beginning, and why they end before its end."""
 
 
 class ReadableLedger(LedgerHandle):
@@ -88,6 +77,9 @@ class ReadableLedger(LedgerHandle):
     @abstractmethod
     def length(self) -> int:
         """Payload bytes of the ledger, as far as they are known."""
+
+    def _more(self) -> str:
+        return f", last add confirmed {self.last_add_confirmed}"
 
     @abstractmethod
     def _heard_of_lac(self, lac: int, length: int) -> None:
@@ -143,42 +135,26 @@ class ReadableLedger(LedgerHandle):
             raise IncorrectParameterError(f"max_size {max_size} is negative", ledger_id=self.id)
         return await self._batch(start, max_count, max_size)
 
-    async def entries(
+    def entries(
         self, first: int = 0, last: int | None = None, *, window: int = 1024, window_bytes: int = 4 << 20
     ) -> AsyncGenerator[LedgerEntry, None]:
-        """All entries from `first` to `last` (None: the LAC of now), in order.
+        """All entries from `first` to `last`, in order. `last` None: the LAC that this handle knows now; nobody is
+        asked for a newer one, and entries confirmed later are not given (`tail` gives them).
 
-        Reads ahead at most `window` entries, where each needs a request of its own, or about `window_bytes` bytes
-        where bookies give many at once. An entry that cannot be read raises its error in its place. Leave the loop
-        early inside `contextlib.aclosing`, or requests under way are only forgotten when the iterator is collected.
+        Reads ahead about `window_bytes` bytes, going by the size of entries seen before, and where each entry needs a
+        request of its own `window` entries at most. An entry that cannot be read raises its error in its place. Leave
+        the loop early inside `contextlib.aclosing`, or requests under way are only forgotten when the iterator is
+        collected.
+
+        Raises `ReadError` for a `last` beyond the LAC, `IncorrectParameterError`.
         """
         if last is None:
             last = self.last_add_confirmed
         if first < 0 or last < INVALID_ENTRY_ID:
             raise IncorrectParameterError(f"there are no entries {first} to {last}", ledger_id=self.id)
         self._check_confirmed(last)
-        sizes = _ChunkSizes(window, window_bytes)
-        chunks: deque[asyncio.Task[Chunk]] = deque()
-        start = first
-        try:
-            while start <= last or chunks:
-                while start <= last and len(chunks) < CHUNKS_AHEAD:
-                    count = min(sizes.next(batches=self._reads.can_batch), last - start + 1)
-                    reading = self._chunk(start, start + count - 1, sizes.chunk_bytes)
-                    chunks.append(self._context.runtime.spawn(reading, name=f"entries of ledger {self.id}"))
-                    start += count
-                entries, error = await chunks[0]
-                chunks.popleft()
-                for entry in entries:
-                    yield entry
-                if error is not None:
-                    raise error
-                sizes.seen(entries)
-        finally:
-            for task in chunks:
-                task.cancel()
-            if chunks:
-                await asyncio.wait(chunks)
+        ahead = ReadAhead(self._context.runtime, self._reads, self._chunk, window, window_bytes)
+        return ahead.entries(first, last)
 
     def __aiter__(self) -> AsyncGenerator[LedgerEntry, None]:
         """All entries confirmed by now, in order."""
@@ -189,11 +165,19 @@ class ReadableLedger(LedgerHandle):
     ) -> AsyncGenerator[LedgerEntry, None]:
         """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
 
-        Waits on the bookies (long polls of `poll_timeout` seconds). Errors of such waiting are retried with growing
-        pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
+        Bookies learn from the next append that an entry is confirmed. The last entry of a writer that pauses comes when
+        the writer announces it (`explicitLacInterval`, milliseconds; within a second as it comes).
+
+        Waits on the bookies (long polls of `poll_timeout` seconds, `TAIL_SHORTEST_POLL` at least). Errors of such
+        waiting are retried with growing pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
         """
         if first < 0:
             raise IncorrectParameterError(f"entry {first} is negative", ledger_id=self.id)
+        if not poll_timeout >= 0:
+            raise IncorrectParameterError(
+                f"poll_timeout {poll_timeout} is no time to wait: give seconds, zero or more", ledger_id=self.id
+            )
+        poll_timeout = max(poll_timeout, TAIL_SHORTEST_POLL)
         next_id = first
         pauses = _Pauses()
         while True:
@@ -274,9 +258,9 @@ class ReadableLedger(LedgerHandle):
         return self.last_add_confirmed
 
     async def read_last_add_confirmed_and_entry(
-        self, entry_id: int, *, timeout: float, parallel: bool = False
+        self, entry_id: int, *, poll_timeout: float, parallel: bool = False
     ) -> LastConfirmedAndEntry:
-        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `timeout` seconds.
+        """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `poll_timeout` seconds.
 
         An entry known to be confirmed is read at once; one behind the end of a closed ledger is None at once. The
         replicas are asked one by one, or all at once with `parallel`.
@@ -289,7 +273,7 @@ class ReadableLedger(LedgerHandle):
         if entry_id <= self.last_add_confirmed:
             entry = await self.read_entry(entry_id)
             return LastConfirmedAndEntry(self.last_add_confirmed, entry)
-        return await self._poll(entry_id, timeout, parallel=parallel)
+        return await self._poll(entry_id, poll_timeout, parallel=parallel)
 
     async def _poll(self, entry_id: int, timeout: float, *, parallel: bool) -> LastConfirmedAndEntry:
         poll = LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel)
@@ -313,12 +297,14 @@ class ReadableLedger(LedgerHandle):
         try:
             self.adopt_metadata(await self._context.driver.ledgers.read(self.id))
         except MetadataError as error:
+            self._check_open()
             raise from_metadata_error(error, self.id) from error
         return self.metadata
 
     # --- inside ---
 
     def _check_open(self) -> None:
+        self._context.home.check()
         if self._context.closed:
             raise ClientClosedError(ledger_id=self.id)
 
@@ -338,48 +324,66 @@ class ReadableLedger(LedgerHandle):
                 entry_id=entry_id,
             )
 
+    async def _look_again(self, error: BKError) -> bool:  # noqa: ARG002
+        """An entry could not be read: whether the store knows of other bookies for it. A writer knows best itself."""
+        return False
+
     async def _read_range(self, first: int, last: int) -> list[LedgerEntry]:
         self._check_open()
         entries, error = await RangeRead(self._reads, first, last).run()
+        if error is not None and await self._look_again(error):
+            entries, error = await RangeRead(self._reads, first, last).run()
         if error is not None:
             raise error
         return entries
 
     async def _batch(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
+        try:
+            return await self._batch_once(start, max_count, max_size)
+        except BKError as error:
+            if await self._look_again(error):
+                return await self._batch_once(start, max_count, max_size)
+            raise
+
+    async def _batch_once(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
         self._check_open()
         boundary = self.metadata.next_ensemble_change(start)
         if boundary >= 0:
             max_count = min(max_count, boundary - start)
-        if self._reads.can_batch:
-            limit = self._context.config.nettyMaxFrameSizeBytes
+        limit = self._context.config.nettyMaxFrameSizeBytes
+        size = max_size if 0 < max_size <= limit else limit
+        if self._reads.can_batch(start):
             try:
-                return await BatchRead(
-                    self._reads, start, max_count, max_size if 0 < max_size <= limit else limit
-                ).run()
+                return await BatchRead(self._reads, start, max_count, size).run()
             except BookieUnavailableError:
-                # What bookies do that do not know the request, or whose answer would be too large for a frame.
-                self._reads.batch_reads_fail = True
-        return _within(await self._read_some(start, max_count), max_size)
-
-    async def _read_some(self, start: int, max_count: int) -> list[LedgerEntry]:
-        """Entry by entry, what there is of them; at least one, or its error."""
-        last = start + min(max_count, self._context.config.readEntriesWindow) - 1
-        entries, error = await RangeRead(self._reads, start, last, prefix=True).run()
+                pass  # what bookies do that do not know the request, or whose answer would be too large for a frame
+        entries, error = await self._one_by_one(start, start + max_count - 1, size)
         if not entries and error is not None:
             raise error
-        return entries
+        return _within(entries, max_size)
+
+    async def _one_by_one(self, first: int, last: int, max_size: int) -> Chunk:
+        """With a request for each entry."""
+        last = min(last, first + self._context.config.readEntriesWindow - 1)
+        return await RangeRead(self._reads, first, last, prefix=True, max_bytes=max_size).run()
 
     async def _chunk(self, first: int, last: int, max_size: int) -> Chunk:
-        """Entries `first` to `last`, in batches if possible."""
+        """Entries `first` to `last`, about `max_size` bytes of them, in a batch if possible."""
         self._check_open()
-        if not self._reads.can_batch:
-            return await RangeRead(self._reads, first, last, prefix=True).run()
-        entries: list[LedgerEntry] = []
+        if not self._reads.can_batch(first):
+            entries, error = await self._one_by_one(first, last, max_size)
+            if error is not None and await self._look_again(error):
+                return (entries, None) if entries else await self._one_by_one(first, last, max_size)
+            return entries, error
+        entries = []
+        room = max_size
         try:
-            while first <= last:
-                batch = await self._batch(first, last - first + 1, max_size)
+            while first <= last and room > max_size * LEFT_OVER:
+                batch = await self._batch(first, last - first + 1, room)
                 first += len(batch)
-                entries = entries + batch if entries else batch
+                entries += batch
+                if first <= last:  # a fragment ends, or the bookie gives no more at once
+                    room -= sum([len(entry.data) + ENTRY_OVERHEAD for entry in batch])
         except BKError as error:
             return entries, error
         return entries, None
@@ -395,26 +399,6 @@ def _within(entries: list[LedgerEntry], max_size: int) -> list[LedgerEntry]:
         if size > max_size and index > 0:
             return entries[:index]
     return entries
-
-
-class _ChunkSizes:
-    """How many entries to read at a time, so that all chunks under way stay within the window."""
-
-    def __init__(self, window: int, window_bytes: int) -> None:
-        self._single = max(1, window // CHUNKS_AHEAD)
-        self.chunk_bytes = max(1, window_bytes // CHUNKS_AHEAD)
-        self._entry_size = 0.0  # average of the last chunk; 0: unknown
-
-    def next(self, *, batches: bool) -> int:
-        if not batches:
-            return self._single
-        if not self._entry_size:
-            return FIRST_CHUNK
-        return max(1, min(LARGEST_CHUNK, int(self.chunk_bytes / self._entry_size)))
-
-    def seen(self, entries: list[LedgerEntry]) -> None:
-        sample = entries[::SIZE_SAMPLE]
-        self._entry_size = sum(map(len, sample)) / len(sample) + ENTRY_OVERHEAD
 
 
 class _Pauses:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ..errors import (
+    BKError,
     BookKeeperError,
     DigestMismatchError,
     LedgerClosedError,
@@ -157,6 +158,23 @@ class _Attempt:
             return write_set
         return self._context.placement.reorder_read(ensemble, write_set)
 
+    def _on_answer(self, take: Callable[[int, Response | None], Sequence[Action]]) -> _OnAnswer:
+        """Do what follows from an answer. An unexpected error is the end of this attempt, and of nothing else."""
+
+        def on_answer(code: int, response: Response | None) -> None:
+            try:
+                self._do(take(code, response))
+            except Exception as error:
+                self._failed(error)
+
+        return on_answer
+
+    def _failed(self, error: Exception) -> None:
+        log.warning("recovery of ledger %d: unexpected error", self._ledger_id, exc_info=error)
+        if not self._result.done():
+            why = f"recovery failed: {error!r}"
+            self._result.set_exception(UnexpectedError(why, ledger_id=self._ledger_id))
+
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if self._result.done():
@@ -190,16 +208,16 @@ class _Attempt:
             self._ledger_id, LAST_ADD_CONFIRMED, flags=int(Flags.DO_FENCING), master_key=self._master_key
         )
 
-        def on_answer(code: int, response: Response | None) -> None:
+        def take(code: int, response: Response | None) -> Sequence[Action]:
             lac, length = -1, 0
             if code == OK:
                 try:
                     lac, length, _ = self._verified(None, response)
                 except DigestMismatchError as error:
                     log.warning("bookie %s fenced, but its last entry is damaged: %s", action.bookie, error)
-            self._do(self.recovery.on_fence_answer(action.index, code, lac, length))
+            return self.recovery.on_fence_answer(action.index, code, lac, length)
 
-        self._send(action.bookie, request, on_answer)
+        self._send(action.bookie, request, self._on_answer(take))
 
     def _read(self, action: ReadFrom) -> None:
         flags = Flags.HIGH_PRIORITY | (Flags.DO_FENCING if action.fencing else Flags.NONE)
@@ -212,7 +230,7 @@ class _Attempt:
         if self._speculation is not None and action.entry_id not in self._timers:
             self._speculate_after(action.entry_id, self._speculation.first)
 
-        def on_answer(code: int, response: Response | None) -> None:
+        def take(code: int, response: Response | None) -> Sequence[Action]:
             length, payload = 0, b""
             if code == OK:
                 try:
@@ -223,18 +241,21 @@ class _Attempt:
             actions = self.recovery.on_read_answer(action.entry_id, action.index, code, payload, length)
             if not self.recovery.reading(action.entry_id) and action.entry_id in self._timers:
                 self._timers.pop(action.entry_id).cancel()
-            self._do(actions)
+            return actions
 
-        self._send(action.bookie, request, on_answer)
+        self._send(action.bookie, request, self._on_answer(take))
 
     def _speculate_after(self, entry_id: int, delay: float) -> None:
         self._timers[entry_id] = self._context.runtime.call_later(delay, self._speculate, entry_id, delay)
 
     def _speculate(self, entry_id: int, delay: float) -> None:
-        actions = self.recovery.speculate(entry_id)
-        if actions and self._speculation is not None:
-            self._speculate_after(entry_id, self._speculation.after(delay))
-            self._do(actions)
+        try:
+            actions = self.recovery.speculate(entry_id)
+            if actions and self._speculation is not None:
+                self._speculate_after(entry_id, self._speculation.after(delay))
+                self._do(actions)
+        except Exception as error:
+            self._failed(error)
 
     def _verified(self, entry_id: int | None, response: Response | None) -> tuple[int, int, bytes]:
         """LAC, length and payload of the entry in a good answer."""
@@ -289,6 +310,10 @@ class _Attempt:
             new = replace_failed(adds.keeper.ensemble, change.failed, self._choose, change.avoid)
         except NotEnoughBookiesError as error:
             adds.carry_out(GiveUp(error.code))
+            return
+        except Exception as error:  # a placement policy may raise anything
+            log.warning("ledger %d: no bookie was chosen to replace one", self._ledger_id, exc_info=True)
+            adds.carry_out(GiveUp(error.code if isinstance(error, BKError) else UnexpectedError.code))
             return
         if new != adds.keeper.ensemble:
             self._do(self.recovery.on_ensemble_changed(adds.window.head + 1, new))

@@ -14,6 +14,7 @@ from ..errors import (
     LedgerIdOverflow,
     LedgerIdOverflowError,
     MetadataSerializationError,
+    MetadataTimeoutError,
     MetadataVersionError,
     MetaStoreError,
     NoSuchLedger,
@@ -21,6 +22,7 @@ from ..errors import (
     SerializationError,
     ServiceUnavailable,
     SessionLost,
+    StoreTimeout,
     VersionConflict,
     ZKError,
 )
@@ -101,6 +103,7 @@ _METADATA_ERRORS: tuple[tuple[type[BookKeeperError], type[BKError]], ...] = (
     (VersionConflict, MetadataVersionError),
     (LedgerIdOverflow, LedgerIdOverflowError),
     (SerializationError, MetadataSerializationError),
+    (StoreTimeout, MetadataTimeoutError),
     (ServiceUnavailable, ZKError),
     (SessionLost, ZKError),
 )

@@ -60,18 +60,18 @@ class LedgerScan:
         boundary = self._metadata.next_ensemble_change(first)
         if boundary >= 0:
             max_count = min(max_count, boundary - first)
-        if self._reads.can_batch:
+        if self._reads.can_batch(first):
             size = min(max_size, self._limit)
             try:
                 return await _Run(self._reads, first, max_count, size, take, self._on_damage).run()
             except BookieUnavailableError:
-                # What bookies do that do not know the request, or whose answer would be too large for a frame.
-                self._reads.batch_reads_fail = True
-        return await self._one_by_one(first, max_count, take)
+                pass  # what bookies do that do not know the request, or whose answer would be too large for a frame
+        return await self._one_by_one(first, max_count, max_size, take)
 
-    async def _one_by_one(self, first: int, max_count: int, take: Take[T]) -> T:
+    async def _one_by_one(self, first: int, max_count: int, max_size: int, take: Take[T]) -> T:
         last = first + min(max_count, self._window) - 1
-        entries, error = await RangeRead(self._reads, first, last, prefix=True, whole=True).run()
+        read = RangeRead(self._reads, first, last, prefix=True, whole=True, max_bytes=max_size)
+        entries, error = await read.run()
         if not entries:
             assert error is not None
             raise error

@@ -11,19 +11,27 @@ How a ledger ends
   way, by itself: pending appends fail with that error, later ones with LedgerClosed. A fenced writer too tries to
   close at its own LAC: all above was never acknowledged, and whoever recovers the ledger adopts what it finds closed.
 - Met with a ledger that is in recovery, when changing its ensemble, the writer withdraws: it fails its appends
-  and leaves the metadata to the recoverer.
+  and leaves the metadata to the recoverer. So it does when the client is closed: whoever waits hears ClientClosed, and
+  the ledger stays open for recovery.
 
-Closing happens once; every caller of `close` gets the one outcome.
+`failure` is why a writer ended by itself; every LedgerClosed that comes later has it as its cause. `close` of such a
+writer succeeds when the metadata was closed where this writer would have closed it, whoever did it: nothing that was
+acknowledged is missing.
+
+Closing happens once; every caller of `close` gets the one outcome. Only where the metadata store could not be reached
+the next caller tries again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from copy import copy
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from ..errors import (
     BackpressureError,
@@ -36,8 +44,10 @@ from ..errors import (
     LedgerFencedError,
     MetadataError,
     MetadataVersionError,
+    MetaStoreError,
     NotEnoughBookiesError,
     UnexpectedError,
+    ZKError,
     from_code,
 )
 from ..metadata.api import Versioned
@@ -50,13 +60,18 @@ from ..quorum.ensemble import AskForChange, GiveUp, replace_failed
 from ..quorum.rules import SAFE, ProtocolRules
 from ..types import BookieId, LedgerState, WriteFlag
 from .adds import AddPipeline, add_encoder
+from .arguments import Payload, check_integer, check_payloads, payload_bytes
 from .context import ClientContext
 from .explicit_lac import ExplicitLac
 from .gate import AppendGate
 from .readable import ReadableLedger
 from .results import OK, default_code, from_metadata_error, result_code
+from .store import wrong_loop
 
 log = logging.getLogger(__name__)
+
+_get_running_loop = asyncio._get_running_loop
+"""None where no loop runs, as in a forked process."""
 
 TURN_BYTES = 64 * 1024
 """Appends let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far ahead would
@@ -66,6 +81,9 @@ same time."""
 
 class _Writer(ReadableLedger):
     """What both kinds of writers share. An `AddOwner`."""
+
+    _chooses_ids: ClassVar[bool] = False
+    """The caller chooses the ids of entries."""
 
     def __init__(
         self,
@@ -79,6 +97,7 @@ class _Writer(ReadableLedger):
     ) -> None:
         """A writer of a ledger just created: nobody else has written to it."""
         super().__init__(context, metadata, digest, master_key)
+        self._loop = asyncio.get_running_loop()
         self._rules = rules
         self._write_flags = write_flags
         self._impossible: IllegalOpError | None = None
@@ -103,13 +122,15 @@ class _Writer(ReadableLedger):
         self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.writable)
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
-        self._new_future: Callable[[], asyncio.Future[int]] = asyncio.get_running_loop().create_future
+        self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
         self._plain = self._impossible is None
         """Appends need no special treatment: possible at all, and not refused because the writer is draining."""
-        self._draining = False
+        self._drains = 0  # calls of `close` that wait for what is pending
         self._change: asyncio.Task[None] | None = None  # the running ensemble change
         self._sealing: asyncio.Task[BKError | None] | None = None  # the one close; its result is everybody's
-        self._withdrawn: BKError | None = None  # set instead of `_sealing` when the metadata is left alone
+        self._withdrawn = OK  # code, set instead of `_sealing` when the metadata is left alone
+        self._end = (-1, 0)  # last entry id and length to close at; set before `_sealing`
+        self._ended = asyncio.Event()  # `_withdrawn` is set, or `_sealing` has come to an end
         self._explicit_lac = ExplicitLac(
             context,
             self._ledger_id,
@@ -117,7 +138,6 @@ class _Writer(ReadableLedger):
             digest,
             master_key,
             adds,
-            deferred_sync=bool(write_flags & WriteFlag.DEFERRED_SYNC),
         )
         self._explicit_lac.start()
 
@@ -145,6 +165,19 @@ class _Writer(ReadableLedger):
         """Whether this writer takes no more appends, or knows the ledger to be sealed."""
         return self._adds.stopped is not None or super().closed
 
+    @property
+    def failure(self) -> BKError | None:
+        """Why this writer ended by itself; None while it works, and when it or its client was closed."""
+        return self._adds.failure
+
+    async def wait_closed(self) -> None:
+        """Wait until the writer has ended: closed, or ended by itself (see `failure`) and its ledger sealed if that was
+        possible."""
+        await self._ended.wait()
+
+    def _more(self) -> str:
+        return f"{super()._more()}, last add pushed {self.last_add_pushed}"
+
     def _heard_of_lac(self, lac: int, length: int) -> None:
         """Bookies cannot know more than the writer does."""
 
@@ -153,10 +186,18 @@ class _Writer(ReadableLedger):
 
     # --- appending ---
 
-    def _checked(self, data: bytes | bytearray | memoryview) -> bytes:
+    @property
+    def largest_payload(self) -> int:
+        """Bytes that fit into an entry (`nettyMaxFrameSizeBytes`)."""
+        return self._largest_payload
+
+    def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
+        # To ask for the running loop is a system call in some Pythons: once in a turn of the loop is enough.
+        if not self._adds.boxed_bytes and _get_running_loop() is not self._loop:
+            raise wrong_loop()
         if type(data) is not bytes:
-            data = bytes(data)
+            data = payload_bytes(data)
         if self._impossible is not None and self._adds.stopped is None:
             self.give_up(self._impossible.code, withdraw=False)
             raise self._impossible
@@ -166,7 +207,7 @@ class _Writer(ReadableLedger):
                 "(nettyMaxFrameSizeBytes)",
                 ledger_id=self._ledger_id,
             )
-        if self._draining:
+        if self._drains:
             raise LedgerClosedError(ledger_id=self._ledger_id)
         return data
 
@@ -174,9 +215,9 @@ class _Writer(ReadableLedger):
         if self._adds.stopped is None:
             raise BackpressureError(ledger_id=self._ledger_id)
 
-    async def _enter(self, size: int) -> None:
+    async def _enter(self, size: int, entry_id: int | None = None) -> None:
         if self._adds.stopped is None:
-            await self._gate.enter(size)
+            await self._gate.enter(size, entry_id)
 
     async def flush(self) -> int:
         """Wait until everything pushed before this call is acknowledged; returns the id of the last entry pushed.
@@ -184,9 +225,10 @@ class _Writer(ReadableLedger):
         On an advanced writer that means that all gaps below it are filled. Raises the error of the first append that
         failed, also when it failed before this call.
         """
+        self._context.home.check()
         adds = self._adds
         if adds.stopped is not None and adds.failed_entries:
-            raise from_code(adds.stopped, ledger_id=self._ledger_id, entry_id=adds.window.head + 1)
+            raise adds.error_of_first()
         return await adds.confirmed(adds.window.lap)
 
     async def force(self) -> None:
@@ -194,6 +236,7 @@ class _Writer(ReadableLedger):
 
         Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error.
         """
+        self._context.home.check()
         adds = self._adds
         if adds.stopped is not None:
             raise adds.refusal()
@@ -206,6 +249,7 @@ class _Writer(ReadableLedger):
         if adds.stopped is not None:
             raise adds.refusal()
         adds.window.synced(head)
+        self._explicit_lac.progress()
 
     async def _force_one(self, bookie: BookieId) -> BKError | None:
         request = ForceLedgerRequest(self._ledger_id, version=V3)
@@ -258,6 +302,9 @@ class _Writer(ReadableLedger):
         except MetadataError as error:
             adds.carry_out(GiveUp(from_metadata_error(error).code))
             return
+        except asyncio.CancelledError:  # with all the client's tasks, or because the ledger is being sealed
+            adds.carry_out(GiveUp(ClientClosedError.code))
+            raise
         except Exception:
             adds.carry_out(GiveUp(UnexpectedError.code))
             raise
@@ -300,38 +347,48 @@ class _Writer(ReadableLedger):
 
     def give_up(self, code: int, withdraw: bool) -> None:
         """Called by the pipeline: it cannot go on."""
-        if code == ClientClosedError.code:
-            self._withdraw(ClientClosedError(ledger_id=self._ledger_id), code)
-        elif withdraw:
-            self._withdraw(LedgerFencedError("another client is recovering", ledger_id=self._ledger_id), code)
+        if withdraw or code == ClientClosedError.code:
+            self._withdraw(code)
         else:
             self._seal(code)
 
-    def _withdraw(self, error: BKError, code: int) -> None:
-        if self._sealing is None:
-            self._withdrawn = error
+    def _withdraw(self, code: int) -> None:
+        if self._sealing is None and self._withdrawn == OK:
+            self._withdrawn = code
             self._stop(code)
+            self._ended.set()
 
     def _stop(self, code: int) -> None:
         """Nothing is appended any more; what is pending fails with `code`."""
         self._explicit_lac.stop()
-        self._gate.close(lambda: LedgerClosedError(ledger_id=self._ledger_id))
         self._adds.stop(code)
+        self._gate.close(self._adds.refusal)
 
     def _seal(self, code: int) -> None:
         """End the ledger: stop, and close the metadata at the last confirmed entry. Happens once."""
-        if self._sealing is not None or self._withdrawn is not None:
+        if self._sealing is not None or self._withdrawn != OK:
             return
         if self._context.closed:
-            self._withdraw(ClientClosedError(ledger_id=self._ledger_id), ClientClosedError.code)
+            self._withdraw(ClientClosedError.code)
             return
         window = self._adds.window
         pushed = window.lap
         self._stop(code)
-        last = window.lac if self._rules.close_at_lac else pushed
+        self._end = (window.lac if self._rules.close_at_lac else pushed, window.length)
+        self._begin_sealing()
+
+    def _begin_sealing(self) -> None:
         self._sealing = self._context.tasks.spawn(
-            self._close_metadata(last, window.length), name=f"close of ledger {self._ledger_id}"
+            self._close_metadata(*self._end), name=f"close of ledger {self._ledger_id}"
         )
+        self._sealing.add_done_callback(lambda _: self._ended.set())
+
+    def _must_try_again(self) -> bool:
+        """Whether the metadata store could not be reached when the ledger was to be closed."""
+        sealing = self._sealing
+        if sealing is None or not sealing.done() or sealing.cancelled() or self._context.closed:
+            return False
+        return isinstance(sealing.result(), ZKError | MetaStoreError)
 
     async def _close_metadata(self, last_entry_id: int, length: int) -> BKError | None:
         """Returns the error instead of raising it: it belongs to whoever calls `close`, if anybody does."""
@@ -363,6 +420,9 @@ class _Writer(ReadableLedger):
             return error
         except BookKeeperError as error:
             return from_metadata_error(error, self._ledger_id)
+        except Exception as error:
+            log.exception("closing ledger %d: unexpected error", self._ledger_id)
+            return UnexpectedError(f"closing failed: {error!r}", ledger_id=self._ledger_id)
         self.adopt_metadata(stored)
         return None
 
@@ -372,41 +432,63 @@ class _Writer(ReadableLedger):
         Appends still pending fail with LedgerClosed; with `drain` they are awaited first, and the error of one that
         fails is raised after the ledger is sealed. A second call waits for, and reports, the outcome of the first.
 
+        When the metadata store could not be reached the next call tries again. Cancelled while it drains, the writer is
+        as it was.
+
         Raises `MetadataVersionError` when somebody else closed the ledger at another entry, `LedgerFencedError` when
         somebody else is recovering it, `MetadataStoreError`.
         """
+        self._context.home.check()
         failure = await self._drain() if drain else None
+        if self._must_try_again():
+            self._begin_sealing()
         self._seal(LedgerClosedError.code)
-        if self._withdrawn is not None:
-            raise self._withdrawn
-        assert self._sealing is not None
+        if self._withdrawn == ClientClosedError.code:
+            raise ClientClosedError(ledger_id=self._ledger_id)
+        if self._withdrawn != OK:
+            raise LedgerFencedError("another client is recovering", ledger_id=self._ledger_id)
+        sealing = self._sealing
+        assert sealing is not None
         try:
-            error = await asyncio.shield(self._sealing)
+            error = await asyncio.shield(sealing)
         except asyncio.CancelledError:
-            if self._sealing.cancelled():  # with all the client's tasks
+            if sealing.cancelled():  # with all the client's tasks
                 raise ClientClosedError(ledger_id=self._ledger_id) from None
             raise
         if error is not None:
-            raise error
+            raise copy(error)  # each caller has his own
         if failure is not None:
             raise failure
 
     async def _drain(self) -> BKError | None:
         """Wait for everything that waits at the gate or is in flight without a gap before it."""
         adds = self._adds
-        self._draining = True
+        self._drains += 1
         self._plain = False
         try:
-            if adds.stopped is None and self._gate.waiting:
-                await self._gate.enter(0)  # last in line
-            while adds.stopped is None and adds.window.head + 1 in adds.window.open:
-                await adds.confirmed(adds.window.head + 1)
+            await self._drained()
         except BKError as error:
             if not adds.failed_entries:
                 return error
+        except asyncio.CancelledError:
+            self._drains -= 1
+            self._plain = not self._drains and self._impossible is None
+            raise
         if adds.stopped is not None and adds.failed_entries:
-            return from_code(adds.stopped, ledger_id=self._ledger_id, entry_id=adds.window.head + 1)
+            return adds.error_of_first()
         return None
+
+    async def _drained(self) -> None:
+        adds = self._adds
+        window = adds.window
+        while adds.stopped is None:
+            if self._gate.next_is_waiting():
+                await self._gate.enter(0, window.head + 1 if self._chooses_ids else None)  # behind it
+                await asyncio.sleep(0)  # it was let in, and runs now
+            elif window.head + 1 in window.open:
+                await adds.confirmed(window.head + 1)
+            else:
+                return
 
     async def __aenter__(self) -> Self:
         return self
@@ -415,9 +497,17 @@ class _Writer(ReadableLedger):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Seal the ledger: after a normal exit everything pending is awaited first, after an error it fails."""
-        if error is None:
-            await self.close(drain=True)
+        if error is not None:
+            await self._close_after_an_error()
             return
+        try:
+            await self.close(drain=True)
+        except asyncio.CancelledError:
+            if self._sealing is None:  # cancelled while it drained
+                await self._close_after_an_error()
+            raise
+
+    async def _close_after_an_error(self) -> None:
         try:
             await self.close()
         except BKError as also:
@@ -434,8 +524,17 @@ class _Writer(ReadableLedger):
             source=self,
             stacklevel=1,
         )
-        self._explicit_lac.stop()
-        adds.abandon()
+        if _get_running_loop() is self._loop:
+            _abandon(self._explicit_lac, adds)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs there any more
+            self._loop.call_soon_threadsafe(_abandon, self._explicit_lac, adds)  # any thread may collect garbage
+
+
+def _abandon(explicit_lac: ExplicitLac, adds: AddPipeline) -> None:
+    """The end of a writer that nobody has any more, on its loop."""
+    explicit_lac.stop()
+    adds.abandon()
 
 
 class LedgerWriter(_Writer):
@@ -465,12 +564,13 @@ class LedgerWriter(_Writer):
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
         `append` would wait.
         """
-        if type(data) is not bytes or not self._plain or len(data) > self._largest_payload:
+        adds = self._adds
+        if type(data) is not bytes or not adds.boxed_bytes or not self._plain or len(data) > self._largest_payload:
             data = self._checked(data)
         if not self._gate.try_enter():
             self._refuse_for_now()
         future = self._new_future()
-        self._adds.push(data, future)
+        adds.push(data, future)
         return future
 
     async def append_soon(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
@@ -486,48 +586,103 @@ class LedgerWriter(_Writer):
         self._adds.push(payload, future)
         return future
 
-    async def append_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> list[int]:
+    async def append_many(self, payloads: Iterable[Payload] | AsyncIterable[Payload]) -> list[int]:
         """Append many entries, sending without waiting for each; returns their ids when all are acknowledged.
 
-        Raises the error of the first that fails; those before it are acknowledged.
+        Raises the error of the first that fails, with its id as `entry_id`; its `acknowledged` are the ids of those
+        before it, which are safe. Raises `LedgerClosedError` when the ledger ended with all that were sent acknowledged
+        and some not yet sent. When `payloads` itself raises, gives something that is no payload, or this is cancelled,
+        what came before is on its way with ids of its own; `flush` waits for it.
         """
+        check_payloads(payloads)
         ids: list[int] = []
-        adds = self._adds
-        for data in payloads:
-            payload = self._checked(data)
-            if adds.boxed_bytes > TURN_BYTES:
-                await asyncio.sleep(0)
-            if not self._gate.try_enter():
-                await self._enter(len(payload))
-            ids.append(adds.push(payload))
-        if ids:
-            await self._adds.confirmed(ids[-1])
+        if isinstance(payloads, AsyncIterable):
+            with self._telling(ids):
+                async for data in payloads:
+                    ids.append(await self._send(data))  # noqa: PERF401 - those before a failure count
+        else:
+            await self.send_many(payloads, ids)
+        await self.confirm_many(ids)
         return ids
+
+    async def send_many(self, payloads: Iterable[Payload], ids: list[int]) -> None:
+        """The first half of `append_many`, for `bookkeeper.sync`: everything is on its way; `ids` gets the ids."""
+        adds = self._adds
+        with self._telling(ids):
+            for data in payloads:
+                payload = self._checked(data)  # `_send`, without a coroutine for each entry
+                if adds.boxed_bytes > TURN_BYTES:
+                    await asyncio.sleep(0)
+                if not self._gate.try_enter():
+                    await self._enter(len(payload))
+                ids.append(adds.push(payload))
+
+    async def confirm_many(self, ids: list[int]) -> None:
+        """The second half: wait until they are acknowledged."""
+        with self._telling(ids):
+            if ids:
+                await self._adds.confirmed(ids[-1])
+
+    @contextlib.contextmanager
+    def _telling(self, ids: list[int]) -> Iterator[None]:
+        """An error tells which of these are safe."""
+        adds = self._adds
+        try:
+            yield
+        except BKError as caught:
+            head = adds.window.head
+            error = caught
+            if isinstance(caught, LedgerClosedError) and adds.stopped is not None and ids and ids[-1] > head:
+                error = adds.error_of_first()  # it failed before: the rest could not even be sent
+            error.acknowledged = [entry_id for entry_id in ids if entry_id <= head]
+            raise error from (None if error is not caught else caught.__cause__)
+
+    async def _send(self, data: Payload) -> int:
+        """Push an entry once there is room; its id."""
+        payload = self._checked(data)
+        if self._adds.boxed_bytes > TURN_BYTES:
+            await asyncio.sleep(0)
+        if not self._gate.try_enter():
+            await self._enter(len(payload))
+        return self._adds.push(payload)
 
 
 class LedgerAdvWriter(_Writer):
     """The writer of a ledger whose entry ids are chosen by the caller. Make one with `create_ledger_adv`.
 
-    Ids may come in any order; an entry is acknowledged when all ids below it are. The lengths recorded in entries
-    follow the order of calls.
+    Ids may come in any order; an entry is acknowledged when all ids below it are. While too much is in flight the
+    lowest id that waits is sent next, and the one that all others wait for at once. The lengths recorded in entries
+    follow the order of sending.
     """
+
+    _chooses_ids = True
 
     async def write(self, entry_id: int, data: bytes | bytearray | memoryview) -> int:
         """Write an entry and wait until it and all below it are acknowledged; returns its id.
 
         Raises as `LedgerWriter.append`, and `DuplicateEntryIdError`, and `IncorrectParameterError` for a negative id.
         """
+        return await (await self.write_soon(entry_id, data))
+
+    async def write_soon(self, entry_id: int, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
+        """Wait only until there is room, then write; the future gets the id when it and all below are acknowledged.
+
+        For keeping many writes in flight without holding back the caller: `write_nowait` that waits instead of raising
+        `BackpressureError`.
+        """
+        check_integer("the entry id", entry_id)
         payload = self._checked(data)
-        if not self._gate.try_enter():
-            await self._enter(len(payload))
+        if not self._gate.try_enter(entry_id):
+            await self._enter(len(payload), entry_id)
         future = self._new_future()
         self._push_at(entry_id, payload, future)
-        return await future
+        return future
 
     def write_nowait(self, entry_id: int, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
         """As `write`, but without waiting; raises `BackpressureError` when `write` would wait to be sent."""
+        check_integer("the entry id", entry_id)
         payload = self._checked(data)
-        if not self._gate.try_enter():
+        if not self._gate.try_enter(entry_id):
             self._refuse_for_now()
         future = self._new_future()
         self._push_at(entry_id, payload, future)

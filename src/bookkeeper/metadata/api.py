@@ -328,8 +328,12 @@ class MetadataDriver(Protocol):
     @property
     def admin(self) -> ClusterAdmin: ...
 
-    async def open(self) -> None:
-        """Connect. Does not require an initialised cluster. Raises `ServiceUnavailable`."""
+    async def open(self, *, create: bool = False) -> None:
+        """Connect. Does not require an initialised cluster. Raises `ServiceUnavailable`.
+
+        `create`: make the store itself where that is ours to do (an SQLite file), for a cluster that is about to be
+        initialised. Without it an address that leads nowhere is `NotInitialized`: a typo makes no new store.
+        """
 
     async def close(self) -> None:
         """End the session: ephemerals vanish, pending calls fail, watches end. Idempotent."""

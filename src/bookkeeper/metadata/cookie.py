@@ -156,14 +156,46 @@ def verify(master: Cookie, other: Cookie, *, superset: bool = False) -> None:
         _covers("ledger directories", master.ledger_dir_names(), other.ledger_dir_names())
         _covers("index directories", master.index_dir_names(), other.index_dir_names())
     else:
-        _same("ledger directories", master.ledger_dirs, other.ledger_dirs)
-        _same("index directories", master.index_dirs or master.ledger_dirs, other.index_dirs or other.ledger_dirs)
+        _same_directories("ledger directories", master.ledger_dirs, other.ledger_dirs)
+        _same_directories("index directories", *_index_directories(master, other))
     _same("cluster instance id", master.instance_id, other.instance_id)
+
+
+def verify_places(master: Cookie, other: Cookie) -> None:
+    """Check that every ledger and index directory has the place in its list that it had when the cookie was written.
+
+    For storages that find a ledger's directory by its place (spec bookie-storage §2.1): with any other list they would
+    look for ledgers where they are not, and deny them. Raises `InvalidCookieError`.
+    """
+    for key, configured, stored in (
+        ("ledgerDirectories", master.ledger_dirs, other.ledger_dirs),
+        ("indexDirectories", *_index_directories(master, other)),
+    ):
+        if configured != stored:
+            raise InvalidCookieError(
+                f"{key}: {_readable(configured)} is configured, the cookie says {_readable(stored)}: with this storage "
+                "directories cannot be added, removed or put in another order, as ledgers would be looked for in other "
+                "directories than they are in. Configure what the cookie says; for other directories start a new "
+                "bookie and decommission this one"
+            )
+
+
+def _index_directories(master: Cookie, other: Cookie) -> tuple[str, str]:
+    return master.index_dirs or master.ledger_dirs, other.index_dirs or other.ledger_dirs
 
 
 def _same(what: str, configured: str | None, stored: str | None) -> None:
     if configured != stored:
         raise InvalidCookieError(f"{what}: {configured!r} is configured, the cookie says {stored!r}")
+
+
+def _same_directories(what: str, configured: str, stored: str) -> None:
+    if configured != stored:
+        raise InvalidCookieError(f"{what}: {_readable(configured)} is configured, the cookie says {_readable(stored)}")
+
+
+def _readable(directories: str) -> str:
+    return ",".join(decode_directories(directories)) or "none"
 
 
 def _covers(what: str, configured: Sequence[str], stored: Sequence[str]) -> None:
@@ -184,7 +216,7 @@ class DirectoryFacts:
     cookie: Cookie | None
     """From `current/VERSION`; None only if that file does not exist: any other failure to read it stops the start."""
     empty: bool
-    """Whether `current` holds nothing."""
+    """Whether `current` holds nothing, the cookie aside, if there is one."""
 
 
 class StartAction(Enum):
@@ -192,7 +224,8 @@ class StartAction(Enum):
 
     NOTHING = "nothing"
     NEW_BOOKIE = "new bookie"
-    """Create the cookie everywhere: it must be neither in the store nor in any directory."""
+    """Create the cookie everywhere: the store has none, and the directories hold nothing else. Some or all of them may
+    have it already, from a first start that was cut short."""
     EXPAND = "expand"
     """Write the cookie to all directories, then to the store over the version that was read."""
     CHECK_AND_STAMP = "check and stamp"
@@ -222,11 +255,13 @@ def decide_start(
     directories: Sequence[DirectoryFacts],
     *,
     allow_expansion: bool = False,
+    fixed_places: bool = False,
 ) -> StartDecision:
     """What to do, given the cookies in the store and the directories.
 
     `stored` are those found in the store under any of the ids this bookie may have had (IP address, host name,
-    advertised address); as the id is part of the cookie, one under another id ends the start.
+    advertised address); as the id is part of the cookie, one under another id ends the start. With `fixed_places` the
+    storage finds ledgers by the places of directories in their lists, so that these must not change (`verify_places`).
     Raises `InvalidCookieError` when the bookie must not start.
     """
     for found in stored:
@@ -234,9 +269,12 @@ def decide_start(
     for directory in directories:
         if directory.cookie is not None:
             _verify_directory(master, directory.path, directory.cookie, superset=allow_expansion)
+    if fixed_places:
+        for cookie in _all_cookies(stored, directories):
+            verify_places(master, cookie)
     missing = [directory for directory in directories if directory.cookie is None]
     if not stored:
-        if not missing:
+        if not missing and not all(directory.empty for directory in directories):
             raise InvalidCookieError(
                 "the directories have cookies but the metadata store has none: "
                 "it is not the store they were written with, or the bookie was decommissioned"
@@ -251,8 +289,7 @@ def decide_start(
         raise InvalidCookieError(
             f"no cookie in {names}: is a disk missing? (To add directories, set allowStorageExpansion)"
         )
-    known = [name for found in stored for name in _data_dirs(found.value)]
-    known += [name for directory in directories if directory.cookie for name in _data_dirs(directory.cookie)]
+    known = [name for cookie in _all_cookies(stored, directories) for name in _data_dirs(cookie)]
     lost = [directory.path for directory in missing if directory.path in known]
     if lost:
         raise InvalidCookieError(f"{', '.join(lost)} had a cookie and has lost it: the data that was there is missing")
@@ -292,6 +329,10 @@ def decide_data_integrity_start(
 def renamed(cookie: Cookie, bookie_id: BookieId) -> Cookie:
     """The cookie under another bookie id, in the current layout."""
     return replace(cookie, bookie_id=bookie_id, layout_version=CURRENT_LAYOUT_VERSION)
+
+
+def _all_cookies(stored: Sequence[Versioned[Cookie]], directories: Sequence[DirectoryFacts]) -> list[Cookie]:
+    return [found.value for found in stored] + [each.cookie for each in directories if each.cookie is not None]
 
 
 def _data_dirs(cookie: Cookie) -> tuple[str, ...]:

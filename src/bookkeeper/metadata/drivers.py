@@ -17,6 +17,7 @@ from typing import Any
 from ..config import Settings
 from ..errors import ConfigurationError
 from ..runtime import Runtime
+from ..version import install_hint
 from .api import MetadataDriver
 from .records.driver import DEFAULT_SESSION_TIMEOUT_MS
 from .uri import ServiceUri, parse_service_uri
@@ -36,7 +37,7 @@ def open_driver(uri: str, runtime: Runtime, config: Settings | Conf | None = Non
     if factory is None:
         raise ConfigurationError(
             f"metadata service address {uri!r}: scheme {parsed.scheme!r} is unknown; "
-            f"there are {', '.join(_DRIVERS)}, as in zk://zk1:2181/ledgers or sqlite:///var/lib/bookkeeper/metadata.db"
+            f"there are zk, sqlite and memory, as in zk://zk1:2181/ledgers or sqlite:///var/lib/bookkeeper/metadata.db"
         )
     return factory(parsed, runtime, conf)
 
@@ -72,7 +73,7 @@ def _zookeeper(uri: ServiceUri, runtime: Runtime, conf: Conf) -> MetadataDriver:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise
         raise ConfigurationError(
-            f"metadata service address {uri}: ZooKeeper needs the package kazoo: pip install 'bookkeeper[zookeeper]'"
+            f"metadata service address {uri}: ZooKeeper needs the package kazoo: {install_hint('zookeeper')}"
         ) from None
     return ZooKeeperDriver(uri, runtime, config=conf)
 

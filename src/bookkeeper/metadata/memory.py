@@ -198,7 +198,7 @@ class _Client(RecordStore):
         self._store = store
         self._open = False
 
-    async def open(self) -> None:
+    async def open(self, *, create: bool = False) -> None:  # noqa: ARG002  (it is there with its first client)
         await self._request("open", lambda: self._store.attach(self))
         self._open = True
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ConfigurationError, MetadataError, ServiceUnavailable
@@ -34,6 +35,9 @@ DEFAULT_ROOT = "ledgers"
 DEFAULT_POLL_INTERVAL_MS = 50
 BUSY_TIMEOUT_MS = 5_000
 """How long one transaction waits for those of other processes."""
+
+LONGEST_POLL_PAUSE_SECONDS = 5.0
+"""Between two looks at a file that cannot be read."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -62,18 +66,20 @@ class SqliteStore(RecordStore):
         self._lane: Workers | None = None
         self._scope = TaskScope(runtime, "metadata-sqlite")
 
-    async def open(self) -> None:
+    async def open(self, *, create: bool = False) -> None:
         if self._lane is None:
             self._lane = self._runtime.workers("metadata-sqlite")
-        await self._lane.submit(self._file.open, BUSY_TIMEOUT_MS)
+        await self._lane.submit(partial(self._file.open, BUSY_TIMEOUT_MS, create=create))
         self._scope.spawn(self._poll(), name="poll")
 
     async def close(self) -> None:
         await self._scope.close()
         if self._lane is not None:
             lane, self._lane = self._lane, None
-            await lane.submit(self._file.close)
-            await lane.close()
+            try:
+                await lane.submit(self._file.close)
+            finally:
+                await lane.close()
 
     async def run(self, name: str, transaction: Callable[[Transaction], T], *, write: bool = True) -> T:  # noqa: ARG002
         return await self._in_lane(lambda: self._file.run(transaction, write=write))
@@ -108,12 +114,18 @@ class SqliteStore(RecordStore):
         return await answer
 
     async def _poll(self) -> None:
+        """For ever. While the file cannot be read it is looked at ever more rarely, and that is said once."""
+        pause = self._poll_interval
         while True:
-            await asyncio.sleep(self._poll_interval)
+            await asyncio.sleep(pause)
             try:
                 await self._in_lane(self._file.poll)
             except MetadataError as error:
-                log.warning("%s", error)
+                if pause == self._poll_interval:
+                    log.warning("changes by other processes are not seen for now: %s", error)
+                pause = min(2 * pause, LONGEST_POLL_PAUSE_SECONDS)
+            else:
+                pause = self._poll_interval
 
 
 class _Outcome(NamedTuple):

@@ -14,8 +14,10 @@ Theory of operation
 - Write-ahead log with `synchronous=FULL`: a commit is durable when it returns. Readers never wait; writers take turns
   (`BEGIN IMMEDIATE`).
 - A session ends at its deadline, when the machine boots (another boot id), or at once when its process dies: the
-  owner holds a lock on the file `<database>.s<id>`, which the kernel frees. Whoever runs a transaction removes ended
-  sessions and their records first.
+  owner holds a lock on the file `<database>.s<id>`, which the kernel frees. Each poll and transaction removes ended
+  sessions and their records first. To look at a lock costs a few system calls, so each process looks at one lock only,
+  that of the session next after its own, and at all of them about once a second: many idle clients cost each other
+  next to nothing, and a process that is killed is noticed by its neighbour at the next poll.
 - A commit that fails for lack of the lock did not happen. One that fails in any other way may have.
 
 The lock files are held by open files, so a child made by a bare fork would keep a session of its parent alive; use
@@ -31,7 +33,15 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from ..errors import ConfigurationError, CorruptMetadata, MetadataError, ServiceUnavailable, SessionLost
+from ..errors import (
+    ConfigurationError,
+    CorruptMetadata,
+    MetadataError,
+    NotInitialized,
+    RecordTooLarge,
+    ServiceUnavailable,
+    SessionLost,
+)
 from .api import Version
 from .records.store import PERMANENT, SCAN_LIMIT, Change, Changes, Record, Topic, Transaction
 
@@ -65,7 +75,14 @@ KEEP_CHANGES_MS = 60_000
 PRUNE_EVERY = 1_000
 """Changes between two removals of old ones."""
 
-_BUSY, _LOCKED, _CORRUPT, _NOT_A_DATABASE = 5, 6, 11, 26
+LARGEST_RECORD = 64 * 1024 * 1024
+"""Bytes; SQLite refuses a larger value."""
+
+LOOK_AT_ALL_MS = 1_000
+LOOK_AT_ALL_MS_EACH = 20
+"""Pause between two looks at the locks of all sessions, and what each session adds to it."""
+
+_BUSY, _LOCKED, _CORRUPT, _TOO_BIG, _NOT_A_DATABASE = 5, 6, 11, 18, 26
 
 
 def _failure(error: sqlite3.Error, path: str, *, committing: bool) -> MetadataError:
@@ -74,6 +91,8 @@ def _failure(error: sqlite3.Error, path: str, *, committing: bool) -> MetadataEr
         return ServiceUnavailable(f"metadata file {path} is in use by other processes for too long: {error}")
     if code in (_CORRUPT, _NOT_A_DATABASE):
         return CorruptMetadata(f"metadata file {path} is damaged: {error}")
+    if code == _TOO_BIG:
+        return RecordTooLarge(f"metadata file {path}: a record is larger than {LARGEST_RECORD} bytes")
     return ServiceUnavailable(f"metadata file {path}: {error}", maybe_applied=committing)
 
 
@@ -99,14 +118,21 @@ class SqliteFile:
         """Changes in our cluster since `take_news`; None: too many to tell."""
         self._locks: dict[int, int] = {}
         """Our sessions and the descriptors of their locked files."""
+        self._look_at_all_ms = 0
+        """When the locks of all sessions are looked at next."""
 
     # --- open and close ---
 
-    def open(self, busy_timeout_ms: int) -> None:
-        """Raises `ServiceUnavailable`, `ConfigurationError`, `CorruptMetadata`."""
+    def open(self, busy_timeout_ms: int, *, create: bool) -> None:
+        """Raises `ServiceUnavailable`, `ConfigurationError`, `CorruptMetadata`, `NotInitialized`."""
         directory = os.path.dirname(self.path)
         if not os.path.isdir(directory):
             raise ConfigurationError(f"metadata file {self.path}: there is no directory {directory}")
+        if not create and not os.path.exists(self.path):
+            raise NotInitialized(
+                f"there is no metadata file {self.path}: is the address right? `bookkeeper shell initnewcluster` makes "
+                "a new cluster there"
+            )
         try:
             db = sqlite3.connect(
                 self.path, timeout=busy_timeout_ms / 1000, isolation_level=None, check_same_thread=False
@@ -131,6 +157,7 @@ class SqliteFile:
                 "use a local file system"
             )
         db.execute("PRAGMA synchronous=FULL")
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_RECORD)
         db.execute("BEGIN IMMEDIATE")
         found = db.execute("PRAGMA user_version").fetchone()[0]
         if found == 0:
@@ -188,7 +215,8 @@ class SqliteFile:
             db.execute("COMMIT")
         except BaseException as error:
             if db.in_transaction:
-                db.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):  # the first error counts; closing the file rolls back, too
+                    db.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise _failure(error, self.path, committing=committing) from None
             raise
@@ -261,14 +289,15 @@ class SqliteFile:
         if db is None:
             raise ServiceUnavailable("the metadata driver is not open")
         try:
-            ended = self._ended(db)
+            watched = self._watched(db)
+            ended = self._ended(db, watched)
         except sqlite3.Error as error:
             raise _failure(error, self.path, committing=False) from None
         if not ended:
             return
         changes: list[Change] = []
         with self._transaction() as db:
-            ended = self._ended(db)  # again, now that nobody can renew one
+            ended = self._ended(db, watched)  # again, now that nobody can renew one
             for session in ended:
                 changes += self._remove_session(db, session)
         self._add_news(changes)
@@ -276,15 +305,28 @@ class SqliteFile:
             if session not in self._locks:
                 _unlink(self._lock_path(session))
 
-    def _ended(self, db: sqlite3.Connection) -> list[int]:
+    def _watched(self, db: sqlite3.Connection) -> list[int]:
+        """The sessions of others whose locks are to be looked at now."""
         now = self._clock_ms()
-        return [
+        if now < self._look_at_all_ms:
+            own = max(self._locks, default=0)
+            following = db.execute("SELECT min(id) FROM sessions WHERE id > ?", (own,)).fetchone()[0]
+            if following is None:
+                following = db.execute("SELECT min(id) FROM sessions").fetchone()[0]
+            return [following] if following is not None and following not in self._locks else []
+        others = [session for (session,) in db.execute("SELECT id FROM sessions") if session not in self._locks]
+        self._look_at_all_ms = now + LOOK_AT_ALL_MS + LOOK_AT_ALL_MS_EACH * len(others)
+        return others
+
+    def _ended(self, db: sqlite3.Connection, watched: list[int]) -> list[int]:
+        """Sessions that are over: by their deadline, by a boot, or, of those `watched`, because nobody locks them."""
+        ended = {
             session
-            for session, boot_id, deadline in db.execute("SELECT id, boot_id, deadline_ms FROM sessions").fetchall()
-            if boot_id != self._boot_id
-            or deadline < now
-            or (session not in self._locks and _is_unlocked(self._lock_path(session)))
-        ]
+            for (session,) in db.execute(
+                "SELECT id FROM sessions WHERE boot_id != ? OR deadline_ms < ?", (self._boot_id, self._clock_ms())
+            )
+        }
+        return sorted(ended | {session for session in watched if _is_unlocked(self._lock_path(session))})
 
     def _remove_session(self, db: sqlite3.Connection, session: int) -> list[Change]:
         """Returns what that changes in our cluster."""

@@ -24,6 +24,9 @@ DEFAULT_MAX_FRAME_SIZE = 5 * 1024 * 1024
 
 LENGTH_SIZE = 4
 
+SMALL_PIECE = 4096
+"""A piece of a frame that is shorter than this is joined with the next one."""
+
 _LENGTH = Struct(">I")
 _read_length = _LENGTH.unpack_from
 _pack_length = _LENGTH.pack
@@ -48,7 +51,8 @@ class FrameSplitter:
     """Cuts the chunks that a socket delivers into frame bodies.
 
     Only the incomplete frame at the end of a chunk is kept, as the pieces it came in, and joined once when it is
-    complete: a frame of many chunks is not copied again and again.
+    complete: a frame of many chunks is not copied again and again. Small pieces are joined at once: each costs some 50
+    bytes beside its own, and a peer may send a frame byte by byte.
     """
 
     __slots__ = ("_held", "_limit", "_needed", "_pieces", "error")
@@ -67,6 +71,11 @@ class FrameSplitter:
         """Bytes held of a frame that is not complete yet."""
         return self._held
 
+    @property
+    def needed(self) -> int:
+        """Size of the frame that is not complete yet, its length field included; what is known of it. 0 if none is."""
+        return self._needed
+
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies of all frames that `data` completes, in order.
 
@@ -76,7 +85,10 @@ class FrameSplitter:
         if self.error is not None:
             raise self.error
         if self._pieces:
-            self._pieces.append(data)
+            if len(self._pieces[-1]) < SMALL_PIECE:
+                self._pieces[-1] += data
+            else:
+                self._pieces.append(data)
             self._held += len(data)
             if self._held < self._needed:
                 return []

@@ -10,11 +10,13 @@ Bytes around a packaged entry in each form of message, at most, the frame's leng
 
 A bookie does not check the size of its answers: an entry that could be added in one form may be unreadable in another,
 because the reader closes the connection on it. So a client accepts what fits every form that may carry it back.
+
+What a bookie keeps in memory for each ledger, for as long as it has the ledger, is not bounded by the frame but here.
 """
 
 from __future__ import annotations
 
-from .entry import HEADER_SIZE
+from .entry import HEADER_SIZE, LAC_HEADER_SIZE
 from .messages import V3
 
 V2_ADD_OVERHEAD = 28
@@ -22,6 +24,14 @@ V2_READ_OVERHEAD = 28
 V2_BATCH_READ_OVERHEAD = 40
 V3_READ_OVERHEAD = 74
 V3_ADD_OVERHEAD = 80
+
+MAX_MASTER_KEY = 64
+"""The largest master key that a new ledger gets. All clients send 20 bytes (§6.2); v3 could say any number."""
+
+LARGEST_DIGEST = 20
+
+MAX_LAC_BODY = LAC_HEADER_SIZE + LARGEST_DIGEST
+"""The largest body of a WRITE_LAC (§6.5)."""
 
 assert max(V2_ADD_OVERHEAD, V2_READ_OVERHEAD, V2_BATCH_READ_OVERHEAD) < V3_READ_OVERHEAD < V3_ADD_OVERHEAD
 

@@ -213,21 +213,25 @@ class EnsembleKeeper:
             return None
         return self.on_failures(bookie, [(entry_id, code) for entry_id in unanswered] or [(-1, code)])
 
-    def on_time(self, sent_before: float) -> list[Decision]:
-        """Entries sent at or before a time and still unanswered have timed out at their bookies."""
+    def on_overtaken(self, times: Sequence[float]) -> list[Decision]:
+        """By index: its bookie acked something pushed at this time, long ago. What was pushed before that and is not
+        answered never will be."""
         decisions = []
         for index, bookie in enumerate(self.ensemble):
             if index in self.held:
                 continue
-            late = self._window.expired(index, sent_before)
-            decision = self.on_failures(bookie, [(entry_id, RequestTimeoutError.code) for entry_id in late])
+            lost = self._window.unanswered_before(index, times[index])
+            decision = self.on_failures(bookie, [(entry_id, RequestTimeoutError.code) for entry_id in lost])
             if decision is not None:
                 decisions.append(decision)
         return decisions
 
     def before_push(self) -> Decision | None:
-        """To be asked before an entry is sent whenever `delayed` is not empty."""
-        if self.changing or not self.delayed:
+        """To be asked before an entry is sent whenever `delayed` is not empty.
+
+        What is in `delayed` hurts no entry: where changes are disabled it waits until they are not.
+        """
+        if self.changing or not self.delayed or self.changes_disabled:
             return None
         return self._change({})
 

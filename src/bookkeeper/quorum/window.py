@@ -43,9 +43,9 @@ class PendingWindow:
         "_held",
         "_masks",
         "_rules",
-        "_since",
         "_slack",
         "accept",
+        "acked_times",
         "head",
         "lac",
         "lap",
@@ -74,7 +74,9 @@ class PendingWindow:
         """Unsettled id -> mask of the indexes of its write set that have not acked; in order of sending. Read only."""
         self._failed: dict[int, int] = {}  # id -> mask, not 0, within the open mask; only ids with a failure
         self._held: dict[int, tuple[int, float, bytes]] = {}  # same keys as open: payload size, time sent, frame
-        self._since = [float("-inf")] * distribution.ensemble_size  # when an index was last sent entries again
+        self.acked_times = [float("-inf")] * distribution.ensemble_size
+        """By index: when the latest of the entries was pushed that it acked since it was last sent entries again.
+        Entries are sent in order, so one pushed before that and not answered was overtaken. Read only."""
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
         self.now = 0.0
@@ -135,6 +137,9 @@ class PendingWindow:
         head = self.head
         open_masks = self.open
         held = self._held
+        latest = held.get(entry_ids[-1]) if entry_ids else None
+        if latest is not None and latest[1] > self.acked_times[index]:
+            self.acked_times[index] = latest[1]
         freed = 0
         for entry_id in entry_ids:
             mask = open_masks.get(entry_id, 0)
@@ -259,15 +264,13 @@ class PendingWindow:
         failed = self._failed
         return [e for e, mask in self.open.items() if mask & bit and not failed.get(e, 0) & bit]
 
-    def expired(self, index: int, sent_before: float) -> list[int]:
-        """Those of `unanswered(index)` that were sent to it at or before a time."""
-        if self._since[index] > sent_before:
-            return []
+    def unanswered_before(self, index: int, time: float) -> list[int]:
+        """Those of `unanswered(index)` that were pushed before a time."""
         bit = 1 << index
         failed = self._failed
         found = []
-        for entry_id, (_, sent, _) in self._held.items():
-            if sent > sent_before:
+        for entry_id, (_, pushed, _) in self._held.items():
+            if pushed >= time:
                 break
             if self.open[entry_id] & bit and not failed.get(entry_id, 0) & bit:
                 found.append(entry_id)
@@ -314,9 +317,9 @@ class PendingWindow:
 
     def resend(self, index: int) -> list[int]:
         """Entries to send again to `index`, in their order: the pending ones it has not acked, and the confirmed ones
-        it has not answered. They count as sent now."""
+        it has not answered."""
         bit = 1 << index
-        self._since[index] = self.now
+        self.acked_times[index] = float("-inf")
         found = []
         for entry_id, mask in self.open.items():
             if not mask & bit:

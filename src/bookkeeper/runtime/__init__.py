@@ -14,7 +14,7 @@ from .api import (
     TimerHandle,
     Workers,
 )
-from .tasks import TaskScope
+from .tasks import TaskScope, guarded
 
 __all__ = [
     "DiskUsage",
@@ -30,4 +30,5 @@ __all__ = [
     "TaskScope",
     "TimerHandle",
     "Workers",
+    "guarded",
 ]

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random as Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -220,7 +220,13 @@ class KeyValueBatch(ABC):
 
 
 class KeyValueStore(ABC):
-    """An ordered map from bytes to bytes on disk (RocksDB). Keys order as unsigned bytes. All calls block."""
+    """An ordered map from bytes to bytes on disk (RocksDB). Keys order as unsigned bytes. All calls block.
+
+    Opening one raises `CorruptStorageError` if something is missing or damaged that was durable.
+    """
+
+    generation = 0
+    """Grows when changes may have been lost that were visible, but never durable: after a write without space."""
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None: ...
@@ -233,7 +239,10 @@ class KeyValueStore(ABC):
 
     @abstractmethod
     def write(self, batch: KeyValueBatch, *, sync: bool) -> None:
-        """Apply the batch; with `sync`, it and everything written before it is durable at return."""
+        """Apply the batch; with `sync`, it and everything written before it is durable at return.
+
+        Raises `OSError`. After `ENOSPC` all that is not durable may vanish with the next write: do it again.
+        """
 
     @abstractmethod
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -289,10 +298,10 @@ class Network(ABC):
         port: int,
         protocol_factory: Callable[[], asyncio.Protocol],
         *,
-        timeout: float,
+        timeout: float | None,
         options: SocketOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Open a connection. Raises `OSError` (`TimeoutError` when `timeout` seconds pass)."""
+        """Open a connection. Raises `OSError` (`TimeoutError` when `timeout` seconds pass; None: no limit)."""
 
     @abstractmethod
     async def listen(
@@ -381,6 +390,10 @@ class Runtime(ABC):
 
     # --- the process ---
 
+    def end_process(self, code: int) -> NoReturn:
+        """End the process at once, whatever still runs in it: nothing is waited for, closed or written."""
+        raise SystemExit(code)
+
     async def run_program(self, arguments: Sequence[str], *, timeout: float) -> bytes:  # noqa: ARG002
         """Run a program to its end; what it printed.
 
@@ -398,3 +411,7 @@ class Runtime(ABC):
     @abstractmethod
     def physical_memory(self) -> int:
         """Bytes of memory this process may use."""
+
+    def open_files_limit(self) -> int:
+        """How many files and connections this process may have open. Raises the limit as far as the system lets it."""
+        return 1 << 20

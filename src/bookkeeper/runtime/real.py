@@ -7,9 +7,11 @@ import concurrent.futures
 import contextlib
 import fcntl
 import gc
+import logging
 import os
 import queue
 import random
+import resource
 import shutil
 import socket
 import struct
@@ -17,9 +19,11 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
+from ..errors import WrongLoopError
 from .api import (
     DEFAULT_OPTIONS,
     Buffer,
@@ -58,6 +62,8 @@ _OPEN_FLAGS = {
 
 
 class _RealFile(File):
+    """Its errors name the file, which those of the system do not once it is open."""
+
     _fd = -1  # until it is open
 
     def __init__(self, path: str, mode: str) -> None:
@@ -77,29 +83,48 @@ class _RealFile(File):
         return b"".join(pieces)
 
     def pwrite(self, data: Buffer, offset: int) -> None:
-        written = os.pwrite(self._fd, data, offset)
-        if written == len(data):
-            return
-        view = memoryview(data)
-        while written < len(view):
-            written += os.pwrite(self._fd, view[written:], offset + written)
+        try:
+            written = os.pwrite(self._fd, data, offset)
+            if written == len(data):
+                return
+            view = memoryview(data)
+            while written < len(view):
+                written += os.pwrite(self._fd, view[written:], offset + written)
+        except OSError as error:
+            self._name(error)
+            raise
 
     def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
         total = 0
         for start in range(0, len(pieces), _IOV_MAX):
             group = pieces[start : start + _IOV_MAX]
             size = sum(map(len, group))
-            written = os.pwritev(self._fd, group, offset + total)
+            try:
+                written = os.pwritev(self._fd, group, offset + total)
+            except OSError as error:
+                self._name(error)
+                raise
             if written != size:
                 self.pwrite(memoryview(b"".join(group))[written:], offset + total + written)
             total += size
         return total
 
     def fdatasync(self) -> None:
-        os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._name(error)
+            raise
 
     def fsync(self) -> None:
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            self._name(error)
+            raise
+
+    def _name(self, error: OSError) -> None:
+        error.filename = self.path
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -108,7 +133,11 @@ class _RealFile(File):
         os.ftruncate(self._fd, size)
 
     def allocate(self, offset: int, size: int) -> None:
-        os.posix_fallocate(self._fd, offset, size)
+        try:
+            os.posix_fallocate(self._fd, offset, size)
+        except OSError as error:
+            self._name(error)
+            raise
 
     def drop_cache(self, offset: int, size: int) -> None:
         with contextlib.suppress(OSError):
@@ -261,7 +290,7 @@ class RealNetwork(Network):
         port: int,
         protocol_factory: Callable[[], asyncio.Protocol],
         *,
-        timeout: float,
+        timeout: float | None,
         options: SocketOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         loop = asyncio.get_running_loop()
@@ -360,6 +389,13 @@ class RealRuntime(Runtime):
             raise OSError(f"{arguments[0]} ended with exit code {process.returncode}")
         return output
 
+    def end_process(self, code: int) -> NoReturn:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
     def hostname(self) -> str:
         return socket.gethostname()
 
@@ -372,6 +408,14 @@ class RealRuntime(Runtime):
             with contextlib.suppress(OSError, ValueError), open(limit) as file:
                 total = min(total, int(file.read()))
         return total
+
+    def open_files_limit(self) -> int:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+                soft = hard
+        return soft if soft != resource.RLIM_INFINITY else super().open_files_limit()
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -392,11 +436,43 @@ def run(main: Callable[[Runtime], Any]) -> Any:
         return runner.run(main(RealRuntime()))
 
 
+class LoopEnded(RuntimeError):
+    """The loop of a `LoopThread` was stopped."""
+
+
+class Follower(Protocol):
+    """Something that depends on a `LoopThread`, and hears of its end."""
+
+    def loop_ended(self) -> None:
+        """Nothing runs on the loop any more. Called from its thread."""
+
+
+_forks = 0
+"""How often this process's line was forked: threads of before do not run here."""
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class LoopThread:
-    """An event loop on a thread of its own, for callers that have none. Its methods may be called from any thread."""
+    """An event loop on a thread of its own, for callers that have none. Its methods may be called from any thread.
+
+    What was accepted before `stop` runs; what comes later is refused with `LoopEnded`. A forked process has the object
+    but not the thread: there everything is refused with `WrongLoopError`, before a lock is touched that nobody would
+    ever release.
+    """
 
     def __init__(self, name: str) -> None:
         self._loop = _new_event_loop()
+        self._forks = _forks
+        self._lock = threading.RLock()  # reentrant: a finalizer may call in the middle of a call
+        self._ended = False
+        self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -409,25 +485,68 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
+            with self._lock:
+                followers = list(self._followers)
+            for follower in followers:
+                follower.loop_ended()
+
+    def check_process(self) -> None:
+        """Raises `WrongLoopError` in a process that was forked after this thread was made."""
+        if self._forks != _forks:
+            raise WrongLoopError("this client belongs to the process that this one was forked from: connect anew here")
 
     @property
     def inside(self) -> bool:
         """Whether the caller runs on this thread, where waiting for it would be for ever."""
         return threading.current_thread() is self._thread
 
+    @property
+    def ended(self) -> bool:
+        """Whether `stop` was called."""
+        return self._ended
+
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine on the loop. Raises `LoopEnded`, `WrongLoopError`."""
+        try:
+            self.check_process()
+            with self._lock:
+                self._check_running()
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
 
     def call_soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Run a function on the loop. Raises `RuntimeError` after `stop`."""
-        self._loop.call_soon_threadsafe(call, *args)
+        """Run a function on the loop. Raises `LoopEnded`, `WrongLoopError`."""
+        self.check_process()
+        with self._lock:
+            self._check_running()
+            self._loop.call_soon_threadsafe(call, *args)
+
+    def _check_running(self) -> None:
+        if self._ended:
+            raise LoopEnded("the event loop was stopped")
+
+    def follow(self, follower: Follower) -> None:
+        """Tell it when the loop has ended, if it is still there then."""
+        self.check_process()
+        with self._lock:
+            self._check_running()
+            self._followers.add(follower)
 
     def stop(self) -> None:
         """Cancel what still runs on the loop, wait for it, end loop and thread. Idempotent."""
-        if self._thread.is_alive() and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        self.check_process()
+        with self._lock:
+            if not self._ended:
+                self._ended = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+def new_lock() -> threading.Lock:
+    """A lock for what threads share with a loop. Held for a few steps only, never while waiting."""
+    return threading.Lock()
 
 
 async def _end_all_tasks() -> None:

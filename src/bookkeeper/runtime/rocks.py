@@ -31,7 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ class RocksStore(KeyValueStore):
         self._read_only = bool(choices.get("read_only"))
         self._synced = SyncedLogs(files, path)
         self._closed = False
-        self._change = threading.Condition()  # guards the next three
+        self._change = threading.Condition(threading.Lock())  # guards the next three
         self._users = 0
         self._opening = False
         self._db: Rdict | None = None
@@ -208,29 +208,27 @@ class RocksStore(KeyValueStore):
             return DBRecoveryMode.point_in_time()
         return DBRecoveryMode.tolerate_corrupted_tail_records()  # logs of another writer, or none
 
-    @contextmanager
-    def _using(self) -> Iterator[Rdict]:
-        """The database, which stays open meanwhile."""
+    def _enter(self) -> Rdict:
+        """The database, which stays open until `_leave`."""
         with self._change:
             while self._opening:
                 self._change.wait()
-            db = self._db
-            if db is None:
+            if self._db is None:
                 raise OSError(errno.EIO, "the database is not open", self._path)
             self._users += 1
-        try:
-            with _as_os_error(self._path):
-                yield db
-        finally:
-            with self._change:
-                self._users -= 1
+            return self._db
+
+    def _leave(self) -> None:
+        with self._change:
+            self._users -= 1
+            if self._opening:
                 self._change.notify_all()
 
     def get(self, key: bytes) -> bytes | None:
         return self.get_many([key])[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        with self._using() as db:
+        with _Use(self) as db:
             values: Any = db.get(list(keys))
             return list(values)
 
@@ -242,7 +240,7 @@ class RocksStore(KeyValueStore):
         if self._no_space:
             self._open_anew()
         try:
-            with self._using() as db:
+            with _Use(self) as db:
                 if len(batch):
                     self._unsynced = True
                     self._apply(db, batch)
@@ -292,6 +290,7 @@ class RocksStore(KeyValueStore):
                 with suppress(Exception):  # it says once more that there was no space
                     self._db.close()
                 self._db = None
+            self.generation += 1
             self._open()
         finally:
             with self._change:
@@ -302,7 +301,7 @@ class RocksStore(KeyValueStore):
     def iterate(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
-        with self._using() as db:
+        with _Use(self) as db:
             cursor = db.iter(options)
             cursor.seek(start)
             while cursor.valid():
@@ -322,7 +321,7 @@ class RocksStore(KeyValueStore):
         return found if found is not None and found[0] >= start else None  # it may have been emptied meanwhile
 
     def _last_below(self, key: bytes) -> tuple[bytes, bytes] | None:
-        with self._using() as db:
+        with _Use(self) as db:
             cursor = db.iter()
             cursor.seek_for_prev(key)
             if cursor.valid() and cursor.key() == key:
@@ -333,7 +332,7 @@ class RocksStore(KeyValueStore):
         return None
 
     def compact(self) -> None:
-        with self._using() as db:
+        with _Use(self) as db:
             db.compact_range(None, None)
 
     def close(self) -> None:
@@ -351,6 +350,23 @@ class RocksStore(KeyValueStore):
                 db.close()
 
 
+class _Use:
+    """The database of a store, which stays open meanwhile."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: RocksStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> Rdict:
+        return self._store._enter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._store._leave()
+        if error is not None:
+            _raise_as_os_error(self._store._path, error)
+
+
 class _as_os_error:  # noqa: N801 - used like a function
     """The binding raises bare `Exception`; callers of the seam expect `OSError`."""
 
@@ -365,8 +381,14 @@ class _as_os_error:  # noqa: N801 - used like a function
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is Exception or kind is DbClosedError:
-            text = str(error)
-            if self.corrupt and "Corruption" in text:
-                raise CorruptStorageError(f"{self.path}: {text}") from error
-            raise OSError(errno.ENOSPC if "No space left" in text else errno.EIO, text, self.path) from error
+        if error is not None:
+            _raise_as_os_error(self.path, error, self.corrupt)
+
+
+def _raise_as_os_error(path: str, error: BaseException, corrupt: bool = False) -> None:
+    """Return if it is none of the binding's."""
+    if type(error) is Exception or type(error) is DbClosedError:
+        text = str(error)
+        if corrupt and "Corruption" in text:
+            raise CorruptStorageError(f"{path}: {text}") from error
+        raise OSError(errno.ENOSPC if "No space left" in text else errno.EIO, text, path) from error

@@ -1,15 +1,19 @@
-"""Tasks with an owner.
+"""Tasks with an owner, and work that goes on for ever.
 
 Every background task belongs to a `TaskScope`, is named, and ends with its scope. A task that fails unexpectedly
 reports to the scope's error sink instead of vanishing. Tasks are kept in order of creation, so that a simulated
 run does not depend on addresses.
+
+What goes on for ever (a sweep, a watch, a timer that starts itself again) must survive whatever one of its steps meets:
+an error in somebody's callback is one step lost, never the end of all steps. Such a step is `guarded`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from .api import Runtime
@@ -17,6 +21,19 @@ from .api import Runtime
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """One step of something that goes on for ever: an unexpected error of the body is logged, and the step is over.
+
+    For plain and for async bodies. Cancellation passes. Whoever loops pauses between steps, so that an error that
+    comes every time is not logged as fast as the machine can.
+    """
+    try:
+        yield
+    except Exception:
+        log.exception("%s: unexpected error; going on", what)
 
 
 class TaskScope:

@@ -37,6 +37,7 @@ BOOKIE_SETTINGS: Mapping[str, Any] = {
     "logSizeLimit": 1 << 20,
     "flushInterval": 1000,
     "zkTimeout": SESSION_TIMEOUT_MS,
+    "dbStorage_reservedSpaceMb": 1,
     "dbStorage_writeCacheMaxSizeMb": 4,
     "dbStorage_readAheadCacheMaxSizeMb": 1,
 }

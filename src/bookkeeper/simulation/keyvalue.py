@@ -157,6 +157,7 @@ class SimulatedKeyValueStore(KeyValueStore):
         if self._no_space:
             self._disk.check_index_space(1, self._path)
             self._no_space = False
+            self.generation += 1
             self._state.forget_unsynced()
         self._state.apply(batch.changes)
         self._state.unsynced.append(batch.changes)

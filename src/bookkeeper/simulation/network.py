@@ -340,7 +340,7 @@ class SimulatedNetwork(Network):
         port: int,
         protocol_factory: Callable[[], asyncio.Protocol],
         *,
-        timeout: float,
+        timeout: float | None,
         options: SocketOptions = DEFAULT_OPTIONS,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         world, owner = self._world, self._owner

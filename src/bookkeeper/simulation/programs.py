@@ -254,7 +254,7 @@ class Programs:
             case 2:
                 viewer.lac(await reader.read_explicit_last_add_confirmed())
             case 3:
-                found = await reader.read_last_add_confirmed_and_entry(reader.last_add_confirmed + 1, timeout=1.0)
+                found = await reader.read_last_add_confirmed_and_entry(reader.last_add_confirmed + 1, poll_timeout=1.0)
                 viewer.lac(found.last_add_confirmed)
                 if found.entry is not None:
                     viewer.start_sequence(found.entry.entry_id)
@@ -292,12 +292,12 @@ class Programs:
 
 async def peek(bk: BookKeeper, ledger_id: int) -> LedgerReader:
     """Open without recovery."""
-    return await bk.open_ledger(ledger_id, password=PASSWORD, recovery=False)
+    return await bk.open_ledger(ledger_id, password=PASSWORD)
 
 
 async def recover(bk: BookKeeper, ledger_id: int) -> LedgerReader:
     """Open with recovery."""
-    return await bk.open_ledger(ledger_id, password=PASSWORD)
+    return await bk.recover_ledger(ledger_id, password=PASSWORD)
 
 
 async def read_whole(bk: BookKeeper, history: History, ledger: LedgerHistory) -> None:

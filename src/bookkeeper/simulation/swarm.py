@@ -256,7 +256,7 @@ def client_settings(dice: random.Random) -> dict[str, Any]:
         "delayEnsembleChange": dice.random() < 0.2,
         "recoveryReadBatchSize": dice.choice((1, 3, 16)),
         "speculativeReadTimeout": dice.choice((50, 500, 2000)),
-        "explicitLacInterval": dice.choice((0, 0, 100)),
+        "explicitLacInterval": dice.choice((0, 100, 300)),
         "numChannelsPerBookie": dice.choice((1, 1, 2)),
         "batchReadEnabled": dice.random() < 0.7,
         "stickyReadSEnabled": dice.random() < 0.3,

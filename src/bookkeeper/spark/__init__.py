@@ -3,11 +3,11 @@
     df = spark.read.format("bookkeeper").option("uri", "zk://zk1:2181/ledgers").option("ledgers", "5,10-20").load()
 
     import bookkeeper.spark
-    bookkeeper.spark.enable(spark)                                   # filters on ids are applied before reading
+    df = bookkeeper.spark.read_ledgers(spark, "zk://zk1:2181/ledgers", "all", where="ledger_id > 9 and entry_id < 100")
     bookkeeper.spark.export(spark, uri, "all", "s3://archive/ledgers")
     report = bookkeeper.spark.scrub(spark, uri)
 
-Needs `pip install 'bookkeeper[spark]'` and a Java 17 or newer. Every function raises errors of this package
+Needs `pip install 'bookkeeper-ledger[spark]'` and a Java 17 or newer. Every function raises errors of this package
 (`bookkeeper.BookKeeperError`) with one plain line, whatever Spark made of them on the way.
 """
 
@@ -30,19 +30,26 @@ if TYPE_CHECKING:
 __all__ = ["enable", "export", "read_ledgers", "scrub", "usage"]
 
 
-def enable(spark: SparkSession, *, pushdown: bool = True) -> None:
-    """Register the data source with this session. Not needed to read; with `pushdown`, filters on `ledger_id` and
-    `entry_id` decide what is read from the bookies, in this session's queries with any Python data source."""
+def enable(spark: SparkSession) -> None:
+    """Register the data source with this session. Needed only where Spark does not find it by itself, as on a Spark
+    Connect server that was started without this package."""
     require_packages()
-    from .source import BookKeeperDataSource, PushdownDataSource
+    from .source import BookKeeperDataSource
 
-    spark.dataSource.register(PushdownDataSource if pushdown else BookKeeperDataSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true" if pushdown else "false")
+    spark.dataSource.register(BookKeeperDataSource)
 
 
-def read_ledgers(spark: SparkSession, uri: str, ledgers: str | int, **options: Any) -> DataFrame:
-    """`spark.read.format("bookkeeper")` with these options; values may be numbers and booleans too."""
+def read_ledgers(
+    spark: SparkSession, uri: str, ledgers: str | int = "all", *, where: str | None = None, **options: Any
+) -> DataFrame:
+    """`spark.read.format("bookkeeper")` with these options; values may be numbers and booleans too.
+
+    `where`: conditions on ids, such as `"ledger_id in (5, 7) and entry_id between 10 and 20"`, which decide what is
+    looked up and read from the bookies. The first action on the DataFrame fixes what it reads: load again to see more.
+    """
     require_packages()
+    if where is not None:
+        options["where"] = where
     return spark.read.format("bookkeeper").options(**_texts(uri, ledgers, options)).load()
 
 
@@ -53,18 +60,22 @@ def export(
     output: str,
     *,
     resume: bool = False,
+    append: bool = False,
     compression: str = "zstd",
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> ExportReport:
-    """Write ledgers to Parquet files below `output`, partitioned by ledger, with a manifest; read back and verified.
+    """Write ledgers to Parquet files in `output`, many small ledgers to a file, with a manifest; all read back.
 
-    `options` are those of a read. Raises `ExportError`, and what reading raises.
+    `append`: add what a finished export does not hold yet. `resume`: go on with one that stopped. `options` are those
+    of a read. Raises `ExportError`, and what reading raises.
     """
     parsed = _parse(uri, ledgers, options)
     from .jobs import export as job
 
-    return job.export(spark, parsed, output, resume=resume, compression=compression, on_progress=on_progress)
+    return job.export(
+        spark, parsed, output, resume=resume, append=append, compression=compression, on_progress=on_progress
+    )
 
 
 def scrub(

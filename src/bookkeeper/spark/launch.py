@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..version import install_hint
 from .errors import MissingRequirementError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def require_packages(*more: str) -> None:
     if missing:
         raise MissingRequirementError(
             f"Spark support needs the Python package{'s' if len(missing) > 1 else ''} {', '.join(missing)}:"
-            " pip install 'bookkeeper[spark]'"
+            f" {install_hint('spark')}"
         )
 
 

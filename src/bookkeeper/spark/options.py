@@ -16,6 +16,7 @@ from ..config import ClientConfiguration
 from ..errors import ConfigurationError, UnauthorizedError
 from ..types import MAX_LEDGER_ID
 from .errors import OptionError
+from .where import EVERYWHERE, Where
 
 NAMES = {
     name.lower(): name
@@ -27,8 +28,10 @@ NAMES = {
         "ledgersTo",
         "entriesFrom",
         "entriesTo",
+        "where",
         "columns",
         "password",
+        "passwords",
         "openLedgers",
         "verify",
         "failOnDataLoss",
@@ -45,6 +48,9 @@ METADATA = "ledgermetadata."
 CLIENT = "bk."
 STREAMS = ("stream", "streams", "streampattern", "includecontrol", "includeheaders", "rowmode")
 """Options of stream reads, which this source does not have."""
+
+CATALOG = ("provider", "owner", "location", "comment", "tblproperties")
+"""Options that Spark adds when a table is made of a source."""
 
 COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed", "bookies", "bad_copies", "digest_ok")
 DEFAULT_COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed")
@@ -116,6 +122,8 @@ class ReadOptions:
     entries_from: int = 0
     entries_to: int | None = None
     """Inclusive; in every ledger."""
+    where: Where = EVERYWHERE
+    """Conditions on ids, besides all that."""
     password: bytes = field(default=b"", repr=False)
     open_ledgers: str = "lac"
     verify_all: bool = False
@@ -143,7 +151,14 @@ class ReadOptions:
         values["entries_to"] = _number(given, "entriesTo", None, least=0)
         if values["entries_to"] is not None and values["entries_to"] < values["entries_from"]:
             raise OptionError("entriesTo is less than entriesFrom: nothing would be read")
+        if "where" in given:
+            values["where"] = Where.parse(given["where"])
         values["password"] = given.get("password", "").encode()
+        values["as_admin"] = _choice(given, "passwords", ("given", "metadata")) == "metadata"
+        if values["as_admin"] and "password" in given:
+            raise OptionError(
+                "passwords=metadata takes the passwords from the ledgers' metadata: password is not needed"
+            )
         values["open_ledgers"] = _choice(given, "openLedgers", OPEN_POLICIES)
         values["verify_all"] = _choice(given, "verify", ("one", "all")) == "all"
         values["fail_on_data_loss"] = _flag(given, "failOnDataLoss", True)
@@ -206,6 +221,11 @@ def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[st
             client[setting] = value
         elif name in STREAMS:
             raise OptionError(f"{key}: this source reads ledgers; name them with the option ledgers")
+        elif name in CATALOG:
+            raise OptionError(
+                "ledgers cannot be tables of a catalog (CREATE TABLE, saveAsTable): Spark forgets the options of a "
+                "Python data source's table. CREATE TEMPORARY VIEW ... USING bookkeeper OPTIONS (...) works"
+            )
         elif name in NAMES:
             given[name] = value
         else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -23,6 +23,7 @@ from ..client.client import BookKeeper
 from ..errors import NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..types import MAX_LEDGER_ID
+from .bounds import Bounds
 from .options import ReadOptions, Selection
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ AT_ONCE = 32
 
 PROBE_BELOW = 256
 """Ranges of up to so many ids are looked up id by id; for others all ids of the cluster are listed."""
+
+NOTHING: Mapping[int, int | None] = {}
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,43 +70,6 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What filters leave of ledger or entry ids: a range and, if not None, members of a list."""
-
-    least: int = 0
-    greatest: int = MAX_LEDGER_ID
-    among: frozenset[int] | None = None
-
-    def __contains__(self, number: int) -> bool:
-        return self.least <= number <= self.greatest and (self.among is None or number in self.among)
-
-    def within(self, least: int, greatest: int) -> Bounds:
-        """Also between these, inclusive."""
-        return Bounds(max(self.least, least), min(self.greatest, greatest), self.among)
-
-    def one_of(self, numbers: Iterable[int]) -> Bounds:
-        """Also one of these."""
-        among = frozenset(numbers)
-        return Bounds(self.least, self.greatest, among if self.among is None else among & self.among)
-
-    def pieces(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The parts of `first`..`last` that are inside, ascending."""
-        first, last = max(first, self.least), min(last, self.greatest)
-        if self.among is None:
-            return [(first, last)] if first <= last else []
-        pieces: list[tuple[int, int]] = []
-        for number in sorted(number for number in self.among if first <= number <= last):
-            if pieces and pieces[-1][1] == number - 1:
-                pieces[-1] = (pieces[-1][0], number)
-            else:
-                pieces.append((number, number))
-        return pieces
-
-
-ALL = Bounds()
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What a read consists of."""
 
@@ -120,21 +86,38 @@ class Plan:
         return sum(piece.bytes for partition in self.partitions for piece in partition)
 
 
-async def plan_read(bk: BookKeeper, options: ReadOptions, ledgers: Bounds = ALL, entries: Bounds = ALL) -> Plan:
-    """Plan a read. Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and what opening a ledger raises."""
+async def plan_read(bk: BookKeeper, options: ReadOptions, already: Mapping[int, int | None] = NOTHING) -> Plan:
+    """Plan a read. `already`: ledgers that were read up to an entry before, or (None) to their end.
+
+    Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and what opening a ledger raises."""
     greatest = MAX_LEDGER_ID if options.entries_to is None else options.entries_to
-    entries = entries.within(options.entries_from, greatest)
-    snapshots = [snapshot async for snapshot in take_snapshots(bk, options, ledgers)]
-    ranges = [piece for snapshot in snapshots for piece in _cut(snapshot, entries)]
-    target = options.target_partition_bytes
-    if options.min_partitions > 1:
-        target = max(1, min(target, sum(piece.bytes for piece in ranges) // options.min_partitions))
-    return Plan(tuple(snapshots), tuple(pack([part for piece in ranges for part in split(piece, target)], target)))
+    entries = options.where.entries.within(options.entries_from, greatest)
+    snapshots = [snapshot async for snapshot in take_snapshots(bk, options, already)]
+    ranges = [
+        piece
+        for snapshot in snapshots
+        for piece in _cut(snapshot, entries.within(_next(already.get(snapshot.ledger_id)), MAX_LEDGER_ID))
+    ]
+    plan = Plan(
+        tuple(snapshots), tuple(into_partitions(ranges, options.target_partition_bytes, options.min_partitions))
+    )
+    log.info(
+        "%s, ledgers %s: %d ledgers, %d entries, about %d bytes in %d tasks",
+        *(options.uri, options.selection, len(plan.snapshots), plan.entries, plan.bytes, len(plan.partitions)),
+    )
+    return plan
 
 
-async def take_snapshots(bk: BookKeeper, options: ReadOptions, within: Bounds = ALL) -> AsyncIterator[Snapshot]:
-    """The ledgers that are selected and within the bounds, ascending, each as of now."""
+def _next(last: int | None) -> int:
+    return 0 if last is None else last + 1
+
+
+async def take_snapshots(
+    bk: BookKeeper, options: ReadOptions, already: Mapping[int, int | None] = NOTHING
+) -> AsyncIterator[Snapshot]:
+    """The ledgers that are selected, and within `where`, ascending, each as of now; without those read to their end."""
     named = frozenset(options.selection.ids)
+    within = options.where.ledgers
 
     async def look_up(ledger_id: int) -> Snapshot | None:
         try:
@@ -153,7 +136,11 @@ async def take_snapshots(bk: BookKeeper, options: ReadOptions, within: Bounds = 
             log.warning("ledger %d does not exist, and is left out", ledger_id)
             return None
 
-    ids = [ledger_id async for ledger_id in selected_ids(bk, options.selection) if ledger_id in within]
+    ids = [
+        ledger_id
+        async for ledger_id in selected_ids(bk, options.selection)
+        if ledger_id in within and already.get(ledger_id, 0) is not None
+    ]
     for snapshot in await gather_bounded(look_up, ids, AT_ONCE):
         if snapshot is not None:
             yield snapshot
@@ -209,7 +196,7 @@ async def snapshot_of(bk: BookKeeper, metadata: LedgerMetadata, options: ReadOpt
         return None
     recover = options.open_ledgers == "recover"
     password = options.password_for(metadata.password, metadata.ledger_id)
-    async with bk.open_ledger(metadata.ledger_id, password=password, recovery=recover) as reader:
+    async with bk.open_ledger(metadata.ledger_id, password=password, recover=recover) as reader:
         last = reader.last_add_confirmed
         if reader.closed:
             return Snapshot(reader.metadata, last, reader.length)
@@ -236,10 +223,32 @@ def fragments(metadata: LedgerMetadata, last: int) -> list[tuple[int, int]]:
     return list(zip(firsts, ends, strict=True)) if firsts else []
 
 
-def split(piece: EntryRange, target: int) -> list[EntryRange]:
-    """A range in equal parts of about `target` bytes."""
+def into_partitions(ranges: Sequence[EntryRange], target: int, at_least: int) -> list[tuple[EntryRange, ...]]:
+    """Partitions of about `target` bytes; at least so many, if there are that many entries.
+
+    To begin with a range costs time, too. So a wish for many partitions divides what all of it costs, not the payload:
+    thousands of small ledgers stay as few tasks as were asked for.
+    """
+    if at_least == 1:
+        return pack([part for piece in ranges for part in split(piece, target)], target)
+    wanted = min(at_least, sum(piece.entries for piece in ranges))
+    # An entry without payload counts as a byte, so that a ledger of such entries can be cut, too.
+    share = sum(piece.bytes + piece.entries for piece in ranges) // at_least + 1
+    parts: list[EntryRange] = []
+    while len(parts) < wanted:  # more than one round only where a single entry is larger than a share
+        parts = [part for piece in ranges for part in split(piece, target, share)]
+        share = max(1, share // 2)
+    cost = sum(part.bytes + PIECE_COST for part in parts)
+    return pack(parts, min(target, -(-cost // at_least)), at_least)
+
+
+def split(piece: EntryRange, target: int, share: int | None = None) -> list[EntryRange]:
+    """A range in equal parts of about `target` bytes; none of them larger than `share`, unless it is one entry."""
     count = piece.entries
-    parts = min(count, max(1, round(piece.bytes / target)))
+    parts = max(1, round(piece.bytes / target))
+    if share is not None:
+        parts = max(parts, -(-(piece.bytes + count) // share))
+    parts = min(count, parts)
     bounds = [piece.first + count * number // parts for number in range(parts + 1)]
     return [
         EntryRange(piece.ledger_id, start, end - 1, piece.bytes * (end - start) // count)
@@ -247,14 +256,15 @@ def split(piece: EntryRange, target: int) -> list[EntryRange]:
     ]
 
 
-def pack(ranges: list[EntryRange], target: int) -> list[tuple[EntryRange, ...]]:
-    """Neighbours together, up to about `target` bytes."""
+def pack(ranges: Sequence[EntryRange], target: int, at_least: int = 1) -> list[tuple[EntryRange, ...]]:
+    """Neighbours together, up to about `target` bytes; at least so many partitions, if there are that many ranges."""
     partitions: list[tuple[EntryRange, ...]] = []
     current: list[EntryRange] = []
     size = 0
-    for piece in ranges:
+    for number, piece in enumerate(ranges):
         cost = piece.bytes + PIECE_COST
-        if current and size + cost > target:
+        one_each = len(ranges) - number < at_least - len(partitions)  # what is left is needed for partitions of its own
+        if current and (size + cost > target or one_each):
             partitions.append(tuple(current))
             current, size = [], 0
         current.append(piece)

@@ -82,6 +82,10 @@ def adopt_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
                 f"the column {field.name} is {SPARK_TYPES[field.name].simpleString()}, and cannot be read as"
                 f" {field.dataType.simpleString()}: cast it in the query"
             )
+        if not field.nullable:
+            raise OptionError(
+                f"the column {field.name} may be null to Spark, as all columns of this source: say it without NOT NULL"
+            )
     if options.columns_given and columns != options.columns:
         raise OptionError("the schema and the option columns name different columns: give one of them")
     if "digest_ok" in columns and not options.verify_all:

@@ -1,36 +1,26 @@
 """The data source `bookkeeper`: `spark.read.format("bookkeeper")`.
 
 PySpark finds it without a call, because the package `pyspark_bookkeeper` has a `DefaultSource`. Every method here runs
-in a Python worker of Spark: the constructor, `schema`, `pushFilters` and `partitions` on the driver's machine, `read`
+in a Python worker of Spark: the constructor, `schema` and `partitions` on the driver's machine, `read`
 on the executors. What a task needs travels in its partition and in the pickled reader.
+
+The reader takes no filters from Spark (`pushFilters`): Spark keeps one plan for each `load()`, and the filters of one
+query would decide what another query on the same DataFrame reads. `where` does the same where it is safe, at load time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..types import MAX_LEDGER_ID
-from .errors import told_plainly
+from .errors import OptionError, told_plainly
 from .options import ReadOptions
-from .planning import ALL, Bounds, EntryRange, plan_read
+from .planning import EntryRange, plan_read
 from .reading import RangeReader, Tally
 from .rows import BatchMaker, adopt_schema, spark_schema
 from .session import Session, session
@@ -49,14 +39,12 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._ledgers: Bounds = ALL
-        self._entries: Bounds = ALL
 
     def partitions(self) -> list[InputPartition]:
         """Plans the read: one partition a task."""
         options = self._options
         with told_plainly(), _session(options) as connected:
-            plan = connected.run(plan_read(connected.client, options, self._ledgers, self._entries))
+            plan = connected.run(plan_read(connected.client, options))
         return [ReadRange(ranges) for ranges in plan.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -72,86 +60,56 @@ class BatchReader(DataSourceReader):
             tally.report()
 
 
-class PushdownBatchReader(BatchReader):
-    """The same, with filters on ledger_id and entry_id applied before anything is read.
-
-    A class of its own, because Spark refuses one that can take filters while `spark.sql.python.filterPushdown.enabled`
-    is off, as it is by default.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Takes what it can honour exactly, and gives back the rest."""
-        for one in filters:
-            if not self._push(one):
-                yield one
-
-    def _push(self, one: Filter) -> bool:
-        attribute = getattr(one, "attribute", None)
-        if attribute == ("ledger_id",):
-            narrowed = _narrow(self._ledgers, one)
-            self._ledgers = narrowed or self._ledgers
-        elif attribute == ("entry_id",):
-            narrowed = _narrow(self._entries, one)
-            self._entries = narrowed or self._entries
-        else:
-            return False
-        return narrowed is not None
-
-
-def _narrow(bounds: Bounds, one: Filter) -> Bounds | None:
-    """The bounds with a filter applied; None if it is none that can be."""
-    if isinstance(one, IsNotNull):
-        return bounds  # ids never are null
-    if isinstance(one, In):
-        return bounds.one_of(number for number in one.value if number is not None)
-    value: Any = getattr(one, "value", None)
-    if not isinstance(value, int):
-        return None
-    if isinstance(one, EqualTo):
-        return bounds.within(value, value)
-    if isinstance(one, GreaterThan):
-        return bounds.within(value + 1, MAX_LEDGER_ID)
-    if isinstance(one, GreaterThanOrEqual):
-        return bounds.within(value, MAX_LEDGER_ID)
-    if isinstance(one, LessThan):
-        return bounds.within(0, value - 1)
-    if isinstance(one, LessThanOrEqual):
-        return bounds.within(0, value)
-    return None
-
-
 def _session(options: ReadOptions) -> AbstractContextManager[Session]:
     return session(options.uri, options.configuration(), options.metadata_timeout)
 
 
+class NoStreamReader(DataSourceStreamReader):
+    """Says that there is no reading as a stream, at the first call that Spark reports as it is."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        with told_plainly():
+            raise OptionError("ledgers cannot be read as a stream: use spark.read, and load again to see what is new")
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        return self.initialOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        return iter(())
+
+
 class BookKeeperDataSource(DataSource):
     """Ledgers as rows, an entry each. Options: see `options`, and docs/spark.md."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        with told_plainly():
-            self._read = ReadOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:
         """What to say to `spark.read.format`."""
         return "bookkeeper"
 
+    def _parsed(self) -> ReadOptions:
+        return ReadOptions.parse(self.options)
+
     def schema(self) -> StructType:
         """The columns asked for."""
-        return spark_schema(self._read.columns)
+        with told_plainly():
+            return spark_schema(self._parsed().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch read."""
         with told_plainly():
-            return self._reader(adopt_schema(self._read, schema))
+            return BatchReader(adopt_schema(self._parsed(), schema))
 
-    def _reader(self, options: ReadOptions) -> BatchReader:
-        return BatchReader(options)
+    # What is not there is refused here: left to Spark it ends in a worker's traceback.
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        return NoStreamReader()  # Spark reports another error than the one that is raised here
 
-class PushdownDataSource(BookKeeperDataSource):
-    """What `bookkeeper.spark.enable` registers in place of the one found by itself."""
+    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002
+        with told_plainly():
+            raise OptionError("Spark cannot write ledgers: append to them with bookkeeper.sync, or the asyncio client")
 
-    def _reader(self, options: ReadOptions) -> BatchReader:
-        return PushdownBatchReader(options)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        return self.writer(schema, overwrite)

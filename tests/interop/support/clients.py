@@ -425,7 +425,7 @@ class OurHandle(Handle):
             return int(await self._handle.read_explicit_last_add_confirmed())
 
     async def start_poll(self, entry: int, ms: int) -> Any:
-        return asyncio.ensure_future(self._handle.read_last_add_confirmed_and_entry(entry, timeout=ms / 1000))
+        return asyncio.ensure_future(self._handle.read_last_add_confirmed_and_entry(entry, poll_timeout=ms / 1000))
 
     async def poll_result(self, poll: Any) -> tuple[int, int | None]:
         with _refusals():
@@ -536,7 +536,7 @@ class OurClient(Client):
         with _refusals():
             return OurHandle(
                 await self.bk.open_ledger(
-                    ledger, password=password.encode(), digest=DigestType(digest), recovery=recovery
+                    ledger, password=password.encode(), digest=DigestType(digest), recover=recovery
                 )
             )
 

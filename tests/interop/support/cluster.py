@@ -210,7 +210,7 @@ class Cluster:
         from bookkeeper.runtime.real import RealRuntime
 
         driver = open_driver(self.uri, RealRuntime())
-        await driver.open()
+        await driver.open(create=True)
         try:
             assert await driver.admin.init_new_cluster()
         finally:

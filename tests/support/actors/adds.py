@@ -99,12 +99,9 @@ class Adds:
         if self.stopped is None:
             self.carry_out(self.keeper.on_channel_lost(bookie, code))
 
-    def sweep(self, now: float, add_timeout: float, quorum_timeout: float) -> None:
+    def sweep(self, now: float, quorum_timeout: float) -> None:
         """Time passes; a timeout of zero is none."""
         self.window.now = now
-        if add_timeout > 0 and self.stopped is None:
-            for decision in self.keeper.on_time(now - add_timeout):
-                self.carry_out(decision)
         if quorum_timeout > 0 and self.stopped is None and self.window.overdue(now - quorum_timeout) is not None:
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
 

@@ -157,6 +157,45 @@ async def test_permits_are_given_in_the_order_they_were_asked_for() -> None:
     await asyncio.gather(*tasks)
     assert got == [0, 1, 2, 3, 4]
     assert permits.used == 0
+
+
+async def test_a_waiter_that_takes_no_permit_does_not_keep_it_from_the_next() -> None:
+    permits = Permits(1)
+    permits.take()
+    woken: list[int] = []
+
+    async def wait(number: int) -> None:
+        await permits.wait()
+        woken.append(number)
+
+    tasks = [asyncio.ensure_future(wait(number)) for number in range(3)]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    permits.give_back()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert woken == [0, 2]
+
+
+async def test_a_waiter_that_is_cancelled_after_it_was_woken_wakes_the_next() -> None:
+    permits = Permits(1)
+    permits.take()
+    tasks = [asyncio.ensure_future(permits.wait()) for _ in range(2)]
+    await asyncio.sleep(0)
+    permits.give_back()
+    tasks[0].cancel()
+    async with asyncio.timeout(20):
+        await tasks[1]
+
+
+async def test_everybody_who_waits_for_the_end_of_all_hears_of_it() -> None:
+    permits = Permits(0)
+    permits.take(2)
+    tasks = [asyncio.ensure_future(permits.wait_until_idle()) for _ in range(2)]
+    await asyncio.sleep(0)
+    permits.give_back(2)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*tasks)
     await permits.wait_until_idle()
 
 

@@ -473,6 +473,20 @@ def test_caches_are_shares_of_the_budget() -> None:
         directory_options(ServerConfiguration(directMemoryBudgetMb=100, dbStorage_writeCacheMaxSizeMb=99), 100 << 20, 1)
 
 
+async def test_a_list_has_the_entries_of_all_places_once_and_in_order(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, [*range(0, 60, 2), 100, 90])
+        await storage.flush()
+        await add(storage, 1, [7, 3, 8, 9, 10, 200, 150, 100])
+        expected = sorted({*range(0, 60, 2), 100, 90, 7, 3, 8, 9, 10, 200, 150})
+        assert list(await storage.list_entries(1)) == expected
+        await storage.flush()
+        assert list(await storage.list_entries(1)) == expected
+        await add(storage, 1, range(300, 310))
+        lists = await asyncio.gather(*(storage.list_entries(1) for _ in range(5)))
+        assert all(list(found) == [*expected, *range(300, 310)] for found in lists)
+
+
 # --- damage ---
 
 

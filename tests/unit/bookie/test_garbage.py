@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -201,7 +204,7 @@ def logs(directory: Path) -> list[int]:
 
 def collector(storage: DbLedgerStorage, directory: Path, **settings: Any) -> GarbageCollector:
     settings = {"compactionRate": 0, "minorCompactionInterval": 3600, **settings}
-    return GarbageCollector(RealRuntime(), configuration(directory, **settings), storage.directories, None)
+    return GarbageCollector(storage._runtime, configuration(directory, **settings), storage.directories, None)
 
 
 async def collect(storage: DbLedgerStorage, directory: Path, **settings: Any) -> None:
@@ -317,7 +320,7 @@ async def test_a_read_that_began_before_a_log_was_deleted_finds_the_entry(tmp_pa
         mover = directory.mover(first)
         while batch := mover.next_batch():
             await directory.rewrite(batch)
-        await directory.remove_log(first)
+        await directory.remove_log(first, directory.index_generation)
         assert await storage.read_entry(0, 0) == entry(0, 0, 100)
 
 
@@ -497,3 +500,174 @@ async def test_the_background_loop_collects_by_itself(tmp_path: Path) -> None:
         await storage.flush()
     assert storage.garbage_collector is not None
     await storage.close()
+
+
+# --- failures ---
+
+
+class Ledgers:
+    """Stands for a ledger collector: counts its passes, and fails the first with what it is given."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.passes = 0
+        self.second = asyncio.Event()
+
+    async def collect(self) -> None:
+        self.passes += 1
+        if self.passes == 2:
+            self.second.set()
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+
+async def test_no_exception_ends_garbage_collection(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        ledgers = Ledgers(KeyError("a fault of a driver"))
+        garbage = GarbageCollector(
+            RealRuntime(),
+            configuration(tmp_path, gcWaitTime=3_600_000),
+            storage.directories,
+            ledgers,  # type: ignore[arg-type]
+        )
+        garbage.start()
+        garbage.force()
+        while garbage.forced:
+            await asyncio.sleep(0)
+        garbage.force()
+        async with asyncio.timeout(30):
+            await ledgers.second.wait()
+        await garbage.close()
+
+
+async def test_ledgers_are_collected_while_a_compaction_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(10))
+        for ledger_id in range(0, 10, 2):
+            storage.delete_ledger(ledger_id)
+        runtime = ClockRuntime()
+        ledgers = Ledgers()
+        settings = configuration(tmp_path, compactionRate=0, majorCompactionThreshold=0.99, gcWaitTime=1000)
+        garbage = GarbageCollector(runtime, settings, storage.directories, ledgers)  # type: ignore[arg-type]
+        directory = storage.directories[0]
+        mover = directory.mover
+
+        def slow_mover(log_id: int) -> Any:
+            runtime.ahead += 2
+            return mover(log_id)
+
+        directory.mover = slow_mover  # type: ignore[method-assign]
+        garbage.force()
+        await garbage.collect()
+        await garbage.close()
+        assert ledgers.passes > 3
+        for ledger_id in range(1, 10, 2):
+            await check(storage, ledger_id, range(100))
+
+
+async def test_what_logs_hold_is_remembered_up_to_a_limit_and_read_again_beyond_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(20))
+        garbage = collector(
+            storage,
+            tmp_path,
+            gcEntryLogMetadataCacheMaxLedgers=4,
+            minorCompactionThreshold=0,
+            majorCompactionThreshold=0,
+        )
+        for _ in range(2):
+            await garbage.collect()
+            uses = garbage._uses[0]
+            assert len(uses) > 10
+            assert sum(len(use.ledgers or ()) for use in uses.values()) <= 4
+            assert all(use.living == use.total > 0 for use in uses.values())
+        before = logs(tmp_path)
+        for ledger_id in range(10):
+            storage.delete_ledger(ledger_id)
+        await garbage.collect()
+        await garbage.close()
+        assert len(logs(tmp_path)) < len(before) - 5
+
+
+async def test_ledgers_that_are_gone_are_deleted_also_when_locks_cannot_be_asked_for(tmp_path: Path) -> None:
+    class NoLocks(FakeStore):
+        async def is_locked(self, ledger_id: int) -> bool:
+            raise ServiceUnavailable("locks")
+
+    store = NoLocks(1)
+    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
+    runtime = ClockRuntime()
+    async with opened(tmp_path) as storage:
+        for ledger_id in (1, 2):
+            storage.set_master_key(ledger_id, KEY)
+        collector = ledger_collector(runtime, storage, store, gcOverreplicatedLedgerWaitTime=1000)
+        runtime.ahead = 2.0
+        await collector.collect()
+        assert storage.ledgers() == [1]
+
+
+def test_a_full_disk_is_freed_of_the_logs_of_deleted_ledgers() -> None:
+    async def scene(storage: DbLedgerStorage) -> None:
+        for ledger_id in range(4):
+            storage.set_master_key(ledger_id, KEY)
+            for entry_id in range(100):
+                storage.add_entry(ledger_id, entry_id, entry(ledger_id, entry_id, 100))
+            await storage.flush()
+        before = await storage.directories[0].closed_logs()
+        machine.disk.faults.full = True
+        storage.add_entry(3, 100, entry(3, 100, 100))
+        storage.delete_ledger(0)
+        storage.delete_ledger(1)
+        storage.directories[0]._reserve.release()
+        machine.disk.given_back = 0  # somebody else took it
+        with pytest.raises(OSError, match="No space"):
+            await storage.flush()
+        garbage = collector(storage, Path("/storage"), majorCompactionThreshold=0, minorCompactionThreshold=0)
+        with pytest.raises(OSError, match="No space"):  # what was freed is less than is reserved for the index
+            await garbage.collect()
+        await garbage.close()
+        after = await storage.directories[0].closed_logs()
+        assert len(after) < len(before) - 4
+        machine.disk.faults.full = False
+        await storage.flush()
+        await check(storage, 2, range(100))
+        await check(storage, 3, range(101))
+
+    with StorageMachine(5, logSizeLimit=4096) as machine:
+        machine.run(scene)
+
+
+def test_no_log_is_deleted_on_the_word_of_index_changes_that_were_lost() -> None:
+    """The moves of a compaction find no space: they are seen, but were never durable."""
+
+    async def scene(storage: DbLedgerStorage) -> None:
+        storage.set_master_key(1, KEY)
+        for entry_id in range(100):
+            storage.add_entry(1, entry_id, entry(1, entry_id, 100))
+            if entry_id % 10 == 9:
+                await storage.flush()
+        store: Any = storage.directories[0]._locations._store
+        sync = store._sync
+
+        def no_space() -> None:
+            store._no_space = True
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        store._sync = no_space
+        garbage = collector(storage, Path("/storage"))
+        directory = storage.directories[0]
+        for log_id in await directory.closed_logs():
+            with pytest.raises(OSError, match="No space"):
+                await garbage._compact(0, directory, log_id)
+        store._sync = sync
+        for log_id in await directory.closed_logs():
+            with contextlib.suppress(OSError):
+                await garbage._prove_and_delete(0, directory, log_id)
+        await garbage.close()
+        await check(storage, 1, range(100))
+
+    with StorageMachine(7, logSizeLimit=4096) as machine:
+        machine.run(scene, close=False)
+        machine.machine.power_off()
+        machine.run(lambda storage: check(storage, 1, range(100)))

@@ -16,7 +16,7 @@ from bookkeeper.bookie.log_mark import START, LogMark
 from bookkeeper.errors import FatalBookieError
 from bookkeeper.simulation.disk import Inode, SimulatedFiles
 from tests.support import java_journal
-from tests.support.disk import new_disk
+from tests.support.disk import new_disk, put
 from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started
 from tests.support.waiting import until
 
@@ -258,6 +258,14 @@ def test_ids_count_up_when_the_clock_went_back() -> None:
         box.run(started)
         first, second = (int(name.split(".")[0], 16) for name in box.journals())
         assert second == first + 1
+
+
+def test_the_first_id_is_beyond_the_mark_whatever_the_clock_says() -> None:
+    """Journals below the mark would never be replayed."""
+    with JournalMachine(skipReplayJournalInvalidRecord=True) as box:
+        put(box.disk, f"{LEDGER_DIRECTORIES[0]}/lastMark", LogMark(1 << 60, 512).encode())
+        box.run(started)
+        assert box.journals() == [file_name((1 << 60) + 1)]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -568,6 +576,18 @@ def test_a_new_file_that_cannot_be_made_is_fatal() -> None:
         assert 10 <= len(answers.ids) < 20
 
 
+def test_a_file_that_cannot_be_made_leaves_nothing_behind_and_the_error_tells_where() -> None:
+    async def program(journal: Journal) -> None:
+        await journal.replay(lambda _: None)
+        box.disk.faults.full = True
+        with pytest.raises(OSError, match=rf"journal 0 in {DIRECTORY} has no space left: .* lower journalMaxBackups"):
+            journal.start()
+
+    with JournalMachine() as box:
+        box.run(program)
+        assert box.journals() == []
+
+
 # --- room ----------------------------------------------------------------------------------------
 
 
@@ -639,6 +659,117 @@ def test_a_waiter_that_gives_up_or_does_not_append_does_not_block_the_others() -
         box.run(program)
 
 
+def test_waiters_that_do_not_fit_together_and_ask_again_all_get_their_turn() -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        answers = Answers()
+        turns = 0
+
+        async def connection(number: int) -> None:
+            nonlocal turns
+            for entry_id in range(number * 3, number * 3 + 3):
+                while not journal.has_room(700_004):
+                    await journal.wait_for_room(700_004)
+                    turns += 1
+                append(journal, entry_id, answers.of(entry_id), 700_000)
+
+        await asyncio.gather(*(connection(number) for number in range(4)))
+        await until(lambda: len(answers.ids) == 12)
+        assert turns <= 12, "who is admitted has room"
+
+    with JournalMachine(journalMaxMemorySizeMb=1, journalMaxSizeMB=64) as box:
+        box.run(program)
+
+
+def test_nobody_takes_the_room_of_a_waiter_that_was_admitted() -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        seen: list[bool] = []
+
+        def written() -> None:
+            assert journal.queued_bytes == 0
+            seen.append(journal.has_room(100))
+
+        append(journal, 0, written, 900_000, ack_before_sync=True)
+        await journal.wait_for_room(900_000)
+        assert seen == [False], "somebody was there first"
+        assert journal.has_room(900_000)
+        await asyncio.sleep(0)
+        assert journal.has_room(100), "its turn is over, and nobody else waits"
+
+    with JournalMachine(journalMaxMemorySizeMb=1) as box:
+        box.run(program)
+
+
+@pytest.mark.parametrize("when", ["waiting", "admitted"])
+def test_a_waiter_that_is_cancelled_hands_its_turn_on(when: str) -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        answers = Answers()
+        append(journal, 0, answers.of(0), 900_000)
+        first, second = (asyncio.ensure_future(journal.wait_for_room(900_000)) for _ in range(2))
+        await asyncio.sleep(0)
+        if when == "admitted":
+            await until(lambda: journal.queued_bytes == 0)
+        first.cancel()
+        await second
+        assert first.cancelled() or when == "admitted"
+
+    with JournalMachine(journalMaxMemorySizeMb=1) as box:
+        box.run(program)
+
+
+def test_a_waiter_whose_room_was_taken_by_a_record_is_the_first_in_the_row_again() -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        answers = Answers()
+        order: list[str] = []
+
+        async def wait(name: str, size: int) -> None:
+            await journal.wait_for_room(size)
+            order.append(name)
+
+        append(journal, 0, answers.of(0), 900_000)
+        waiting = [asyncio.ensure_future(wait(name, size)) for name, size in (("large", 1 << 20), ("small", 100))]
+        await asyncio.sleep(0)
+        await until(lambda: journal.queued_bytes == 0)
+        journal.append([fence_record(LEDGER)], 20, 1, lambda: None)
+        await asyncio.gather(*waiting)
+        assert order == ["large", "small"]
+
+    with JournalMachine(journalMaxMemorySizeMb=1) as box:
+        box.run(program)
+
+
+def test_waiters_hear_of_the_end_of_the_journal() -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        append(journal, 0, lambda: None, 900_000)
+        waiting = [asyncio.ensure_future(journal.wait_for_room(900_000)) for _ in range(3)]
+        await asyncio.sleep(0)
+        box.disk.faults.fail_next_write = True
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(outcome, FatalBookieError)
+
+    with JournalMachine(journalMaxMemorySizeMb=1) as box:
+        box.run(program)
+
+
+def test_records_that_are_no_entries_have_room_while_entries_wait() -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        append(journal, 0, lambda: None, 900_000)
+        assert not journal.has_room(900_000)
+        waiting = asyncio.ensure_future(journal.wait_for_room(900_000))
+        await asyncio.sleep(0)
+        assert journal.has_room_for_record(60)
+        assert not journal.has_room_for_record(1 << 30)
+        await waiting
+
+    with JournalMachine(journalMaxMemorySizeMb=1) as box:
+        box.run(program)
+
+
 # --- the end -------------------------------------------------------------------------------------
 
 
@@ -662,6 +793,21 @@ def test_close_completes_what_was_appended() -> None:
         records = box.run(started)
         assert records is not None
         assert [record.entry_id for record in records] == list(range(25))
+
+
+def test_everybody_who_closes_a_journal_waits_for_the_same_end() -> None:
+    async def program(journal: Journal) -> None:
+        await started(journal)
+        answers = Answers()
+        append(journal, 0, answers.of(0), 900_000)
+        first, second, third = (asyncio.ensure_future(journal.close()) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.gather(first, third)
+        assert answers.ids == [0]
+
+    with JournalMachine() as box:
+        box.run(program)
 
 
 def test_close_before_start() -> None:

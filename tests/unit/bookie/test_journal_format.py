@@ -22,6 +22,7 @@ from bookkeeper.bookie.journal_format import (
     ledger_key_record,
     padding,
     sealed_padding,
+    strays,
 )
 from bookkeeper.errors import CorruptStorageError
 from tests.support import java_journal
@@ -149,5 +150,9 @@ def test_a_header_with_any_bit_flipped_is_refused_or_no_header(bit: int) -> None
 def test_names_are_hexadecimal_and_sort_as_numbers() -> None:
     assert file_name(1700000000001) == "18bcfe56801.txn"
     assert journal_ids(["VERSION", "ff.txn", "100.txn", "lastMark", "1.txn"]) == [1, 0xFF, 0x100]
-    with pytest.raises(CorruptStorageError):
-        journal_ids(["old.txn"])
+
+
+def test_only_the_exact_name_of_a_journal_is_one() -> None:
+    others = ["old.txn", "ff-1.txn", "0ff.txn", "FF.txn", "ff.txn.tmp", "-1.txn", ".txn", f"{'f' * 16}.txn"]
+    assert journal_ids([*others, "ff.txn", f"7{'f' * 15}.txn"]) == [0xFF, 2**63 - 1]
+    assert strays([*others, "ff.txn", "VERSION"]) == [name for name in others if name != "ff.txn.tmp"]

@@ -85,11 +85,48 @@ def test_the_marked_journal_must_be_there(mark: tuple[int, int]) -> None:
             box.replayed()
 
 
-def test_a_name_that_is_not_hexadecimal_is_refused() -> None:
+def test_a_name_that_is_not_hexadecimal_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with Box() as box:
-        put(box.disk, f"{DIRECTORY}/old.txn", b"")
-        with pytest.raises(CorruptStorageError):
-            box.replayed()
+        put(box.disk, f"{DIRECTORY}/backup-1.txn", b"BKLG")
+        box.journal(6, java([1]))
+        assert box.replayed() == ([1], LogMark(6, 1024))
+    assert "backup-1.txn is not the name of a journal" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["ours", "java"])
+def test_a_mark_without_a_checksum_that_ends_no_batch_is_not_followed(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With any bit flipped, the start is refused or all that is needed is replayed; unless the mark has become the end
+    of another batch, which cannot be told."""
+    batches = [[0, 1], [2], [3]]
+    with Box() as box:
+        box.journal(5, ours(5, (0, 0), batches) if kind == "ours" else java(*batches))
+        path = f"{LEDGER_DIRECTORIES[0]}/lastMark"
+        whole = LogMark(5, 1024).encode()[:16]
+        put(box.disk, path, whole)
+        assert box.replayed()[0] == [2, 3], "a whole one is followed, as Java left it"
+        for bit in range(128):
+            data = bytearray(whole)
+            data[bit // 8] ^= 1 << bit % 8
+            if bytes(data) == LogMark(5, 1536).encode()[:16]:
+                continue
+            put(box.disk, path, bytes(data))
+            try:
+                found, _ = box.replayed()
+            except CorruptStorageError:
+                continue
+            assert found[-2:] == [2, 3], bit
+    assert "is not the end of anything" in caplog.text
+
+
+def test_a_checksum_spares_looking_whether_a_mark_ends_a_batch() -> None:
+    with Box() as box:
+        data = bytearray(ours(5, (0, 0), [[0], [1], [2]]))
+        data[512:516] = b"\xff" * 4  # damage in what the mark has left behind
+        box.journal(5, bytes(data))
+        box.mark(5, 1024)
+        assert box.replayed()[0] == [1, 2]
 
 
 def test_the_mark_that_java_leaves_behind_the_end_of_its_data_is_understood() -> None:

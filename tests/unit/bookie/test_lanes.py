@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.lanes import Lanes
+from bookkeeper.bookie.lanes import Gate, Lanes, Work
+from bookkeeper.bookie.shares import Shares
 
 
 class Bench:
     """Lanes whose work the test finishes by hand."""
 
-    def __init__(self, width: int, limit: int = 1000) -> None:
+    def __init__(self, width: int, limit: int = 1000, slots: Shares | None = None) -> None:
         self.ended = 0
+        self.width = width
         self.tasks: list[asyncio.Task[None]] = []
         self.started: list[tuple[int, int]] = []
         self.finish: dict[tuple[int, int], asyncio.Event] = {}
-        self.open = asyncio.Event()
-        self.open.set()
-
-        async def gate() -> None:
-            await self.open.wait()
+        self.gate = Gate()
 
         def ended(count: int) -> None:
             self.ended += count
 
         self.lanes = Lanes(
-            lambda work: self.tasks.append(asyncio.ensure_future(work)), gate, ended, width=width, limit=limit
+            lambda work: self.tasks.append(asyncio.ensure_future(work)),
+            self.gate,
+            ended,
+            slots or Shares(1000, 1000),
+            lambda: "peer",
+            width=lambda: self.width,
+            limit=limit,
         )
 
     def submit(self, ledger_id: int, number: int) -> bool:
         key = (ledger_id, number)
         self.finish[key] = asyncio.Event()
-        work: Callable[[], Awaitable[None]] = partial(self._work, key)
-        return self.lanes.submit(ledger_id, work)
+        return self.lanes.submit(ledger_id, Work(partial(self._work, key)))
 
     async def _work(self, key: tuple[int, int]) -> None:
         self.started.append(key)
@@ -79,11 +81,11 @@ async def test_beyond_the_limit_nothing_is_queued() -> None:
 
 async def test_a_closed_gate_holds_everything_back() -> None:
     bench = Bench(width=2)
-    bench.open.clear()
+    bench.gate.set(False)
     bench.submit(1, 0)
     await turns()
     assert not bench.started
-    bench.open.set()
+    bench.gate.set(True)
     await turns()
     assert bench.started == [(1, 0)]
 
@@ -99,6 +101,69 @@ async def test_closing_drops_what_waits_and_says_so() -> None:
     await turns()
     assert (bench.ended, bench.started) == (5, [(1, 0)])
     assert all(task.done() for task in bench.tasks)
+
+
+async def test_what_the_peer_does_not_take_yet_is_left_for_later_and_others_have_the_slot_meanwhile() -> None:
+    slots = Shares(1, 1)
+    bench, other = Bench(width=2, slots=slots), Bench(width=2, slots=slots)
+    rounds: list[str] = []
+
+    async def second() -> Work | None:
+        rounds.append("second")
+        return None
+
+    async def first() -> Work | None:
+        rounds.append("first")
+        bench.gate.set(False)
+        return Work(second, 2)
+
+    assert bench.lanes.submit(1, Work(first, 3))
+    await turns()
+    assert (rounds, bench.ended, bench.lanes.pending, slots.used) == (["first"], 1, 2, 0)
+    assert other.submit(1, 0)
+    await turns()
+    assert other.started == [(1, 0)]
+    bench.gate.set(True)
+    await turns()
+    assert rounds == ["first"], "the slot is taken"
+    other.finish[1, 0].set()
+    await turns()
+    assert (rounds, bench.ended, slots.used) == (["first", "second"], 3, 0)
+
+
+async def test_a_slot_that_comes_when_output_is_full_is_given_on() -> None:
+    slots = Shares(1, 1)
+    bench, other = Bench(width=1, slots=slots), Bench(width=1, slots=slots)
+    assert slots.take("peer")
+    bench.submit(1, 0)
+    await turns()
+    bench.gate.set(False)
+    other.submit(1, 0)
+    slots.give_back("peer")
+    await turns()
+    assert (bench.started, other.started) == ([], [(1, 0)])
+    bench.gate.set(True)
+    other.finish[1, 0].set()
+    await turns()
+    assert bench.started == [(1, 0)]
+
+
+async def test_runners_become_fewer_and_more_with_the_width() -> None:
+    bench = Bench(width=3)
+    for ledger_id in range(6):
+        bench.submit(ledger_id, 0)
+    await turns()
+    assert len(bench.started) == 3
+    bench.width = 1
+    for ledger_id in range(3):
+        bench.finish[ledger_id, 0].set()
+    await turns()
+    assert len(bench.started) == 4
+    bench.width = 3
+    for ledger_id in range(6):
+        bench.finish[ledger_id, 0].set()
+    await turns(30)
+    assert len(bench.started) == bench.ended == 6
 
 
 @settings(max_examples=60)

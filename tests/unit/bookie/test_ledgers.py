@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.ledgers import FENCED_AND_DELETED_SECONDS, MAX_FENCED_AND_DELETED, LedgerTable
+from bookkeeper.bookie.ledgers import FENCED_AND_DELETED_SECONDS, MAX_FENCED_AND_DELETED, TRIM_LOOK, LedgerTable
 from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
 from bookkeeper.runtime.real import RealRuntime
 from tests.support.bookie import DIGEST, KEY, entry
@@ -162,6 +162,45 @@ def delete(ledgers: LedgerTable, storage: MemoryStorage, ids: Sequence[int]) -> 
         ledgers.ledger_deleted(ledger_id)
         del storage.keys[ledger_id]
         storage.fenced.discard(ledger_id)
+
+
+async def test_what_a_clean_up_looks_at_does_not_grow_with_the_table() -> None:
+    ledgers, _, _ = table(limit=5000)
+    for ledger_id in range(5000):
+        ledgers.open(ledger_id, KEY)
+    looked: list[int] = []
+
+    class Watched(dict[int, Any]):
+        def values(self) -> Any:
+            for value in super().values():
+                looked.append(1)
+                yield value
+
+    ledgers._handles = Watched(ledgers._handles)
+    ledgers.open(5000, KEY)
+    await asyncio.sleep(0)
+    assert len(ledgers) == 5000
+    assert len(looked) <= 2 * TRIM_LOOK
+
+
+async def test_after_a_rush_the_table_becomes_small_again_also_behind_pinned_ledgers() -> None:
+    ledgers, _, _ = table(limit=10)
+    for ledger_id in range(1000):
+        ledgers.open(ledger_id, KEY).fence_waiters = [] if ledger_id < 3 * TRIM_LOOK and ledger_id % 2 else None
+    for ledger_id in range(1000, 1100):
+        ledgers.open(ledger_id, KEY)
+        await asyncio.sleep(0)
+    assert len(ledgers) == 3 * TRIM_LOOK // 2
+
+
+def test_a_new_ledger_has_a_key_that_a_client_could_have() -> None:
+    ledgers, storage, _ = table()
+    with pytest.raises(UnauthorizedAccessError, match="at most 64 bytes, not 65"):
+        ledgers.open(1, b"k" * 65)
+    assert not storage.keys
+    ledgers.open(1, b"k" * 64)
+    storage.keys[2] = b"k" * 1000  # from before there was a bound
+    assert ledgers.open(2, b"k" * 1000).key == b"k" * 1000
 
 
 def test_a_fenced_ledger_that_was_deleted_is_refused_for_a_week_after_its_last_use() -> None:

@@ -27,6 +27,7 @@ from tests.support.bookie import (
     read,
     running_bookie,
 )
+from tests.support.waiting import until
 
 NAME = BookieId("bookie-under-test")
 
@@ -104,6 +105,18 @@ async def test_the_mode_is_kept_over_a_restart_if_configured(tmp_path: Path) -> 
         assert not bookie.state.read_only
 
 
+async def test_a_mode_that_the_bookie_chose_itself_ends_after_a_restart_when_the_disks_have_room(
+    tmp_path: Path,
+) -> None:
+    runtime = RealRuntime()
+    settings = {"persistBookieStatusEnabled": True}
+    async with running_bookie(tmp_path, runtime, **settings) as bookie:
+        bookie.state.to_read_only("test")
+        await bookie.state.settled()
+    async with running_bookie(tmp_path, runtime, **settings) as bookie:
+        await until(lambda: not bookie.state.read_only)
+
+
 async def test_losing_the_session_is_survived(tmp_path: Path) -> None:
     runtime = RealRuntime()
     await init_cluster(runtime)
@@ -176,6 +189,39 @@ async def test_ledger_directories_cannot_be_added_with_db_storage(tmp_path: Path
     await refuses(tmp_path, InvalidCookieError, "cannot be added", ExitCode.SERVER_EXCEPTION, runtime, **settings)
 
 
+async def test_ledger_directories_cannot_change_places_with_db_storage(tmp_path: Path) -> None:
+    runtime = RealRuntime()
+    settings: dict[str, Any] = {"allowStorageExpansion": True}
+    both = [str(tmp_path / "l0"), str(tmp_path / "l1")]
+    async with running_bookie(tmp_path, runtime, **settings, ledgerDirectories=both):
+        pass
+    settings["ledgerDirectories"] = both[::-1]
+    await refuses(tmp_path, InvalidCookieError, "in another order", ExitCode.SERVER_EXCEPTION, runtime, **settings)
+
+
+async def test_a_first_start_that_was_killed_while_it_wrote_its_cookies_starts_by_itself(tmp_path: Path) -> None:
+    for directory in ("journal", "ledgers"):
+        (tmp_path / directory / "current").mkdir(parents=True)
+        (tmp_path / directory / "current" / "VERSION.tmp").write_bytes(b"5\nbookieHost")
+    async with running_bookie(tmp_path):
+        pass
+
+
+async def test_a_first_start_that_was_killed_before_the_store_had_its_cookie_starts_by_itself(tmp_path: Path) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(tmp_path, runtime) as bookie:
+        found = await bookie.metadata.cookies.read(NAME)
+        await bookie.metadata.cookies.remove(NAME, found.version)
+    for directory in ("journal", "ledgers"):
+        current = tmp_path / directory / "current"
+        cookie = (current / "VERSION").read_bytes()
+        shutil.rmtree(current)
+        current.mkdir()
+        (current / "VERSION").write_bytes(cookie)
+    async with running_bookie(tmp_path, runtime):
+        pass
+
+
 async def test_a_directory_of_another_engine_is_refused(tmp_path: Path) -> None:
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime):
@@ -236,11 +282,29 @@ async def test_full_disks_make_the_bookie_read_only_and_back(tmp_path: Path) -> 
     assert await bookie.wait_stopped() is ExitCode.OK
 
 
+async def test_a_directory_whose_disk_is_gone_ends_the_bookie_and_is_not_made_anew(tmp_path: Path) -> None:
+    async with running_bookie(tmp_path, diskCheckInterval=10) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+        (tmp_path / "ledgers").rename(tmp_path / "elsewhere")
+        (tmp_path / "ledgers").mkdir()
+        assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
+    assert not list((tmp_path / "ledgers").iterdir())
+
+
+async def test_a_directory_on_another_file_system_than_at_the_start_ends_the_bookie(tmp_path: Path) -> None:
+    runtime = GatedRuntime()
+    runtime.usage = DiskUsage(total=1 << 40, usable=1 << 39, device=1)
+    async with running_bookie(tmp_path, runtime, diskCheckInterval=10) as bookie:
+        runtime.usage = DiskUsage(total=1 << 40, usable=1 << 39, device=2)
+        assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
+
+
 async def test_a_full_disk_ends_a_bookie_that_may_not_be_read_only(tmp_path: Path) -> None:
     runtime = GatedRuntime()
+    runtime.usage = DiskUsage(total=1 << 40, usable=1 << 39, device=1)
     settings = {"diskCheckInterval": 10, "readOnlyModeEnabled": False}
     async with running_bookie(tmp_path, runtime, **settings) as bookie:
-        runtime.usage = DiskUsage(total=100, usable=0, device=1)
+        runtime.usage = DiskUsage(total=1 << 40, usable=0, device=1)
         assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
 
 

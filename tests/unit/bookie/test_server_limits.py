@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from bookkeeper.bookie.bookie import Bookie, ExitCode
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
+from bookkeeper.protocol.limits import MAX_LAC_BODY, MAX_MASTER_KEY
 from bookkeeper.protocol.messages import Status
-from tests.support.bookie import KEY, GatedRuntime, RawClient, add, entry, fence, read, running_bookie
+from tests.support.bookie import DIGEST, KEY, GatedRuntime, RawClient, add, entry, fence, read, running_bookie
 
 
 class FullStorage:
@@ -223,3 +226,295 @@ async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
         assert await client.closed(), "no answer, as nothing is durable"
         runtime.sync_gate.set()
         await stop
+
+
+# --- hostile and stuck peers ---
+
+
+def permits_used(bookie: Bookie) -> int:
+    return bookie.service.reads.permits.used
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def stuck_readers(bookie: Bookie, stack: AsyncExitStack, count: int, reads: int) -> None:
+    """Connections with many reads that need the disk, whose answers nobody takes."""
+    async with RawClient.to(bookie) as writer:
+        for i in range(20):
+            await writer.v2(add(1, i, b"x" * 100_000))
+    await bookie.storage.flush()
+    for _ in range(count):
+        client = await stack.enter_async_context(RawClient.to(bookie))
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(b"".join(v2.encode_request(read(1, -1)) for _ in range(reads)))
+        await client.writer.drain()
+
+
+async def test_readers_that_take_no_answers_hold_up_neither_reads_nor_fences_of_others(tmp_path: Path) -> None:
+    settings = {"maxPendingReadRequestsPerThread": 100, "numReadWorkerThreads": 1}
+    async with running_bookie(tmp_path, **settings) as bookie, AsyncExitStack() as stack:
+        await stuck_readers(bookie, stack, 8, 200)
+        await until(lambda: sum(c.output_full for c in bookie.connections()) == 8)
+        assert permits_used(bookie) > 100, "more than one connection may have"
+        async with RawClient.to(bookie) as other:
+            assert (await other.v2(fence(1))).status == Status.EOK
+            assert (await other.v3(fence(2, txn_id=1, priority=100))).status == Status.ENOENTRY
+            assert (await other.v2(read(1, -1))).status == Status.EOK
+            assert (await other.v3(m.ReadLacRequest(1, txn_id=2))).status == Status.EOK
+    assert permits_used(bookie) == 0
+    assert bookie.service.memory.used == 0
+
+
+async def test_when_answers_use_up_the_memory_those_who_take_none_are_disconnected(tmp_path: Path) -> None:
+    settings = {"nettyMaxFrameSizeBytes": 1 << 20, "maxBatchReadSize": 1 << 20, "requestMemoryMaxSizeMb": 16}
+    async with running_bookie(tmp_path, **settings) as bookie, AsyncExitStack() as stack:
+        memory = bookie.service.memory
+        assert memory.total == 16 << 20
+        async with RawClient.to(bookie) as good:
+            await stuck_readers(bookie, stack, 30, 300)
+            await until(lambda: memory.closed_connections > 0)
+            assert (await good.v2(add(3, 0))).status == Status.EOK
+            assert (await good.v2(read(1, 3))).status == Status.EOK
+            assert memory.used <= memory.limit + (2 << 20)
+
+
+async def test_a_peer_that_reads_slowly_is_kept_and_one_that_does_not_is_cut_off(tmp_path: Path) -> None:
+    settings = {"waitTimeoutOnResponseBackpressureMs": 200, "serverWriteBufferLowWaterMark": 1000}
+    async with running_bookie(tmp_path, **settings) as bookie, RawClient.to(bookie) as slow:
+        await flood(bookie, slow, 1000)
+        await until(lambda: any(c.output_full for c in bookie.connections()))
+        (connection,) = [c for c in bookie.connections() if c.output_full]
+        transport = slow.reader._transport  # type: ignore[attr-defined]
+        for _ in range(8):
+            transport.resume_reading()
+            await asyncio.sleep(0.02)
+            transport.pause_reading()
+            await asyncio.sleep(0.05)
+        assert not connection.gone
+        await until(lambda: connection.gone)
+
+
+async def test_a_fence_needs_no_permit(tmp_path: Path) -> None:
+    async with running_bookie(tmp_path, maxReadsInProgressLimit=1) as bookie, RawClient.to(bookie) as client:
+        await client.v2(add(1, 0))
+        async with RawClient.to(bookie) as poller:
+            poller.send(
+                v3.encode_request(m.ReadRequest(1, -1, m.Flags.ENTRY_PIGGYBACK, previous_lac=7, timeout_ms=30_000))
+            )
+            await until(lambda: bookie.waiting_polls == 1)
+            assert (await client.v2(fence(2))).status == Status.ENOENTRY
+            assert bookie.waiting_polls == 1
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_no_bound_on_waiting_reads_means_no_bound(tmp_path: Path, limit: int) -> None:
+    async with (
+        running_bookie(tmp_path, maxPendingReadRequestsPerThread=limit) as bookie,
+        RawClient.to(bookie) as client,
+    ):
+        await client.v2(add(1, 0))
+        assert (await client.v2(fence(1))).status == Status.EOK
+        assert (await client.v3(m.ReadLacRequest(1, txn_id=1))).status == Status.EOK
+        client.send(b"".join(v2.encode_request(read(1, -1)) for _ in range(300)))
+        statuses = {v2.decode_response(await client.body()).status for _ in range(300)}  # type: ignore[union-attr]
+        assert statuses == {Status.EOK}
+
+
+async def test_an_add_that_waits_for_a_permit_does_not_hold_up_those_behind_when_it_needs_none(tmp_path: Path) -> None:
+    runtime = GatedRuntime()
+    async with running_bookie(tmp_path, runtime, maxAddsInProgressLimit=1) as bookie, AsyncExitStack() as stack:
+        first, fenced, last, recoverer = [await stack.enter_async_context(RawClient.to(bookie)) for _ in range(4)]
+        for ledger_id, client in enumerate((first, fenced, last)):
+            assert (await client.v2(add(ledger_id, 0))).status == Status.EOK
+        runtime.hold_syncs()
+        for ledger_id, client in enumerate((first, fenced, last)):
+            client.send(v2.encode_request(add(ledger_id, 1)))
+            await until(lambda blocked=ledger_id: blocked == bookie.stats.ADD_ENTRY_BLOCKED)  # type: ignore[misc]
+            await until(lambda: bookie.service.adds.permits.used == 1)
+        recoverer.send(v2.encode_request(fence(1)))
+        await until(lambda: sum(c.in_journal for c in bookie.connections()) == 1)
+        runtime.sync_gate.set()
+        statuses = [v2.decode_response(await client.body()).status for client in (first, fenced, last)]  # type: ignore[union-attr]
+        assert statuses == [Status.EOK, Status.EFENCED, Status.EOK]
+
+
+async def test_a_recovery_add_needs_no_permit(tmp_path: Path) -> None:
+    runtime = GatedRuntime()
+    async with (
+        running_bookie(tmp_path, runtime, maxAddsInProgressLimit=1) as bookie,
+        RawClient.to(bookie) as client,
+        RawClient.to(bookie) as recoverer,
+    ):
+        runtime.hold_syncs()
+        client.send(v2.encode_request(add(1, 0)))
+        await until(lambda: bookie.service.adds.permits.used == 1)
+        recoverer.send(v2.encode_request(add(2, 0, flags=m.Flags.RECOVERY_ADD)))
+        await until(lambda: bookie.service.adds.permits.used == 2)
+        runtime.sync_gate.set()
+        assert v2.decode_response(await recoverer.body()).status == Status.EOK  # type: ignore[union-attr]
+
+
+# --- what stays in memory as long as a ledger does ---
+
+
+async def test_keys_and_explicit_lacs_beyond_all_digests_are_refused(tmp_path: Path) -> None:
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v3(add(1, 0, master_key=bytes(range(MAX_MASTER_KEY)), txn_id=1))).status == Status.EOK
+        too_long = bytes(range(MAX_MASTER_KEY + 1))
+        assert (await client.v3(add(2, 0, master_key=too_long, txn_id=2))).status == Status.EUA
+        assert (await client.v3(fence(2, key=too_long, txn_id=3))).status == Status.EUA
+        assert not bookie.storage.ledger_exists(2)
+        for size, status in ((MAX_LAC_BODY, Status.EOK), (MAX_LAC_BODY + 1, Status.EBADREQ)):
+            body = (3).to_bytes(8, "big") + bytes(size - 8)
+            assert (await client.v3(m.WriteLacRequest(3, 0, KEY, body, txn_id=4))).status == status
+        assert bookie.storage.explicit_lac(3) == (3).to_bytes(8, "big") + bytes(MAX_LAC_BODY - 8)
+
+
+async def test_explicit_lacs_wait_for_room_in_the_journal_like_adds(tmp_path: Path) -> None:
+    runtime = GatedRuntime()
+    async with running_bookie(tmp_path, runtime, journalQueueSize=100) as bookie, RawClient.to(bookie) as client:
+        runtime.hold_syncs()
+        (journal,) = bookie.journals
+        one = v3.encode_request(m.WriteLacRequest(1, 0, KEY, DIGEST.package_lac(1, 0), txn_id=1))
+        client.send(one)
+        await runtime.sync_is_held()
+        client.send(one * 3000)
+        await blocked(bookie)
+        assert journal.queued_records <= 110
+        async with RawClient.to(bookie) as other:
+            assert (await other.v3(m.ReadLacRequest(1, txn_id=1))).status == Status.EOK
+        runtime.sync_gate.set()
+        for _ in range(3001):
+            assert v3.decode_response(await client.body()).status == Status.EOK  # type: ignore[union-attr]
+
+
+# --- large frames ---
+
+
+async def test_large_frames_begin_only_when_there_is_memory_and_slow_ones_lose_theirs(tmp_path: Path) -> None:
+    settings = {"nettyMaxFrameSizeBytes": 1 << 20, "maxBatchReadSize": 1 << 20, "requestMemoryMaxSizeMb": 16}
+    async with running_bookie(tmp_path, **settings) as bookie, AsyncExitStack() as stack:
+        started = v2.encode_request(add(1, 0, b"x" * 1_000_000))[:70_000]
+        frames = bookie.service.frames
+        while not frames.awaited:
+            slow = await stack.enter_async_context(RawClient.to(bookie))
+            slow.send(started)
+            await slow.writer.drain()
+            await asyncio.sleep(0.01)
+        assert frames.used <= bookie.service.memory.limit // 2
+        async with RawClient.to(bookie) as good:
+            assert (await good.v2(add(2, 0))).status == Status.EOK, "a small frame needs no permission"
+            assert (await good.v2(add(2, 1, b"y" * 1_000_000))).status == Status.EOK
+        await until(lambda: not frames.awaited)
+    assert bookie.service.memory.used == frames.used == 0
+
+
+async def test_a_frame_is_not_late_while_the_bookie_does_not_read_on(tmp_path: Path) -> None:
+    runtime = GatedRuntime()
+    settings = {"frameCompletionTimeoutMs": 100, "journalMaxMemorySizeMb": 1}
+    async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
+        runtime.hold_syncs()
+        adds = b"".join(v2.encode_add_request(KEY, entry(1, i, b"x" * 300_000)) for i in range(20))
+        sending = asyncio.ensure_future(send_in_pieces(client, adds))
+        await blocked(bookie)
+        (connection,) = bookie.connections()
+        await asyncio.sleep(0.5)
+        assert not connection.gone
+        runtime.sync_gate.set()
+        for _ in range(20):
+            assert v2.decode_response(await client.body()).status == Status.EOK  # type: ignore[union-attr]
+        await sending
+
+
+async def send_in_pieces(client: RawClient, data: bytes) -> None:
+    for at in range(0, len(data), 100_000):
+        client.send(data[at : at + 100_000])
+        await client.writer.drain()
+
+
+async def test_a_connection_that_asks_for_nothing_is_closed_and_one_that_did_is_kept(tmp_path: Path) -> None:
+    async with (
+        running_bookie(tmp_path, firstRequestTimeoutMs=100) as bookie,
+        RawClient.to(bookie) as asked,
+        RawClient.to(bookie) as silent,
+    ):
+        assert (await asked.v2(add(1, 0))).status == Status.EOK
+        assert await silent.closed()
+        assert (await asked.v2(add(1, 1))).status == Status.EOK
+
+
+async def test_one_failing_acknowledgement_does_not_keep_others_from_theirs_and_ends_the_bookie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = GatedRuntime()
+    async with running_bookie(tmp_path, runtime) as bookie, AsyncExitStack() as stack:
+        one, two, three = [await stack.enter_async_context(RawClient.to(bookie)) for _ in range(3)]
+        runtime.hold_syncs()
+        one.send(v2.encode_request(add(1, 0)))
+        await runtime.sync_is_held()
+        for ledger_id, client in ((2, two), (3, three)):
+            client.send(v2.encode_request(add(ledger_id, 0)))
+            await until(lambda n=ledger_id: bookie.service.adds.permits.used == n)  # type: ignore[misc]
+        broken = bookie.connections()[1]
+
+        def fail(data: bytes) -> None:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(broken, "send", fail)
+        runtime.sync_gate.set()
+        assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
+        assert bookie.service.adds.permits.used == 0
+
+
+async def test_a_failed_callback_of_the_loop_ends_the_bookie_and_a_broken_connection_does_not(
+    tmp_path: Path,
+) -> None:
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
+        loop = asyncio.get_running_loop()
+        bookie.on_loop_error(loop, {"message": "x", "exception": RuntimeError("x"), "transport": None})
+        bookie.on_loop_error(loop, {"message": "x", "exception": OSError("x"), "handle": None})
+        bookie.on_loop_error(loop, {"message": "x"})
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+        bookie.on_loop_error(loop, {"message": "x", "exception": RuntimeError("x"), "handle": None})
+        assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
+
+
+async def test_requests_that_wait_for_their_turn_are_served_in_order_and_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.bookie.turns.SLICE_SECONDS", -1.0)  # one request a turn
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
+        requests = [add(1, 0), read(1, 0), fence(2), read(2, 0), add(1, 1), read(1, 1)]
+        client.send(b"".join(map(v2.encode_request, requests)))
+        other.send(v2.encode_request(add(3, 0)) + v2.encode_request(read(3, 0)))
+        answers: list[Any] = [v2.decode_response(await client.body()) for _ in range(len(requests))]
+        reads = [(answer.ledger_id, answer.entry_id) for answer in answers if isinstance(answer, m.ReadResponse)]
+        assert sorted(reads) == [(1, 0), (1, 1), (2, -1), (2, 0)]
+        assert all(answer.status == Status.EOK for answer in answers if isinstance(answer, m.AddResponse))
+        client.send(v2.encode_request(read(1, 1)) * 3 + b"\0\0\0\1\0")
+        for _ in range(3):
+            assert v2.decode_response(await client.body()).status == Status.EOK  # type: ignore[union-attr]
+        assert await client.closed(), "what is no message ends the connection when its turn has come"
+        for _ in range(2):
+            assert v2.decode_response(await other.body()).status == Status.EOK  # type: ignore[union-attr]
+        await until(lambda: bookie.service.memory.used == 0)
+
+
+async def test_a_request_that_cannot_be_handled_ends_its_connection_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.bookie.turns.SLICE_SECONDS", -1.0)
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
+
+        def fail(*_: object) -> bool:
+            raise RuntimeError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bookie.service.reads, "read_lac", fail)
+            client.send(v3.encode_request(m.ReadLacRequest(1)))
+            assert await client.closed()
+        assert (await other.v2(add(1, 0))).status == Status.EOK

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.ledgers import LedgerHandle
+from bookkeeper.bookie.long_poll import ALWAYS_ALLOWED, ENDED_AT_ONCE, SPARE_HEAP, LongPolls
+from bookkeeper.config import ServerConfiguration
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v3
 from bookkeeper.protocol.messages import Flags, Status
@@ -150,3 +154,123 @@ async def test_the_number_of_polls_of_a_connection_is_bounded(tmp_path: Path) ->
         answer: Any = v3.decode_response(await client.body())
         assert (answer.status, answer.txn_id) == (Status.ETOOMANYREQUESTS, 3)
         assert bookie.waiting_polls == 3
+
+
+# --- many polls: the logic alone ---
+
+
+def long_polls(**limits: int) -> tuple[LongPolls, Callable[[], LedgerHandle]]:
+    def handle() -> LedgerHandle:
+        return LedgerHandle(1, fenced=False, lac_known=True)
+
+    return LongPolls(RealRuntime(), ServerConfiguration(**limits)), handle  # type: ignore[arg-type]
+
+
+async def test_a_move_of_the_lac_looks_at_no_poll_that_it_does_not_pass() -> None:
+    polls, new_handle = long_polls()
+    handle = new_handle()
+    compared = 0
+
+    class Watched(int):
+        def __lt__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) < other  # type: ignore[operator]
+
+    ended: list[int] = []
+    for previous in range(1000):
+        polls.wait(handle, Watched(1000 + previous), 30, lambda _, previous=previous: ended.append(previous))  # type: ignore[misc]
+    compared = 0
+    for lac in range(1000):
+        polls.due(handle, lac)
+    assert compared == 1000
+    polls.due(handle, 1003)
+    assert ended == [0, 1, 2]
+    polls.due(handle, None)
+    while len(ended) < 1000:
+        await asyncio.sleep(0)
+    assert (polls.waiting, handle.polls) == (0, None)
+    polls.close()
+
+
+async def test_polls_that_end_together_are_answered_over_several_turns() -> None:
+    polls, new_handle = long_polls()
+    handle = new_handle()
+    ended: list[int | None] = []
+    for _ in range(3 * ENDED_AT_ONCE):
+        polls.wait(handle, 0, 30, ended.append)
+    polls.due(handle, 1)
+    assert len(ended) == ENDED_AT_ONCE
+    assert polls.waiting == 0
+    await asyncio.sleep(0)
+    assert len(ended) == 2 * ENDED_AT_ONCE
+    polls.wait(handle, 1, 30, ended.append)
+    polls.due(handle, 2)
+    assert len(ended) == 2 * ENDED_AT_ONCE, "not before those that were first"
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(ended) == 3 * ENDED_AT_ONCE + 1
+    polls.close()
+
+
+async def test_polls_that_were_cancelled_leave_the_heaps() -> None:
+    polls, new_handle = long_polls(maxLongPolls=100_000)
+    handle = new_handle()
+    waiting = [polls.wait(handle, 0, 30, lambda _: None) for _ in range(10 * SPARE_HEAP)]
+    for poll in waiting[:-1]:
+        polls.cancel(poll)
+    polls.cancel(waiting[0])
+    assert polls.waiting == 1
+    assert handle.polls is not None
+    assert max(len(polls._deadlines._items), len(handle.polls._items)) <= SPARE_HEAP + 2
+    polls.cancel(waiting[-1])
+    assert handle.polls is None
+    polls.close()
+
+
+async def test_who_has_few_polls_may_have_one_more_when_others_have_all_there_are() -> None:
+    polls, new_handle = long_polls(maxLongPolls=1000, maxLongPollsPerLedger=400, maxLongPollsPerConnection=300)
+    handle, other = new_handle(), new_handle()
+    flood = 0
+    while polls.may_wait(handle, flood):
+        polls.wait(handle, 0, 30, lambda _: None)
+        flood += 1
+    assert flood == 80, "a quarter of what it leaves on this ledger"
+    assert polls.may_wait(handle, 15)
+    assert polls.may_wait(other, 0)
+    for _ in range(1000):
+        polls.wait(other, 0, 30, lambda _: None)
+    assert polls.may_wait(other, ALWAYS_ALLOWED - 1)
+    assert not polls.may_wait(other, ALWAYS_ALLOWED)
+    assert not polls.may_wait(new_handle(), 300)
+    polls.close()
+
+
+async def test_polls_end_at_their_deadlines_and_in_order() -> None:
+    polls, new_handle = long_polls()
+    handle = new_handle()
+    ended: list[int] = []
+    for number, timeout in enumerate((0.03, 0.01, 0.02)):
+        polls.wait(handle, 0, timeout, lambda _, number=number: ended.append(number))  # type: ignore[misc]
+    async with asyncio.timeout(20):
+        while len(ended) < 3:
+            await asyncio.sleep(0.001)
+    assert ended == [1, 2, 0]
+    assert handle.polls is None
+    polls.close()
+
+
+async def test_polls_that_are_answered_later_are_forgotten_with_their_connection(tmp_path: Path) -> None:
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as writer:
+        await writer.v2(add(1, 0))
+        async with RawClient.to(bookie) as client:
+            client.send(b"".join(v3.encode_request(poll(0, txn_id=n)) for n in range(600)))
+            await waiting(bookie, 600)
+            (connection,) = [c for c in bookie.connections() if c.polls]
+            await writer.v2(add(1, 1))
+            await writer.v2(add(1, 2))
+            connection.abort()
+        async with asyncio.timeout(20):
+            while bookie.service.reads.permits.used:
+                await asyncio.sleep(0.001)
+        assert (await writer.v2(add(1, 3))).status == Status.EOK

@@ -334,3 +334,17 @@ async def test_v3_failures_carry_the_operations_message(tmp_path: Path) -> None:
             answer = v3.decode_response(await client.body())
             assert not isinstance(answer, m.HeaderOnlyResponse)
             assert answer.ledger_id == 9  # type: ignore[union-attr]
+
+
+async def test_a_batch_read_of_the_largest_id_there_is(tmp_path: Path) -> None:
+    largest = 2**63 - 1
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
+        batch = m.BatchReadRequest(1, largest, 5, 10, 1 << 20)
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+        assert (await client.v2(batch)).status == Status.ENOENTRY
+        assert (await client.v2(add(1, largest))).status == Status.EOK
+        for _ in range(2):
+            answer = await client.v2(batch)
+            assert answer.status == Status.EOK
+            assert answer.body[4:] == entry(1, largest)
+            await bookie.storage.flush()

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie.bookie import ExitCode
+from bookkeeper.bookie import bookie as bookie_module
+from bookkeeper.bookie.bookie import Bookie, ExitCode
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata import open_driver
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2
 from bookkeeper.protocol.messages import Status
-from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.runtime import DiskUsage, File
+from bookkeeper.runtime.real import RealFiles, RealRuntime, _RealFile
 from tests.support.bookie import (
     DIGEST,
     KEY,
+    METADATA_URI,
     CrashImage,
     GatedRuntime,
     RawClient,
     add,
+    bookie_config,
     entry,
     fence,
+    init_cluster,
     read,
     running_bookie,
 )
+from tests.support.waiting import until
 
 OTHER_KEY = b"x" * 20
 
@@ -133,3 +142,152 @@ async def test_damage_in_a_synced_journal_stops_the_start(home: Path) -> None:
         async with running_bookie(home, runtime):
             pass
     assert journal.name in str(failure.value)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_ledger_that_was_deleted_and_created_anew_is_the_new_one_after_a_kill(
+    home: Path, flushed: bool
+) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v2(fence(7))).status == Status.ENOENTRY
+        assert (await client.v2(add(7, 0, flags=2))).status == Status.EOK
+        bookie.storage.delete_ledger(7)
+        bookie.service.adds.ledgers._deleted.clear()  # as after its time
+        assert (await client.v2(add(7, 1, master_key=OTHER_KEY))).status == Status.EOK
+        if flushed:
+            await bookie.storage.flush()
+        image = CrashImage(home)
+    image.restore()
+    for _ in range(2):
+        async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
+            assert (await client.v2(read(7, 1))).entry == entry(7, 1)
+            assert (await client.v2(read(7, 0))).status == Status.ENOENTRY
+            assert (await client.v2(add(7, 2))).status == Status.EUA
+            assert (await client.v2(add(7, 2, master_key=OTHER_KEY))).status == Status.EOK
+
+
+async def test_old_journals_are_deleted_before_the_next_one_is_made(home: Path) -> None:
+    """A full disk may have room only then: this one holds six journals."""
+
+    class SmallFiles(RealFiles):
+        def open(self, path: str, mode: str = "r") -> File:
+            if mode == "x+" and len(list((home / "journal" / "current").glob("*.txn"))) >= 6:
+                raise OSError(28, "No space left on device", path)
+            return super().open(path, mode)
+
+    runtime = RealRuntime()
+    runtime.files = SmallFiles()
+    for _ in range(6):
+        async with running_bookie(home, runtime, journalMaxBackups=100):
+            pass
+    with pytest.raises(OSError, match=r"lower journalMaxBackups \(100 now\)"):
+        async with running_bookie(home, runtime, journalMaxBackups=100):
+            pass
+    async with running_bookie(home, runtime, journalMaxBackups=1):
+        pass
+
+
+async def test_a_stray_file_among_the_journals_ends_neither_the_bookie_nor_its_start(home: Path) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(home, runtime, flushInterval=10) as bookie:
+        (home / "journal" / "current" / "backup-1.txn").write_bytes(b"")
+        async with RawClient.to(bookie) as client:
+            before = bookie.journals.of(1).mark()
+            await client.v2(add(1, 0))
+            await until(lambda: bookie.journals.of(1)._persisted > before)
+        assert not bookie.ending
+    async with running_bookie(home, runtime):
+        pass
+
+
+async def test_a_journal_that_fills_its_disk_makes_the_bookie_read_only_before_it_is_full(home: Path) -> None:
+    """And writable again as soon as a checkpoint let old journals go. The disk is looked at as the journal grows."""
+
+    class SmallDisk(RealFiles):
+        def disk_usage(self, path: str) -> DiskUsage:
+            used = sum(file.stat().st_size for file in (home / "journal" / "current").glob("*.txn"))
+            room = (20 << 20) if "journal" in path else (1 << 40)
+            return DiskUsage(room, max(0, room - used) if "journal" in path else room, len(path))
+
+    runtime = RealRuntime()
+    runtime.files = SmallDisk()
+    settings = {"journalMaxSizeMB": 2, "journalMaxBackups": 0, "flushInterval": 3_600_000, "diskCheckInterval": 50}
+    async with running_bookie(home, runtime, **settings) as bookie, RawClient.to(bookie) as client:
+        statuses = [(await client.v2(add(1, i, bytes(500_000)))).status for i in range(100)]
+        assert Status.EREADONLY in statuses
+        assert set(statuses) == {Status.EOK, Status.EREADONLY}
+        await until(lambda: not bookie.state.read_only)
+    assert await bookie.wait_stopped() is ExitCode.OK
+
+
+class _HungFile(_RealFile):
+    """An entry log on a disk that answers no sync until it is let go."""
+
+    def __init__(self, path: str, mode: str, runtime: HungRuntime) -> None:
+        super().__init__(path, mode)
+        self._runtime = runtime
+
+    def fdatasync(self) -> None:
+        if self.path.endswith(".txn") and self._runtime.sync_error is not None:
+            raise self._runtime.sync_error
+        if self.path.endswith(".log") and self._runtime.stuck:
+            self._runtime.hung.set()
+            assert self._runtime.let_go.wait(60)
+        super().fdatasync()
+
+
+class _HungFiles(RealFiles):
+    def __init__(self, runtime: HungRuntime) -> None:
+        self._runtime = runtime
+
+    def open(self, path: str, mode: str = "r") -> File:
+        return _HungFile(path, mode, self._runtime)
+
+
+class HungRuntime(RealRuntime):
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = _HungFiles(self)
+        self.stuck = False
+        self.hung = threading.Event()
+        self.let_go = threading.Event()
+        self.sync_error: OSError | None = None
+
+
+async def test_a_failed_bookie_ends_within_a_bound_though_a_disk_call_hangs(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookie_module, "FAILURE_SECONDS", 0.2)
+    runtime = HungRuntime()
+    await init_cluster(runtime)
+    bookie = Bookie(runtime, bookie_config(home, flushInterval=10))
+    await bookie.start()
+    async with RawClient.to(bookie) as client:
+        runtime.stuck = True
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+        assert await asyncio.to_thread(runtime.hung.wait, 20)
+        runtime.sync_error = OSError(5, "Input/output error")
+        client.send(v2.encode_request(add(1, 1)))
+        assert await bookie.wait_stopped() is ExitCode.BOOKIE_EXCEPTION
+    assert bookie.hangs
+    driver = open_driver(METADATA_URI, runtime)
+    await driver.open()
+    assert not await driver.registration.is_registered(bookie.bookie_id), "nobody is sent to it any more"
+    await driver.close()
+    runtime.let_go.set()
+
+
+async def test_an_orderly_stop_ends_within_a_bound_though_a_disk_call_hangs(home: Path) -> None:
+    runtime = HungRuntime()
+    await init_cluster(runtime)
+    bookie = Bookie(runtime, bookie_config(home, flushInterval=3_600_000, shutdownTimeoutMs=200))
+    await bookie.start()
+    async with RawClient.to(bookie) as client:
+        assert (await client.v2(add(1, 0))).status == Status.EOK
+    runtime.stuck = True
+    await bookie.stop()
+    assert await bookie.wait_stopped() is ExitCode.SERVER_EXCEPTION
+    assert bookie.hangs
+    runtime.let_go.set()
+    assert (home / "ledgers" / "current" / "DIRTY").exists()

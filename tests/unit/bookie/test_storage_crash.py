@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -310,6 +311,103 @@ def test_a_full_disk_ends_no_flush_and_the_next_one_makes_up_for_it() -> None:
         machine.run(scene, close=False)
         machine.machine.power_off()
         machine.run(lambda storage: after(storage, model))
+
+
+def test_fences_reach_a_full_disk_from_its_reserve() -> None:
+    async def scene(storage: DbLedgerStorage) -> None:
+        model = Model()
+        for entry_id in range(10):
+            model.add(storage, 1, entry_id)
+        await model.flush(storage)
+        machine.disk.faults.full = True
+        for ledger_id in range(1, 300):
+            model.fence(storage, ledger_id)
+        await model.flush(storage)
+        await model.check(storage)
+
+    async def again(storage: DbLedgerStorage) -> None:
+        assert all(storage.is_fenced(ledger_id) for ledger_id in range(1, 300))
+
+    with StorageMachine(2) as machine:
+        machine.run(scene, close=False)
+        machine.machine.kill()
+        machine.disk.faults.full = True
+        machine.run(again)
+
+
+def test_an_index_without_space_behind_a_synced_log_ends_nothing() -> None:
+    model = Model()
+
+    async def scene(storage: DbLedgerStorage) -> None:
+        for entry_id in range(10):
+            model.add(storage, 1, entry_id)
+        await model.flush(storage)
+        stores: list[Any] = [storage.directories[0]._locations._store, storage.directories[0]._ledger_store]
+        for fenced, store in enumerate(stores, 10):
+            sync = store._sync
+
+            def no_space(store: Any = store) -> None:
+                store._no_space = True
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            store._sync = no_space
+            for entry_id in range(20):
+                model.add(storage, 1, entry_id, 100 + entry_id)
+            model.fence(storage, fenced)
+            for _ in range(2):
+                with pytest.raises(OSError, match="No space"):
+                    await model.flush(storage)
+                await model.check(storage)
+            store._sync = sync
+            await model.flush(storage)
+            await model.check(storage)
+
+    with StorageMachine(4, logSizeLimit=SMALL_LOGS) as machine:
+        machine.run(scene, close=False)
+        machine.machine.power_off()
+        machine.run(lambda storage: after(storage, model))
+
+
+def test_an_index_that_cannot_be_read_ends_flushing_for_good() -> None:
+    """It is not taken for a full disk, which would be tried again for ever."""
+    heard: list[BaseException] = []
+
+    def unreadable(_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def scene(storage: DbLedgerStorage) -> None:
+        storage.set_failure_listener(heard.append)
+        storage.set_master_key(1, KEY)
+        storage.add_entry(1, 0, entry(1, 0))
+        storage.directories[0]._locations.last = unreadable  # type: ignore[method-assign, assignment]
+        for _ in range(2):
+            with pytest.raises(FatalBookieError):
+                await storage.flush()
+        assert len(heard) == 1
+        await storage.close()
+
+    with StorageMachine(3) as machine:
+        machine.run(scene)
+
+
+def test_everything_is_closed_although_one_part_fails() -> None:
+    async def scene(storage: DbLedgerStorage) -> None:
+        storage.set_master_key(1, KEY)
+        storage.add_entry(1, 0, entry(1, 0))
+        locations = storage.directories[0]._locations
+        close = locations.close
+
+        def failing() -> None:
+            close()
+            raise OSError(errno.EIO, "Input/output error")
+
+        locations.close = failing  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="Input/output"):
+            await storage.close()
+        assert not any(state.opened for state in machine.disk.stores.values())
+
+    with StorageMachine(3) as machine:
+        machine.run(scene, close=False)
 
 
 def test_a_stop_on_a_full_disk_is_orderly_when_all_is_flushed() -> None:

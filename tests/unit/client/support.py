@@ -51,8 +51,16 @@ class Ledger:
         entry = bookie.ledger(self.id).entries[entry_id]
         bookie.ledger(self.id).entries[entry_id] = entry[:-1] + bytes([entry[-1] ^ 1])
 
-    async def open(self, client: BookKeeper, *, recovery: bool = False, **options: Any) -> LedgerReader:
-        return await client.open_ledger(self.id, password=PASSWORD, recovery=recovery, **options)
+    def put_sizes(self, sizes: Sequence[int]) -> None:
+        """Entries with payloads of these sizes instead."""
+        length = 0
+        for entry_id, size in enumerate(sizes):
+            length += size
+            for bookie in self.replicas(entry_id):
+                bookie.put(DIGEST.package(self.id, entry_id, entry_id - 1, length, bytes(size)))
+
+    async def open(self, client: BookKeeper, *, recover: bool = False, **options: Any) -> LedgerReader:
+        return await client.open_ledger(self.id, password=PASSWORD, recover=recover, **options)
 
 
 async def make_ledger(
@@ -62,8 +70,11 @@ async def make_ledger(
     closed: bool = True,
     quorums: tuple[int, int, int] = (3, 3, 2),
     ensembles: dict[int, Sequence[FakeBookie]] | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> Ledger:
-    """A ledger with `count` entries, closed behind them or open."""
+    """A ledger with `count` entries (or with payloads of these sizes), closed behind them or open."""
+    if sizes is not None:
+        count = len(sizes)
     members: dict[int, tuple[BookieId, ...]] = {
         first: tuple(bookie.id for bookie in bookies)
         for first, bookies in (ensembles or {0: cluster.bookies[: quorums[0]]}).items()
@@ -76,11 +87,14 @@ async def make_ledger(
         password=PASSWORD,
         state=LedgerState.CLOSED if closed else LedgerState.OPEN,
         last_entry_id=count - 1 if closed else -1,
-        length=sum(len(payload(i)) for i in range(count)) if closed else 0,
+        length=sum([len(payload(i)) for i in range(count)] if sizes is None else sizes) if closed else 0,
     )
     await cluster.driver.ledgers.create(ledger_id, metadata)
     ledger = Ledger(cluster, metadata)
-    ledger.put(range(count))
+    if sizes is None:
+        ledger.put(range(count))
+    else:
+        ledger.put_sizes(sizes)
     return ledger
 
 

@@ -146,3 +146,41 @@ async def test_an_old_list_that_takes_long_does_not_replace_a_newer_one() -> Non
     gates[4].set()
     assert await refreshing  # others than were known when it was asked
     await tasks.close()
+
+
+async def test_a_watch_survives_whatever_its_callbacks_and_the_store_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bookkeeper.client.bookies.WATCH_AGAIN", 0.0)
+    directory = Directory(["a"])
+    clock = Clock()
+    breaks: list[BaseException] = []
+
+    async def prepare(_bookies: object) -> None:
+        raise KeyError("a hiccup of the user's resolver")
+
+    async def watch(mode: Mode) -> object:
+        async for bookies in Directory.watch(directory, mode):
+            if breaks:
+                raise breaks.pop()
+            yield bookies
+
+    directory.watch = watch  # type: ignore[method-assign, assignment]
+    tasks = TaskScope(clock, "test")
+    watcher = BookieWatcher(clock, ClientConfiguration.from_mapping({}), directory, prepare)
+    await watcher.start(tasks)
+    assert watcher.writable == ("a",)
+    for writable in [("a", "b"), ("b",), ("b", "c")]:
+        directory.now_writable(*writable)
+        await watcher_knows(watcher, writable)
+    breaks.append(RuntimeError("the watch breaks"))
+    directory.now_writable("d")
+    while breaks:
+        await asyncio.sleep(0)
+    directory.now_writable("d", "e")
+    await watcher_knows(watcher, ("d", "e"))
+    await tasks.close()
+
+
+async def watcher_knows(watcher: BookieWatcher, writable: tuple[str, ...]) -> None:
+    async with asyncio.timeout(20):
+        while watcher.writable != writable:
+            await asyncio.sleep(0)

@@ -10,6 +10,7 @@ import pytest
 
 import bookkeeper
 from bookkeeper.client.client import BookieInfo
+from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import (
     ClientClosedError,
@@ -19,6 +20,7 @@ from bookkeeper.errors import (
     IncorrectParameterError,
     LedgerExistError,
     LedgerExists,
+    LedgerFencedError,
     LedgerIdOverflow,
     LedgerIdOverflowError,
     LedgerRecoveryError,
@@ -34,7 +36,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import Mode
-from bookkeeper.metadata.memory import MemoryStore, StoreFaults
+from bookkeeper.metadata.memory import MemoryDriver, MemoryStore, StoreFaults
 from bookkeeper.protocol.messages import GetBookieInfoRequest, ReadRequest, Request, Status
 from bookkeeper.types import BookieId, DigestType, LedgerState, WriteFlag
 from tests.support.fake_bookie import SILENT, FakeCluster
@@ -146,12 +148,12 @@ async def test_a_wrong_password_leaves_an_open_ledger_alone(cluster: FakeCluster
     client = await cluster.connect()
     ledger = await make_ledger(cluster, 3, closed=False)
     before = await cluster.driver.ledgers.read(ledger.id)
-    for recovery in (True, False):
+    for recover in (True, False):
         with pytest.raises(UnauthorizedError):
-            await client.open_ledger(ledger.id, password=b"wrong", recovery=recovery)
+            await client.open_ledger(ledger.id, password=b"wrong", recover=recover)
     assert await cluster.driver.ledgers.read(ledger.id) == before
     assert not any(bookie.requests for bookie in cluster.bookies)
-    reader = await client.open_ledger(ledger.id, password=b"s")
+    reader = await client.recover_ledger(ledger.id, password=b"s")
     assert (reader.closed, reader.last_add_confirmed) == (True, 2)
 
 
@@ -188,12 +190,47 @@ async def test_ledgers_that_do_not_exist(cluster: FakeCluster, ledger_id: int) -
         await client.is_closed(ledger_id)
 
 
-async def test_opening_recovers_a_ledger_whose_writer_is_gone(cluster: FakeCluster) -> None:
+async def test_opening_a_ledger_leaves_its_writer_alone(cluster: FakeCluster) -> None:
+    client = await cluster.connect()
+    writer = await client.create_ledger(**SHAPE, password=b"s")
+    await writer.append_many([payload(i) for i in range(10)])
+    await writer.append(payload(10))
+    for reader in (
+        await client.open_ledger(writer.id, password=b"s"),
+        await client.open_ledger_as_admin(writer.id),
+        await (await cluster.connect()).open_ledger(writer.id, password=b"s"),
+    ):
+        assert (reader.closed, reader.last_add_confirmed) == (False, 9)  # 10 is acknowledged, but no bookie knows
+        assert [entry.data async for entry in reader] == [payload(i) for i in range(10)]
+    assert await writer.append(payload(11)) == 11
+    assert (await client.get_ledger_metadata(writer.id)).state is LedgerState.OPEN
+    await writer.close()
+
+
+@pytest.mark.parametrize("how", ["open_ledger, recover", "recover_ledger", "open_ledger_as_admin, recover"])
+async def test_recovery_ends_the_ledger_of_a_living_writer(cluster: FakeCluster, how: str) -> None:
+    client = await cluster.connect()
+    writer = await client.create_ledger(**SHAPE, password=b"s")
+    await writer.append(payload(0))
+    match how:
+        case "recover_ledger":
+            reader = await client.recover_ledger(writer.id, password=b"s")
+        case "open_ledger, recover":
+            reader = await client.open_ledger(writer.id, password=b"s", recover=True)
+        case _:
+            reader = await client.open_ledger_as_admin(writer.id, recover=True)
+    assert (reader.closed, reader.last_add_confirmed) == (True, 0)
+    with pytest.raises(LedgerFencedError):
+        await writer.append(payload(1))
+    await writer.close()
+
+
+async def test_recovery_finds_what_a_writer_that_is_gone_has_written(cluster: FakeCluster) -> None:
     client = await cluster.connect()
     writer = await client.create_ledger(**SHAPE)
     for i in range(10):
         await writer.append(payload(i))
-    reader = await (await cluster.connect()).open_ledger(writer.id)
+    reader = await (await cluster.connect()).recover_ledger(writer.id)
     assert reader.closed
     assert [entry.id async for entry in reader] == list(range(10))
     assert reader.length == sum(len(payload(i)) for i in range(10))
@@ -207,14 +244,14 @@ async def test_recovery_that_fails_is_reported_as_such(cluster: FakeCluster) -> 
     for bookie in cluster.bookies:
         bookie.on_request = lambda request: Status.EIO if isinstance(request, ReadRequest) else None
     with pytest.raises(LedgerRecoveryError):
-        await client.open_ledger(ledger.id, password=b"s")
+        await client.recover_ledger(ledger.id, password=b"s")
     for bookie in cluster.bookies:
         bookie.on_request = lambda request: Status.EUA if isinstance(request, ReadRequest) else None
     with pytest.raises(UnauthorizedError):
-        await client.open_ledger(ledger.id, password=b"s")
+        await client.recover_ledger(ledger.id, password=b"s")
     for bookie in cluster.bookies:
         bookie.on_request = None
-    assert (await client.open_ledger(ledger.id, password=b"s")).last_add_confirmed == 9
+    assert (await client.recover_ledger(ledger.id, password=b"s")).last_add_confirmed == 9
 
 
 async def test_deleting_is_idempotent(cluster: FakeCluster) -> None:
@@ -252,6 +289,53 @@ async def test_a_reserved_ledger_has_one_claimer(cluster: FakeCluster) -> None:
     await writer.close()
     with pytest.raises(IllegalOpError):
         await client.claim_ledger(writer.id, password=b"s")
+
+
+class LostClaim(StoreFaults):
+    """The first claim of client A is lost on its way, and A cannot try again before `rival_done`."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        self.rival_done = asyncio.Event()
+
+    async def before(self, client: str, operation: str) -> None:
+        if client != "A" or operation != "ledgers.write":
+            return
+        if not self.lost.is_set():
+            self.lost.set()
+            raise ServiceUnavailable("the connection broke", maybe_applied=True)
+        await self.rival_done.wait()
+
+
+async def test_a_claimer_whose_request_was_lost_does_not_take_anothers_claim_for_its_own(cluster: FakeCluster) -> None:
+    store = cast(MemoryStore, cluster.runtime.services[cluster.uri])
+    a, b = [
+        await bookkeeper.connect(runtime=cluster.runtime, driver=MemoryDriver(store, cluster.runtime, name=name))
+        for name in "AB"
+    ]
+    ledger_id = await a.reserve_ledger(**SHAPE, password=b"s")
+    faults = store.faults = LostClaim()
+
+    async def claim() -> LedgerWriter:
+        return await a.claim_ledger(ledger_id, password=b"s")
+
+    lost = asyncio.create_task(claim())
+    await faults.lost.wait()
+    writer = await b.claim_ledger(ledger_id, password=b"s")
+    faults.rival_done.set()
+    with pytest.raises(IllegalOpError):
+        await lost
+    assert await writer.append(b"x") == 0
+    await writer.close()
+    for client in a, b:
+        await client.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_metadata_format_without_token_reserves_nothing(cluster: FakeCluster, version: int) -> None:
+    client = await cluster.connect(ledgerMetadataVersion=version)
+    with pytest.raises(IncorrectParameterError, match="ledgerMetadataVersion 3"):
+        await client.reserve_ledger(**SHAPE)
 
 
 async def test_what_bookies_say_of_themselves(cluster: FakeCluster) -> None:
@@ -314,8 +398,8 @@ async def test_closing_ends_what_is_under_way(cluster: FakeCluster) -> None:
             reader.batch_read(0, max_count=2),
             reader.read_last_add_confirmed(),
             reader.try_read_last_add_confirmed(),
-            reader.read_last_add_confirmed_and_entry(5, timeout=60),
-            client.open_ledger(ledger.id, password=b"s")._open_it(),
+            reader.read_last_add_confirmed_and_entry(5, poll_timeout=60),
+            client.open_ledger(ledger.id, password=b"s"),
         ]
     ]
     await eventually(lambda: sum(len(bookie.requests) for bookie in cluster.bookies) > 14)
@@ -354,9 +438,9 @@ async def test_closing_ends_appends_and_what_waits_for_the_store(cluster: FakeCl
         asyncio.ensure_future(work)
         for work in [
             writer.append(b"x"),
-            client.create_ledger(**SHAPE)._open_it(),
-            client.create_ledger_adv(**SHAPE, ledger_id=777)._open_it(),
-            client.open_ledger(doomed.id, password=b"s")._open_it(),
+            client.create_ledger(**SHAPE),
+            client.create_ledger_adv(**SHAPE, ledger_id=777),
+            client.open_ledger(doomed.id, password=b"s"),
             client.delete_ledger(doomed.id),
         ]
     ]

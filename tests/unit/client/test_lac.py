@@ -97,7 +97,7 @@ async def test_unauthorized_ends_at_once(cluster: FakeCluster) -> None:
     with pytest.raises(UnauthorizedError):
         await reader.try_read_last_add_confirmed()
     with pytest.raises(UnauthorizedError):
-        await reader.read_last_add_confirmed_and_entry(9, timeout=1)
+        await reader.read_last_add_confirmed_and_entry(9, poll_timeout=1)
 
 
 async def test_late_answers_raise_the_lac(cluster: FakeCluster) -> None:
@@ -161,7 +161,7 @@ async def open_at_8(cluster: FakeCluster, **settings: object) -> tuple[LedgerRea
 @PROTOCOLS
 async def test_a_long_poll_ends_with_the_entry(cluster: FakeCluster, protocol: str, parallel: bool) -> None:
     reader, ledger_id = await open_at_8(cluster, protocol=protocol)
-    polling = asyncio.create_task(reader.read_last_add_confirmed_and_entry(9, timeout=60, parallel=parallel))
+    polling = asyncio.create_task(reader.read_last_add_confirmed_and_entry(9, poll_timeout=60, parallel=parallel))
     await eventually(lambda: any(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests))
     for bookie in cluster.bookies:
         bookie.put(package(ledger_id, 10))
@@ -175,19 +175,19 @@ async def test_a_long_poll_ends_with_the_entry(cluster: FakeCluster, protocol: s
 
 async def test_a_long_poll_for_what_is_confirmed_is_a_read(cluster: FakeCluster) -> None:
     reader, _ = await open_at_8(cluster)
-    answer = await reader.read_last_add_confirmed_and_entry(5, timeout=60)
+    answer = await reader.read_last_add_confirmed_and_entry(5, poll_timeout=60)
     assert answer.last_add_confirmed == 8
     assert answer.entry is not None
     assert answer.entry.id == 5
     closed = await make_ledger(cluster, 3)
     reader = await closed.open(await cluster.connect())
-    assert await reader.read_last_add_confirmed_and_entry(3, timeout=60) == (2, None)
+    assert await reader.read_last_add_confirmed_and_entry(3, poll_timeout=60) == (2, None)
 
 
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_a_long_poll_without_news_ends_empty(cluster: FakeCluster, parallel: bool) -> None:
     reader, _ = await open_at_8(cluster)
-    answer = await reader.read_last_add_confirmed_and_entry(9, timeout=0.01, parallel=parallel)
+    answer = await reader.read_last_add_confirmed_and_entry(9, poll_timeout=0.01, parallel=parallel)
     assert answer == (8, None)
 
 
@@ -197,7 +197,7 @@ async def test_news_of_the_lac_end_a_long_poll_even_without_the_entry(cluster: F
         bookie.put(package(ledger_id, 10))
         del bookie.ledger(ledger_id).entries[9]
         bookie.requests.clear()
-    assert await reader.read_last_add_confirmed_and_entry(9, timeout=60) == (9, None)
+    assert await reader.read_last_add_confirmed_and_entry(9, poll_timeout=60) == (9, None)
     assert sum(len(bookie.requests) for bookie in cluster.bookies) == 1
 
 
@@ -206,12 +206,12 @@ async def test_news_that_came_before_the_long_poll_ends_it_and_the_lac_never_fal
     reader, ledger_id = await open_at_8(cluster)
     for bookie in cluster.bookies:
         bookie.put(package(ledger_id, 10))
-    answer = await reader.read_last_add_confirmed_and_entry(9, timeout=60)
+    answer = await reader.read_last_add_confirmed_and_entry(9, poll_timeout=60)
     assert answer.entry is not None
     assert (answer.last_add_confirmed, answer.entry.id) == (9, 9)
     for bookie in cluster.bookies:  # they forget: what a reader knows it knows
         del bookie.ledger(ledger_id).entries[10]
-    assert await reader.read_last_add_confirmed_and_entry(10, timeout=0.01) == (9, None)
+    assert await reader.read_last_add_confirmed_and_entry(10, poll_timeout=0.01) == (9, None)
     assert await reader.read_last_add_confirmed() == 9
     assert reader.last_add_confirmed == 9
 
@@ -222,7 +222,7 @@ async def test_a_failing_bookie_passes_a_long_poll_on(cluster: FakeCluster) -> N
     first.on_request = lambda request: CLOSE
     for bookie in cluster.bookies:
         bookie.put(package(ledger_id, 10))
-    answer = await reader.read_last_add_confirmed_and_entry(9, timeout=60)
+    answer = await reader.read_last_add_confirmed_and_entry(9, poll_timeout=60)
     assert answer.entry is not None
 
 
@@ -232,7 +232,7 @@ async def test_a_long_poll_that_everybody_refuses_fails(cluster: FakeCluster, pa
     for bookie in cluster.bookies:
         bookie.on_request = lambda request: CLOSE
     with pytest.raises(BookieUnavailableError):
-        await reader.read_last_add_confirmed_and_entry(9, timeout=60, parallel=parallel)
+        await reader.read_last_add_confirmed_and_entry(9, poll_timeout=60, parallel=parallel)
 
 
 @pytest.mark.parametrize("late", ["answer", "error"])
@@ -242,7 +242,7 @@ async def test_a_silent_bookie_is_passed_over_by_speculation(cluster: FakeCluste
     first.on_request = lambda request: HOLD
     for bookie in cluster.bookies:
         bookie.put(package(ledger_id, 10))
-    answer = await reader.read_last_add_confirmed_and_entry(9, timeout=60)
+    answer = await reader.read_last_add_confirmed_and_entry(9, poll_timeout=60)
     assert answer.entry is not None
     first.on_request = None
     if late == "answer":
@@ -254,7 +254,7 @@ async def test_a_silent_bookie_is_passed_over_by_speculation(cluster: FakeCluste
 
 async def test_a_long_poll_ends_when_the_ledger_is_closed(cluster: FakeCluster) -> None:
     reader, ledger_id = await open_at_8(cluster)
-    polling = asyncio.create_task(reader.read_last_add_confirmed_and_entry(9, timeout=60))
+    polling = asyncio.create_task(reader.read_last_add_confirmed_and_entry(9, poll_timeout=60))
     await eventually(lambda: any(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests))
     stored = await cluster.driver.ledgers.read(ledger_id)
     await cluster.driver.ledgers.write(ledger_id, stored.value.close(9, 77), stored.version)
@@ -263,7 +263,7 @@ async def test_a_long_poll_ends_when_the_ledger_is_closed(cluster: FakeCluster) 
 
 async def test_a_long_poll_may_take_longer_than_a_read(cluster: FakeCluster) -> None:
     reader, _ = await open_at_8(cluster, readEntryTimeoutSec=0.2, firstSpeculativeReadLACTimeout=0)
-    assert await reader.read_last_add_confirmed_and_entry(9, timeout=0.6) == (8, None)
+    assert await reader.read_last_add_confirmed_and_entry(9, poll_timeout=0.6) == (8, None)
 
 
 # --- following ---
@@ -273,7 +273,7 @@ async def test_a_long_poll_may_take_longer_than_a_read(cluster: FakeCluster) -> 
 async def test_following_a_ledger_to_its_end(cluster: FakeCluster, protocol: str) -> None:
     client = await cluster.connect(protocol=protocol)
     writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3)
-    reader = await client.open_ledger(writer.id, recovery=False)
+    reader = await client.open_ledger(writer.id)
     seen: list[int] = []
 
     async def follow() -> None:
@@ -296,7 +296,7 @@ async def test_following_a_ledger_to_its_end(cluster: FakeCluster, protocol: str
 async def test_following_from_behind_the_end_waits(cluster: FakeCluster) -> None:
     client = await cluster.connect()
     writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3)
-    reader = await client.open_ledger(writer.id, recovery=False)
+    reader = await client.open_ledger(writer.id)
 
     async def follow() -> list[int]:
         return [entry.id async for entry in reader.tail(5)]
@@ -311,7 +311,7 @@ async def test_following_from_behind_the_end_waits(cluster: FakeCluster) -> None
 async def test_following_a_ledger_that_no_bookie_has_heard_of_yet(cluster: FakeCluster) -> None:
     client = await cluster.connect(tailRetryLimit=1)
     writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3)
-    reader = await client.open_ledger(writer.id, recovery=False)
+    reader = await client.open_ledger(writer.id)
     following = asyncio.create_task(_ids(reader.tail(poll_timeout=0.05)))
     await eventually(lambda: sum(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests) > 9)
     assert not following.done()
@@ -363,8 +363,8 @@ async def test_a_reader_of_an_open_ledger_follows_its_metadata(cluster: FakeClus
 async def test_a_reader_of_a_closed_ledger_follows_if_asked(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 10)
     client = await cluster.connect()
-    follower = await ledger.open(client, recovery=True, keep_update_metadata=True)
-    other = await ledger.open(client, recovery=True)
+    follower = await ledger.open(client, recover=True, keep_update_metadata=True)
+    other = await ledger.open(client, recover=True)
     a, b, c = (bookie.id for bookie in cluster.bookies)
     stored = await cluster.driver.ledgers.read(ledger.id)
     await cluster.driver.ledgers.write(ledger.id, stored.value.with_ensemble(0, (b, c, a)), stored.version)
@@ -397,8 +397,8 @@ async def test_where_every_bookie_was_replaced_readers_that_follow_go_on() -> No
         old, new = cluster.bookies[:3], cluster.bookies[3:]
         ledger = await make_ledger(cluster, 10)
         client = await cluster.connect(speculativeReadTimeout=0, readEntryTimeoutSec=1)
-        follower = await ledger.open(client, recovery=True, keep_update_metadata=True)
-        other = await ledger.open(client, recovery=True)
+        follower = await ledger.open(client, recover=True, keep_update_metadata=True)
+        other = await ledger.open(client, recover=True)
         for source, target in zip(old, new, strict=True):
             for entry in source.ledger(ledger.id).entries.values():
                 target.put(entry)
@@ -411,7 +411,7 @@ async def test_where_every_bookie_was_replaced_readers_that_follow_go_on() -> No
         assert [entry.data for entry in await follower.read(0, 9)] == [payload(i) for i in range(10)]
         with pytest.raises(BookieUnavailableError):
             await other.read(0, 9)
-        reopened = await ledger.open(client, recovery=True)
+        reopened = await ledger.open(client, recover=True)
         assert len(await reopened.read(0, 9)) == 10
 
 

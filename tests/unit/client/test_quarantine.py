@@ -127,14 +127,15 @@ async def chosen(client: BookKeeper, bookie: FakeBookie, size: int) -> int:
 
 def an_hour_passes(client: BookKeeper, bookie: FakeBookie) -> None:
     """What one bookie has not answered is overdue."""
-    now = client.context.runtime.now()
+    clock = client._bookies._clock
     for connection in client._bookies.connections:
         if connection.bookie == bookie.id:
-            connection.sweep(now, HOUR)
-            connection.sweep(now + HOUR + 1, HOUR)
+            for passed in (0, 1, HOUR):
+                clock.tick += passed
+                connection.sweep(HOUR)
 
 
-HOUR = 3600.0
+HOUR = 3600
 
 SETTINGS = {
     "bookieHealthCheckEnabled": True,

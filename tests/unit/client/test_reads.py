@@ -81,7 +81,7 @@ async def test_arguments_are_checked(cluster: FakeCluster) -> None:
     with pytest.raises(IncorrectParameterError):
         await reader.batch_read_unconfirmed(0, max_count=1, max_size=-1)
     with pytest.raises(IncorrectParameterError):
-        await reader.read_last_add_confirmed_and_entry(-1, timeout=1)
+        await reader.read_last_add_confirmed_and_entry(-1, poll_timeout=1)
     assert len([entry async for entry in reader.entries(3)]) == 0
 
 

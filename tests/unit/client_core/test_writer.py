@@ -184,7 +184,7 @@ async def test_append_waits_while_a_connection_is_not_writable() -> None:
 
 async def test_an_append_held_back_by_a_full_connection_goes_on_when_its_bookie_is_replaced() -> None:
     """Scenario 30: instead of sending past a bookie that takes no bytes, it waits until that one is given up."""
-    settings = {"clientWriteBufferHighWaterMark": 100, "clientWriteBufferLowWaterMark": 50, "addEntryTimeoutSec": 0.05}
+    settings = {"clientWriteBufferHighWaterMark": 100, "clientWriteBufferLowWaterMark": 50}
     async with World(4, **settings) as world:
         writer = await world.writer()
         world["b3"].hold = True
@@ -194,7 +194,10 @@ async def test_an_append_held_back_by_a_full_connection_goes_on_when_its_bookie_
         with pytest.raises(BackpressureError):
             writer.append_nowait(b"x")
         assert writer.last_add_pushed == 0  # no id was used
-        assert await writer.append(b"x") == 1
+        appending = asyncio.ensure_future(writer.append(b"x"))
+        await settle()
+        world["b3"].time_out()
+        assert await appending == 1
         assert world.ensembles(writer.metadata) == {0: "b1 b2 b3", 1: "b1 b2 b4"}
         await writer.close()
 

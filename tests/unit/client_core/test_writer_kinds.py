@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
 
 from bookkeeper.client.connection import OnReply
 from bookkeeper.errors import (
+    BackpressureError,
     DuplicateEntryIdError,
     IllegalOpError,
     IncorrectParameterError,
@@ -46,6 +48,86 @@ async def test_entries_with_ids_of_the_caller() -> None:
         stored = await world.stored()
         assert (stored.last_entry_id, stored.length) == (1, 7)
         assert not hasattr(writer, "append")
+
+
+async def test_the_entry_that_fills_a_gap_enters_however_full_the_window_is() -> None:
+    async with World(3, maxPendingAddEntries=10) as world:
+        writer = await world.adv_writer()
+        tasks = [asyncio.ensure_future(writer.write(entry, b"x")) for entry in range(1, 25)]
+        await settle()
+        assert len(world.pipeline(writer).window.open) == 10  # all on all bookies, and none can be acknowledged
+        assert await writer.write(0, b"fills the gap") == 0
+        assert await asyncio.gather(*tasks) == list(range(1, 25))
+        await writer.close()
+        assert (await world.stored()).last_entry_id == 24
+
+
+async def test_it_enters_from_the_line_and_without_waiting_too() -> None:
+    async with World(3, maxPendingAddEntries=4) as world:
+        writer = await world.adv_writer()
+        behind = [asyncio.ensure_future(writer.write(entry, b"x")) for entry in (9, 8, 7, 6, 5, 4)]
+        await settle()
+        with pytest.raises(BackpressureError):
+            writer.write_nowait(3, b"x")
+        assert await writer.write_nowait(0, b"x") == 0
+        more = [asyncio.ensure_future(writer.write(entry, b"x")) for entry in (3, 2)]  # each waits for the gap at 1
+        await settle()
+        assert not any(task.done() for task in (*behind, *more))
+        assert await (await writer.write_soon(1, b"x")) == 1
+        assert await asyncio.gather(*behind, *more) == [9, 8, 7, 6, 5, 4, 3, 2]
+        await writer.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_writes_in_any_order_all_get_through(seed: int) -> None:
+    ids = list(range(200))
+    random.Random(seed).shuffle(ids)
+    async with World(3, maxPendingAddEntries=7) as world:
+        writer = await world.adv_writer((3, 2, 2))
+        assert await asyncio.gather(*(writer.write(entry, b"x") for entry in ids)) == ids
+        await writer.close()
+
+
+async def test_the_way_for_a_missing_entry_is_no_way_around_the_limits() -> None:
+    async with World(3, maxPendingAddEntries=5) as world:
+        writer = await world.adv_writer()
+        for bookie in world.bookies.values():
+            bookie.hold = True
+        tasks = [asyncio.ensure_future(writer.write(entry, b"x")) for entry in range(50)]
+        await settle()
+        assert len(world.pipeline(writer).window.open) == 5
+        for bookie in world.bookies.values():
+            bookie.release()
+        await asyncio.gather(*tasks)
+        await writer.close()
+    async with World(3, throttle=20) as world:
+        writer = await world.adv_writer()
+        for entry in range(20):  # a second's worth is there at once
+            writer.write_nowait(entry, b"x")
+        with pytest.raises(BackpressureError):
+            [await writer.write_nowait(entry, b"x") for entry in range(20, 60)]
+        await writer.close()
+
+
+async def test_a_drain_waits_for_what_can_get_in_and_not_for_what_waits_behind_a_gap() -> None:
+    async with World(3, maxPendingAddEntries=3) as world:
+        writer = await world.adv_writer()
+        for bookie in world.bookies.values():
+            bookie.hold = True
+        good = [asyncio.ensure_future(writer.write(entry, b"x")) for entry in range(6)]
+        lost = [asyncio.ensure_future(writer.write(entry, b"x")) for entry in range(7, 15)]
+        await settle()
+        closing = asyncio.ensure_future(writer.close(drain=True))
+        await settle()
+        assert not closing.done()
+        for bookie in world.bookies.values():
+            bookie.release()
+        assert await asyncio.gather(*good) == list(range(6))
+        await closing
+        for task in lost:
+            with pytest.raises(LedgerClosedError):
+                await task
+        assert (await world.stored()).last_entry_id == 5
 
 
 async def test_only_an_advanced_writer_takes_ids() -> None:
@@ -178,4 +260,23 @@ async def test_explicit_lac_is_tried_again_and_never_beyond_what_was_forced() ->
         await until(lambda: 0 in world["b3"].explicit_lac)
         world["b1"].down = world["b2"].down = False
         await until(lambda: all(b.explicit_lac.get(0) == 2 for b in world.bookies.values()))
+        await writer.close()
+
+
+async def test_a_lac_that_nobody_takes_is_told_at_the_next_progress_without_waiting_for_the_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with World(3, explicitLacInterval=1) as world:
+        writer = await world.writer()
+        for bookie in world.bookies.values():
+            bookie.other_status = Status.EIO
+        await writer.append(b"x")
+        await until(lambda: writer._explicit_lac._pause >= 0.004)
+        assert caplog.text.count("was not told") == 1
+        for bookie in world.bookies.values():
+            bookie.other_status = None
+        writer._explicit_lac._pause = 30.0
+        await until(lambda: 0 in world["b1"].explicit_lac or writer._explicit_lac._timer is not None)
+        await writer.append(b"y")
+        await until(lambda: any(b.explicit_lac.get(0) == 1 for b in world.bookies.values()))
         await writer.close()

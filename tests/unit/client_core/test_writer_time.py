@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from bookkeeper.errors import (
     AddEntryQuorumTimeoutError,
     LedgerClosedError,
 )
+from bookkeeper.protocol.messages import Status
 from tests.support.fake_ensemble import World, settle
 from tests.support.waiting import until
 
@@ -32,20 +32,24 @@ async def test_an_ack_quorum_not_reached_in_time_ends_the_ledger() -> None:
 
 
 async def test_a_bookie_that_does_not_answer_in_time_is_replaced() -> None:
-    async with World(4, addEntryTimeoutSec=0.05) as world:
+    async with World(4) as world:
         writer = await world.writer((3, 3, 3))
         world["b2"].hold = True
-        assert await writer.append(b"x") == 0
+        future = writer.append_nowait(b"x")
+        await settle()
+        world["b2"].time_out()
+        assert await future == 0
         assert world.ensembles(writer.metadata) == {0: "b1 b4 b3"}
         await writer.close()
 
 
 async def test_a_bookie_that_is_late_with_an_acknowledged_entry_is_replaced_before_the_next() -> None:
-    async with World(4, addEntryTimeoutSec=0.05) as world:
+    async with World(4) as world:
         writer = await world.writer()
         world["b3"].hold = True
         await writer.append(b"x")
-        await until(lambda: world.pipeline(writer).keeper.delayed)
+        await settle()
+        world["b3"].time_out()
         assert world.ensembles(writer.metadata) == {0: "b1 b2 b3"}
         await writer.append(b"y")
         assert world.ensembles(writer.metadata) == {0: "b1 b2 b3", 1: "b1 b2 b4"}
@@ -53,33 +57,77 @@ async def test_a_bookie_that_is_late_with_an_acknowledged_entry_is_replaced_befo
         await writer.close()
 
 
-async def test_the_first_append_after_a_pause_has_all_its_time() -> None:
-    async with World(3, addEntryTimeoutSec=1, timeoutMonitorIntervalSec=0.1) as world:
+@pytest.mark.parametrize("quorum", [(3, 3, 3), (3, 3, 2), (3, 2, 2)])
+async def test_an_entry_that_its_bookie_has_lost_is_noticed_although_later_ones_are_answered(
+    quorum: tuple[int, int, int],
+) -> None:
+    async with World(4, addEntryTimeoutSec=5, timeoutMonitorIntervalSec=1) as world:
+        writer = await world.writer(quorum)
+        pipeline = world.pipeline(writer)
+        clock = pipeline._clock
+        world["b2"].hold = True
+        futures = [writer.append_nowait(b"lost")]
+        await settle()
+        world["b2"].hold = False
+        for number in range(12):
+            clock._tick()
+            assert (pipeline.keeper.changing or bool(pipeline.keeper.delayed)) == (number > 5)
+            futures.append(writer.append_nowait(b"x"))
+            await settle()
+            if pipeline.keeper.ensemble[1] != "b2":
+                break
+        assert await asyncio.gather(*futures) == list(range(len(futures)))
+        assert pipeline.keeper.ensemble == ("b1", "b4", "b3")
+        await writer.close()
+
+
+async def test_entries_that_were_sent_again_are_not_taken_for_overtaken_ones() -> None:
+    async with World(5, addEntryTimeoutSec=3, timeoutMonitorIntervalSec=1) as world:
+        writer = await world.writer((3, 3, 3))
+        pipeline = world.pipeline(writer)
+        clock = pipeline._clock
+        world["b1"].hold = True  # nothing is confirmed, so that all is sent again
+        futures = []
+        for _ in range(10):
+            futures.append(writer.append_nowait(b"x"))
+            await settle()
+            clock._tick()
+        world["b4"].hold = True
+        world["b2"].add_status = Status.EIO
+        futures.append(writer.append_nowait(b"x"))
+        await until(lambda: world["b4"].held)
+        for _ in range(10):
+            clock._tick()
+        assert pipeline.keeper.ensemble == ("b1", "b4", "b3")
+        assert not pipeline.keeper.changing
+        world["b4"].release()
+        world["b1"].release()
+        assert await asyncio.gather(*futures) == list(range(11))
+        await writer.close()
+
+
+async def test_a_quorum_timeout_counts_from_the_push_and_not_from_an_earlier_one() -> None:
+    async with World(3, addEntryQuorumTimeoutSec=10, timeoutMonitorIntervalSec=1) as world:
         writer = await world.writer()
-        for _ in range(2):
+        clock = world.pipeline(writer)._clock
+        for _ in range(3):  # several in turn take longer than one may
             world["b1"].hold = world["b2"].hold = True
             future = writer.append_nowait(b"x")
-            await asyncio.sleep(0.5)  # several looks at the clock
+            await settle()
+            for _ in range(10):
+                clock._tick()
             world["b1"].release()
             world["b2"].release()
             await future
-            await asyncio.sleep(1.2)  # nothing to time: the clock stands still
-        await writer.close()
-
-
-async def test_time_in_which_the_machine_stood_still_is_not_held_against_the_bookies() -> None:
-    async with World(3, addEntryTimeoutSec=1) as world:
-        writer = await world.writer()
-        for bookie in ("b1", "b2", "b3"):
-            world[bookie].hold = True
+            clock._tick()
+            assert not clock.running  # nothing to time
+        world["b1"].hold = world["b2"].hold = True
         future = writer.append_nowait(b"x")
         await settle()
-        time.sleep(2.2)  # noqa: ASYNC251 - nothing runs, neither the writer nor the bookies
-        await settle()
-        for bookie in ("b1", "b2", "b3"):
-            world[bookie].release()
-        assert await future == 0
-        await writer.close()
+        for _ in range(11):
+            clock._tick()
+        with pytest.raises(AddEntryQuorumTimeoutError):
+            await future
 
 
 # --- fault domains (scenario 31) ---

@@ -168,6 +168,37 @@ def test_cookies_without_one_in_the_store_stop_the_start() -> None:
         decide_start(MASTER, [], directories())
 
 
+def test_a_first_start_that_was_cut_short_before_the_store_had_the_cookie_is_begun_again() -> None:
+    written = [DirectoryFacts(path, MASTER, True) for path in PATHS]
+    assert decide_start(MASTER, [], written).action is StartAction.NEW_BOOKIE
+    half = [*written[:2], *(DirectoryFacts(path, None, True) for path in PATHS[2:])]
+    assert decide_start(MASTER, [], half).action is StartAction.NEW_BOOKIE
+
+
+@pytest.mark.parametrize(
+    ("key", "stored"),
+    [
+        ("ledgerDirectories", replace(MASTER, ledger_dirs="2\t/data/l2\t/data/l1")),
+        ("ledgerDirectories", replace(MASTER, ledger_dirs="1\t/data/l1")),
+        ("indexDirectories", replace(MASTER, index_dirs="2\t/data/i2\t/data/i1")),
+    ],
+)
+def test_with_fixed_places_directories_are_neither_added_nor_put_in_another_order(key: str, stored: Cookie) -> None:
+    master = replace(MASTER, index_dirs="2\t/data/i1\t/data/i2") if key == "indexDirectories" else MASTER
+    decide_start(master, [Versioned(stored, 7)], directories(cookie=stored), allow_expansion=True)
+    for where in ("store", "directory"):
+        in_store = [Versioned(stored if where == "store" else master, 7)]
+        found = directories(cookie=stored if where == "directory" else master)
+        with pytest.raises(InvalidCookieError, match=f"{key}: /data/.*the cookie says /data/"):
+            decide_start(master, in_store, found, allow_expansion=True, fixed_places=True)
+
+
+def test_messages_show_directories_as_they_are_configured() -> None:
+    with pytest.raises(InvalidCookieError) as raised:
+        verify(MASTER, replace(MASTER, ledger_dirs="1\t/data/l1"))
+    assert str(raised.value) == "ledger directories: /data/l1,/data/l2 is configured, the cookie says /data/l1"
+
+
 def test_a_cookie_under_another_id_stops_the_start() -> None:
     other = renamed(MASTER, BookieId("host:3181"))
     with pytest.raises(InvalidCookieError, match="bookie id"):

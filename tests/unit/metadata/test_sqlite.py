@@ -6,13 +6,23 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bookkeeper.errors import ConfigurationError, CorruptMetadata, LayoutMismatch, ServiceUnavailable, SessionLost
+from bookkeeper.errors import (
+    ConfigurationError,
+    CorruptMetadata,
+    LayoutMismatch,
+    NotInitialized,
+    RecordTooLarge,
+    ServiceUnavailable,
+    SessionLost,
+)
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, LedgerLayout, Mode
 from bookkeeper.metadata.records.store import Topic, Transaction
 from bookkeeper.metadata.sqlite import SqliteDriver, SqliteStore
@@ -21,6 +31,7 @@ from bookkeeper.metadata.uri import parse_service_uri
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, LedgerState
 from tests.support.metadata_stores import ledger
+from tests.support.waiting import until
 
 A = BookieId("127.0.0.1:1")
 INFO = BookieServiceInfo((Endpoint("bookie", "127.0.0.1", 1),))
@@ -41,7 +52,7 @@ class Drivers:
 
     async def open(self, **options: object) -> SqliteDriver:
         driver = self.new(**options)  # type: ignore[arg-type]
-        await driver.open()
+        await driver.open(create=True)
         return driver
 
     async def close(self) -> None:
@@ -77,6 +88,7 @@ asyncio.run(main())
 
 async def test_what_a_killed_process_held_is_free_at_once(drivers: Drivers) -> None:
     q = await drivers.open()
+    await q.admin.init_new_cluster()
     async with aclosing(q.discovery.watch(Mode.WRITABLE)) as watch:
         assert (await anext(watch)).value == frozenset()
         holder = subprocess.Popen(
@@ -156,7 +168,9 @@ async def test_clusters_in_one_file_do_not_see_each_other(drivers: Drivers) -> N
     await p.ledgers.create(1, ledger(1))
     await p.registration.register(A, Mode.WRITABLE, INFO)
     assert [found async for found in q.ledgers.ranges()] == []
-    assert (await q.discovery.list(Mode.WRITABLE)).value == frozenset()
+    for listing in q.discovery.list(Mode.WRITABLE), q.discovery.list_all():
+        with pytest.raises(NotInitialized, match="initnewcluster"):
+            await listing
     assert await q.admin.nuke()
     assert await p.admin.exists()
 
@@ -218,7 +232,7 @@ def file(path: Path, *, clock_ms: Callable[[], int] = lambda: 0) -> SqliteFile:
 
 def test_a_file_in_use_for_too_long_did_not_take_the_change(tmp_path: Path) -> None:
     mine = file(tmp_path / "m.db")
-    mine.open(busy_timeout_ms=10)
+    mine.open(busy_timeout_ms=10, create=True)
     with sqlite3.connect(tmp_path / "m.db", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(ServiceUnavailable) as raised:
@@ -233,7 +247,7 @@ def test_a_file_in_use_for_too_long_did_not_take_the_change(tmp_path: Path) -> N
 
 def test_a_transaction_that_raises_changes_nothing(tmp_path: Path) -> None:
     mine = file(tmp_path / "m.db")
-    mine.open(busy_timeout_ms=10)
+    mine.open(busy_timeout_ms=10, create=True)
     version = mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b"old"), write=True)
 
     def fail(tx: Transaction) -> None:
@@ -254,8 +268,8 @@ def test_a_transaction_that_raises_changes_nothing(tmp_path: Path) -> None:
 def test_a_session_ends_at_its_deadline_though_its_process_lives(tmp_path: Path) -> None:
     now = 0
     mine, other = (file(tmp_path / "m.db", clock_ms=lambda: now) for _ in range(2))
-    mine.open(busy_timeout_ms=10)
-    other.open(busy_timeout_ms=10)
+    mine.open(busy_timeout_ms=10, create=True)
+    other.open(busy_timeout_ms=10, create=True)
     session = mine.start_session(1000)
     mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
     now = 900
@@ -285,3 +299,104 @@ async def test_a_change_whose_caller_was_cancelled_is_told_to_watches(drivers: D
             seen = await anext(watch)
     assert seen is not None
     assert seen.value.state is LedgerState.IN_RECOVERY
+
+
+async def test_an_address_that_leads_nowhere_makes_no_store(drivers: Drivers) -> None:
+    driver = drivers.new()
+    with pytest.raises(NotInitialized, match="initnewcluster"):
+        await driver.open()
+    assert list(drivers.path.parent.iterdir()) == []
+
+
+async def test_a_record_larger_than_the_store_takes_is_refused(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.metadata.sqlite_file.LARGEST_RECORD", 100_000)
+    p = await drivers.open()
+    with pytest.raises(RecordTooLarge, match="100000"):
+        await p.ledgers.create(1, replace(ledger(1), custom_metadata={"key": bytes(100_000)}))
+    await p.ledgers.create(1, ledger(1))
+
+
+class Sessions:
+    """Sessions of many processes in one file; each process is one `SqliteFile`."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.now_ms = 1_000_000
+        self.files = [
+            SqliteFile(str(path), "ledgers", boot_id="b", clock_ms=lambda: self.now_ms, wall_ms=lambda: self.now_ms)
+            for _ in range(count)
+        ]
+        self.ids = []
+        for file in self.files:
+            file.open(5000, create=True)
+            self.ids.append(file.start_session(FOREVER_MS))
+
+    def kill(self, number: int) -> None:
+        """The process ends without a word: its locks are freed, its session stays."""
+        self.files[number].close()
+
+    def left(self) -> list[int]:
+        with sqlite3.connect(self.files[0].path) as db:
+            found = [number for (number,) in db.execute("SELECT id FROM sessions ORDER BY id")]
+        db.close()
+        return found
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Iterator[Sessions]:
+    found = Sessions(tmp_path / "metadata.db", 30)
+    for file in found.files:
+        file.poll()  # each has looked at all others now
+    yield found
+    found.close()
+
+
+def test_idle_clients_look_at_one_lock_each(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("bookkeeper.metadata.sqlite_file._is_unlocked", lambda path: bool(looked.append(path)))
+    for file in sessions.files:
+        file.poll()
+    assert len(looked) == len(set(looked)) == 30
+
+
+def test_a_killed_process_is_noticed_by_its_neighbour_at_once(sessions: Sessions) -> None:
+    for number in 7, 8, 29:
+        sessions.kill(number)
+    survivors = [number for number in range(30) if number not in (7, 8, 29)]
+    for file in [sessions.files[number] for number in survivors] * 2:
+        file.poll()
+    assert sessions.left() == [sessions.ids[number] for number in survivors]
+
+
+def test_killed_processes_are_noticed_although_their_neighbour_looks_no_more(sessions: Sessions) -> None:
+    sessions.kill(7)
+    sessions.files[20].poll()
+    assert sessions.ids[7] in sessions.left()  # 6 is the neighbour, and stands still
+    sessions.now_ms += 2_000
+    sessions.files[20].poll()
+    assert sessions.ids[7] not in sessions.left()
+
+
+async def test_a_damaged_file_is_told_once_and_does_not_keep_a_driver_from_closing(
+    drivers: Drivers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def damaged(file: SqliteFile, *args: object) -> None:
+        looks.append(args)
+        raise CorruptMetadata(f"metadata file {file.path} is damaged")
+
+    driver = await drivers.open(retry_ms=0)
+    monkeypatch.setattr(SqliteFile, "poll", damaged)
+    monkeypatch.setattr(SqliteFile, "end_session", damaged)
+    await until(lambda: len(looks) > 4)
+    await driver.close()
+    await driver.close()
+    assert caplog.text.count("not seen for now") == 1
+    assert "the session is left to its timeout" in caplog.text
+    assert not [thread for thread in threading.enumerate() if "metadata-sqlite" in thread.name]

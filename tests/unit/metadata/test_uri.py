@@ -125,5 +125,5 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatc
     for name in [name for name in sys.modules if name.partition(".")[0] == "kazoo"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'bookkeeper\[zookeeper\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'bookkeeper-ledger\[zookeeper\]'"):
         open_driver("zk://h/l", RealRuntime())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import ProtocolError
-from bookkeeper.protocol.frames import FrameSplitter, frame, version_of
+from bookkeeper.protocol.frames import SMALL_PIECE, FrameSplitter, frame, version_of
 from bookkeeper.protocol.messages import V2, V3
 
 
@@ -32,6 +32,17 @@ def test_a_stream_byte_by_byte_gives_the_same_frames() -> None:
     splitter = FrameSplitter()
     stream = b"".join(map(frame, sent))
     assert [body for at in range(len(stream)) for body in splitter.feed(stream[at : at + 1])] == sent
+
+
+def test_a_frame_in_tiny_pieces_takes_no_more_memory_than_it_has_bytes() -> None:
+    splitter = FrameSplitter()
+    stream = frame(bytes(400_000))
+    for at in range(0, len(stream) - 2, 2):
+        assert splitter.feed(stream[at : at + 2]) == []
+    assert len(splitter._pieces) <= len(stream) // SMALL_PIECE + 1
+    assert (splitter.pending, splitter.needed) == (len(stream) - 2, len(stream))
+    assert splitter.feed(stream[-2:]) == [bytes(400_000)]
+    assert splitter.needed == 0
 
 
 def test_the_limit_counts_the_length_field() -> None:

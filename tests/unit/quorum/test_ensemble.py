@@ -143,18 +143,34 @@ def test_with_delayed_changes_a_late_failure_changes_nothing() -> None:
     assert not w.window.open
 
 
-def test_timeouts_are_failures_of_the_entries_sent_too_long_ago() -> None:
+def test_entries_that_were_overtaken_have_failed() -> None:
     w = Writer()
     w.push()
     w.window.now = 9.0
     w.push()
     w.ack(B1, 0, 1)
     w.ack(B2, 1)
-    assert w.keeper.on_time(-1.0) == []
-    # b2 failed an entry that needs it: changed at once; b3's failure joins
-    assert w.keeper.on_time(5.0) == [AskForChange({1: B2})]
+    w.ack(B3, 1)
+    assert w.window.acked_times == [9.0, 9.0, 9.0]
+    assert w.keeper.on_overtaken([0.0] * 3) == []
+    # b2 lost an entry that needs it: changed at once; b3's failure joins
+    assert w.keeper.on_overtaken([9.0] * 3) == [AskForChange({1: B2})]
     assert w.keeper.delayed == {2: B3}
-    assert w.keeper.on_time(5.0) == []  # both are held
+    assert w.keeper.on_overtaken([9.0] * 3) == []  # both are held
+
+
+def test_while_changes_are_disabled_a_late_failure_waits_without_a_retry() -> None:
+    w = Writer()
+    w.push()
+    w.ack(B1, 0)
+    w.ack(B2, 0)
+    w.window.confirm()
+    assert w.keeper.on_failures(B3, [(0, WRITE)]) is None
+    assert w.keeper.delayed == {2: B3}
+    w.keeper.changes_disabled = True
+    assert w.keeper.before_push() is None
+    w.keeper.changes_disabled = False
+    assert w.keeper.before_push() == AskForChange({2: B3})
 
 
 def test_the_number_of_changes_is_limited() -> None:

@@ -174,22 +174,16 @@ def test_what_is_unanswered_at_an_index_is_known() -> None:
     assert w.unanswered(1) == [0, 1, 3]
 
 
-def test_entries_expire_by_the_time_they_were_sent_to_the_index() -> None:
+def test_an_entry_without_its_ack_quorum_is_overdue_by_the_time_it_was_pushed() -> None:
     w = window()
     push(w)
     w.now = 10.0
     push(w)
-    assert w.expired(0, 5.0) == [0]
-    assert w.expired(0, 10.0) == [0, 1]
     assert w.overdue(5.0) == 0
     w.ack(0, [0])
     w.ack(1, [0])
     assert w.overdue(5.0) is None
-    assert w.expired(2, 5.0) == [0]
-    w.now = 20.0
-    w.resend(2)
-    assert w.expired(2, 10.0) == []
-    assert w.expired(1, 10.0) == [1]
+    assert w.overdue(10.0) == 1
 
 
 # --- ensemble changes ---

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import NoSuchLedgerOnMetadataError
+from bookkeeper.spark.bounds import ALL, Bounds
 from bookkeeper.spark.options import ReadOptions
-from bookkeeper.spark.planning import ALL, PIECE_COST, Bounds, EntryRange, pack, plan_read, split
+from bookkeeper.spark.planning import PIECE_COST, EntryRange, into_partitions, pack, plan_read, split
 from tests.support.fake_bookie import FakeCluster
 from tests.unit.client.support import make_ledger
 
@@ -55,6 +56,26 @@ def test_every_entry_is_in_one_partition_of_about_the_size(lengths: list[tuple[i
             assert piece.bytes <= 1.5 * target + whole / entries + 1  # an entry is not cut
 
 
+sizes = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 10**9)), min_size=1, max_size=50)
+
+
+@given(sizes, st.integers(1, 100), st.integers(1, 10**9))
+def test_as_many_partitions_as_were_asked_for(lengths: list[tuple[int, int]], at_least: int, target: int) -> None:
+    ranges = [EntryRange(ledger, 0, entries - 1, size) for ledger, (entries, size) in enumerate(lengths)]
+    partitions = into_partitions(ranges, target, at_least)
+    assert len(partitions) >= min(at_least, sum(piece.entries for piece in ranges))
+    flat = [piece for partition in partitions for piece in partition]
+    assert [(piece.ledger_id, entry) for piece in flat for entry in range(piece.first, piece.last + 1)] == [
+        (piece.ledger_id, entry) for piece in ranges for entry in range(piece.first, piece.last + 1)
+    ]
+
+
+@pytest.mark.parametrize("at_least", [1, 2, 4, 64])
+def test_many_small_ledgers_stay_few_tasks(at_least: int) -> None:
+    ranges = [EntryRange(ledger, 0, 4, 500) for ledger in range(2000)]
+    assert at_least <= len(into_partitions(ranges, 128 << 20, at_least)) <= at_least + 1
+
+
 async def test_a_plan_is_cut_at_ensemble_changes(cluster: FakeCluster) -> None:
     a, b, c = cluster.bookies
     ledger = await make_ledger(cluster, 100, ensembles={0: [a, b, c], 40: [b, c, a], 70: [c, a, b]})
@@ -68,7 +89,7 @@ async def test_a_plan_is_cut_at_ensemble_changes(cluster: FakeCluster) -> None:
     ]
     assert len(plan.partitions) == 1
     assert (plan.entries, len(plan.snapshots)) == (100, 2)
-    some = await plan_read(bk, options(str(ledger.id), entriesFrom="30", entriesTo="75"), entries=Bounds(0, 71))
+    some = await plan_read(bk, options(str(ledger.id), entriesFrom="30", entriesTo="75", where="entry_id<=71"))
     assert [(p.first, p.last) for part in some.partitions for p in part] == [(30, 39), (40, 69), (70, 71)]
 
 

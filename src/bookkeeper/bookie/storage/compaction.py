@@ -66,6 +66,21 @@ def measure(files: Files, path: str, log_id: int, give_way: Callable[[], None]) 
         return sizes
 
 
+def holds_any(files: Files, path: str, log_id: int, ledgers: frozenset[int], give_way: Callable[[], None]) -> bool:
+    """Whether a log has, or might have, a record of one of these ledgers.
+
+    Raises `CorruptStorageError` if the file is not an entry log.
+    """
+    with files.open(path) as file:
+        scan = LogScan(file, log_id)
+        records = scan.records()
+        while part := list(islice(records, CHUNK)):
+            if any(record.ledger_id in ledgers for record in part):
+                return True
+            give_way()
+        return scan.torn or not scan.sealed
+
+
 def count_pointers(locations: LocationIndex, log_id: int, give_way: Callable[[], None]) -> int:
     """Index entries that point into a log; walks the whole index."""
     count = 0

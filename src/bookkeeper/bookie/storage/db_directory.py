@@ -6,18 +6,21 @@ Theory of operation
 thread of its own) writes the full one in this order, each step durable before the next begins (BI-11):
 
     1. append entries to the entry log, by ledger and entry id; sync
-    2. drop the locations of deleted ledgers, put those of the new entries; sync
+    2. drop the locations of deleted ledgers, put those of the new entries; sync; seal the logs that became full
     3. write changed ledger attributes; sync
 
 after which the flushed cache is let go. Attributes are written also when there was no entry (defect A1), locations
 never before the log is synced (A7). *Read*: active cache, cache being flushed, read cache, and then on a reader
 thread one index lookup and one read of the log that takes the following entries along. So at every moment an entry is
-found at one of these places: it leaves the cache only after its location is in the index.
+found at one of these places: it leaves the cache only after its location is in the index. What is taken along must be
+what the index has: it is looked up where that is not sure (`entry_log`: settled), and left out where a cache has it
+newer.
 
 *Failure*: no space while writing a log takes the log back to where the flush began; the cache stays, is readable, and
-the next flush begins with it (BI-12). Any other failure, a failed sync above all, leaves it unknown what the disk
-has: this directory never flushes again, every later `flush` raises `FatalBookieError`, and the bookie has to stop
-(BI-17).
+the next flush begins with it (BI-12). No space in an index leaves the log as it is: the next flush writes all of it
+again, log and index. What an index needs on a full disk is reserved (`reserve`). Any other failure, a failed sync above
+all, leaves it unknown what the disk has: this directory never flushes again, every later `flush` raises
+`FatalBookieError`, and the bookie has to stop (BI-17).
 
 *Deletion*: a deleted ledger is forgotten in memory at once. Its locations go with the next flush; until then they are
 not looked at, so that a ledger created again under its id does not show old entries, and they are dropped before new
@@ -42,7 +45,7 @@ from ...runtime import Runtime, TaskScope, Workers
 from . import directory_jobs as jobs
 from . import entry_log_format as fmt
 from . import ledger_index
-from .compaction import LiveEntry, LogMover, count_pointers, measure
+from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
 from .directory_jobs import DirectoryOptions, OpenLog
 from .entry_log_reader import FIRST_READ, Records
 from .ledger_index import Changes, Ledger, LedgerIndex
@@ -99,6 +102,7 @@ class DbDirectory:
         self._scope = TaskScope(runtime, f"db-storage-{name}")
         self._opened = False
         self._flush_lock = asyncio.Lock()
+        self._listing = asyncio.Lock()
         self._failure: Exception | None = None
         self._on_failure = on_failure
         self._half = options.write_cache // 2
@@ -116,7 +120,7 @@ class DbDirectory:
     async def open(self) -> None:
         """Open indexes and logs. Raises `CorruptStorageError`, `OSError`."""
         opened = await self._lane.submit(jobs.open_directory, self._runtime, self._options, self.path, self._index_path)
-        self._writer, self._ledger_store, self._locations, loaded = opened
+        self._writer, self._ledger_store, self._locations, self._reserve, loaded = opened
         self._index = LedgerIndex(loaded)
         self._opened = True
 
@@ -255,6 +259,7 @@ class DbDirectory:
                 ledger.last_indexed = max(ledger.last_indexed, buffer.last())
         self._wake()
         cache.ledgers.clear()
+        await self._lane.submit(self._reserve.restore)
         await self._lane.submit(jobs.release, buffers, self._runtime.give_way)
 
     async def _note_rewrites(self, buffers: list[tuple[int, LedgerBuffer]]) -> None:
@@ -274,7 +279,7 @@ class DbDirectory:
                 suspects.append((ledger_id, buffer))
         if not suspects:
             return
-        for ledger_id, last, rewritten in await self._lane.submit(jobs.find_rewrites, self._locations, suspects):
+        for ledger_id, last, rewritten in await self._change(jobs.find_rewrites, suspects):
             ledger = self._index.ledgers.get(ledger_id)
             if ledger is not None and ledger_id not in self._deleted:
                 ledger.last_indexed = last
@@ -282,17 +287,26 @@ class DbDirectory:
                 self._index.note_rewritten(ledger_id, rewritten[0], rewritten[-1])
 
     async def _change(self, job: Callable[..., T], *args: Any) -> T:
-        """Run a job that changes logs and indexes. `OSError` means that nothing was changed; all else is the end."""
+        """Run a job that changes logs and indexes. `OSError` is a lack of space, and it is to be done again; all else
+        is the end."""
         self._check_failure()
         try:
-            return await self._lane.submit(job, self._writer, self._locations, self._runtime.give_way, *args)
-        except OSError:
-            raise
+            return await self._lane.submit(
+                job, self._writer, self._locations, self._reserve, self._runtime.give_way, *args
+            )
+        except OSError as error:
+            if error.errno in jobs.NO_SPACE:
+                raise
+            self._has_failed(error)
+            raise FatalBookieError(f"{self.path}: {error}") from error
         except Exception as error:
-            self._failure = error
-            log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
-            self._on_failure(error)
+            self._has_failed(error)
             raise
+
+    def _has_failed(self, error: Exception) -> None:
+        self._failure = error
+        log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
+        self._on_failure(error)
 
     def _wake(self) -> None:
         if self._room is not None:
@@ -346,9 +360,31 @@ class DbDirectory:
         """How many index entries point into a log. Walks the whole index. For a worker."""
         return count_pointers(self._locations, log_id, self._runtime.give_way)
 
-    async def remove_log(self, log_id: int) -> None:
-        """Delete a log. The caller has made sure that no index entry points into it."""
-        await self._lane.submit(jobs.remove_log, self._writer, self._runtime.files, self.path, log_id)
+    @property
+    def index_generation(self) -> int:
+        """To be asked before the index is searched for entries in a log, and given to `remove_log`."""
+        return self._locations.generation
+
+    def holds_none_of(self, log_id: int, living: frozenset[int]) -> bool:
+        """Whether a closed log surely has no record of a living ledger. For a worker. Raises as `log_sizes`."""
+        return not holds_any(self._runtime.files, self.log_path(log_id), log_id, living, self._runtime.give_way)
+
+    async def remove_log(self, log_id: int, generation: int | None) -> None:
+        """Delete a log that no index entry points into, as the caller found when the index had this generation.
+
+        None: all ledgers in it are deleted. Raises `OSError` if the index lost changes since; `FatalBookieError`.
+        """
+        self._check_failure()
+        await self._lane.submit(
+            jobs.remove_log,
+            self._writer,
+            self._locations,
+            self._reserve,
+            self._runtime.files,
+            self.path,
+            log_id,
+            generation,
+        )
         self._open_logs.pop(log_id, None)
         self._epoch += 1
 
@@ -419,16 +455,15 @@ class DbDirectory:
         if self._index.get(ledger_id).data.limbo:
             raise LimboError(f"ledger {ledger_id} is in limbo: its entries are not known")
         # First what is in memory: an entry may move from there to the index while the index is read, not back.
-        held: dict[int, None] = {}
-        for cache in self._write_caches():
-            if ledger_id in cache.ledgers:
-                held.update(dict.fromkeys(cache.ledgers[ledger_id].ids()))
-        if ledger_id not in self._deleted:
-            indexed = await self._readers.submit(self._locations.entries, ledger_id)
-            if not held:
-                return indexed
-            held.update(dict.fromkeys(indexed))
-        return sorted(held)
+        held = [
+            rows
+            for cache in self._write_caches()
+            if ledger_id in cache.ledgers
+            for rows in cache.ledgers[ledger_id].rows()
+        ]
+        async with self._listing:  # millions of ids may be in hand, one list at a time
+            locations = None if ledger_id in self._deleted else self._locations
+            return await self._readers.submit(jobs.list_entries, locations, ledger_id, held, self._runtime.give_way)
 
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
         ledger = self._index.ledgers.get(ledger_id)

@@ -70,6 +70,7 @@ def directory_options(configuration: ServerConfiguration, budget: int, directori
             "max_level1": configuration.dbStorage_rocksDB_maxSizeInLevel1MB * MIB,
         },
         ledgers={"compression": "snappy", "block_cache": LEDGERS_BLOCK_CACHE},
+        reserved_space=configuration.dbStorage_reservedSpaceMb * MIB,
     )
 
 
@@ -138,6 +139,8 @@ class DbLedgerStorage(LedgerStorage):
         )
 
     def start(self) -> None:
+        for directory in self._directories:
+            directory.index.complete = True
         self._collector = GarbageCollector(
             self._runtime, self._configuration, self._directories, self._ledger_collector
         )

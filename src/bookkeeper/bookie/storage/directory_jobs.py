@@ -11,8 +11,10 @@ import logging
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain, groupby
+from heapq import merge
+from itertools import chain, groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -23,15 +25,23 @@ from . import ledger_index
 from .compaction import LiveEntry, finish_compactions
 from .entry_log import WRITE_BYTES, EntryLogWriter, check_log_names, list_logs
 from .entry_log_reader import Records, read_records
+from .ledger_data import LedgerData
 from .ledger_index import Changes
 from .location_index import LocationIndex, Run
 from .packing import CHUNK
 from .rebuild import open_locations
+from .reserve import Reserve
 from .write_cache import LedgerBuffer
 
 log = logging.getLogger(__name__)
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+LIST_CHUNK = 8192
+"""Ids that are put together at a time, in less than a millisecond."""
+
+INDEX_BYTES = 64
+"""What an entry or a ledger takes in an index at most, its value aside."""
 
 Piece = tuple[int, Sequence[int], Sequence[bytes]]
 """A ledger, entry ids of it, and the entries."""
@@ -51,6 +61,18 @@ class DirectoryOptions:
     locations: Mapping[str, Any]
     """Options of the location index, see `Runtime.open_key_value`."""
     ledgers: Mapping[str, Any]
+    reserved_space: int
+    """Bytes kept for writing the index on a full disk."""
+
+
+class Opened(NamedTuple):
+    """The parts of an open directory."""
+
+    writer: EntryLogWriter
+    ledgers: KeyValueStore
+    locations: LocationIndex
+    reserve: Reserve
+    loaded: dict[int, LedgerData]
 
 
 class OpenLog(NamedTuple):
@@ -75,13 +97,13 @@ class ColdRead(NamedTuple):
     log: OpenLog
 
 
-def open_directory(
-    runtime: Runtime, options: DirectoryOptions, path: str, index_path: str
-) -> tuple[EntryLogWriter, KeyValueStore, LocationIndex, dict[int, Any]]:
+def open_directory(runtime: Runtime, options: DirectoryOptions, path: str, index_path: str) -> Opened:
     files = runtime.files
     files.makedirs(path)
     files.makedirs(index_path)
     check_log_names(files, path)
+    reserve = Reserve(files, index_path, options.reserved_space)
+    reserve.release_if_low()
     ledgers = _open_ledgers(runtime, options, index_path)
     try:
         loaded = ledger_index.load(ledgers)
@@ -89,7 +111,8 @@ def open_directory(
         try:
             finish_compactions(files, path, locations, runtime.give_way)
             writer = EntryLogWriter(files, path, options.log_size_limit)
-            return writer, ledgers, locations, loaded
+            reserve.restore()
+            return Opened(writer, ledgers, locations, reserve, loaded)
         except BaseException:
             locations.close()
             raise
@@ -110,32 +133,40 @@ def _open_ledgers(runtime: Runtime, options: DirectoryOptions, index_path: str) 
 
 
 def close_directory(writer: EntryLogWriter, locations: LocationIndex, ledgers: KeyValueStore, healthy: bool) -> None:
-    """Seal the current log and close all. Without `healthy`, or without space for the seal, the log stays unsealed."""
+    """Seal the current log and close all. Without `healthy`, or without space for the seal, the log stays unsealed.
+
+    Everything is closed, whatever fails; the first failure other than a lack of space is raised.
+    """
+    with ExitStack() as parts:
+        for close in (ledgers.close, locations.close, writer.abandon, *([writer.close] if healthy else [])):
+            parts.callback(_unless_no_space, close)
+
+
+def _unless_no_space(close: Callable[[], None]) -> None:
     try:
-        if healthy:
-            writer.close()
+        close()
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        log.warning("the current entry log is left unsealed: %s", error)
-    finally:
-        writer.abandon()
-        locations.close()
-        ledgers.close()
+        log.warning("not closed orderly, which the next start makes up for: %s", error)
 
 
 def flush(
     writer: EntryLogWriter,
     locations: LocationIndex,
+    reserve: Reserve,
     give_way: Callable[[], None],
     ledgers: KeyValueStore,
     buffers: list[tuple[int, LedgerBuffer]],
     deleted: list[int],
     changes: Changes,
 ) -> None:
-    """One flush. Raises `OSError` if there was no space, else `FatalBookieError`."""
+    """One flush. Raises `OSError` if there was no space: then it is to be done again. Else `FatalBookieError`."""
+    reserve.require(_index_bytes(sum(len(buffer) for _, buffer in buffers), deleted, changes))
+    if buffers:
+        reserve.leave_for_index(lambda: _log_bytes(buffers))
     runs = _append(writer, _pieces(buffers), give_way)
-    with _fatal("flush failed"):
+    with _indexing(writer, "flush failed"):
         if runs or deleted:
             locations.write(deleted, runs, give_way)
         writer.settle()
@@ -143,10 +174,29 @@ def flush(
             ledger_index.write(ledgers, changes, give_way)
 
 
+def _log_bytes(buffers: list[tuple[int, LedgerBuffer]]) -> int:
+    return sum(len(entry) + fmt.SIZE_WORD for _, _, entries in _pieces(buffers) for entry in entries)
+
+
+def _index_bytes(entries: int, deleted: Sequence[int], changes: Changes) -> int:
+    """About what an index grows by."""
+    values = sum(len(value) for value in changes.values() if value is not None)
+    return INDEX_BYTES * (entries + len(deleted) + len(changes)) + values
+
+
 def rewrite(
-    writer: EntryLogWriter, locations: LocationIndex, give_way: Callable[[], None], batch: list[LiveEntry]
+    writer: EntryLogWriter,
+    locations: LocationIndex,
+    reserve: Reserve,
+    give_way: Callable[[], None],
+    batch: list[LiveEntry],
 ) -> int:
-    """Move live entries to the current log: append, sync, set locations. Returns how many really moved."""
+    """Move live entries to the current log: append, sync, set locations. Returns how many really moved.
+
+    Raises `OSError` if there was no space: then nothing counts as moved. Else `FatalBookieError`.
+    """
+    reserve.require(_index_bytes(len(batch), (), {}))
+    reserve.leave_for_index(lambda: sum(len(item.entry) + fmt.SIZE_WORD for item in batch))
     pieces: list[Piece] = []
     for ledger_id, group in groupby(batch, key=attrgetter("ledger_id")):
         items = list(group)
@@ -154,13 +204,29 @@ def rewrite(
     runs = _append(writer, pieces, give_way)
     places = chain.from_iterable(run[2] for run in runs)
     moves = [(item.ledger_id, item.entry_id, item.location, place) for item, place in zip(batch, places, strict=True)]
-    with _fatal("moving entries failed"):
+    with _indexing(writer, "moving entries failed"):
         moved = locations.move(moves, give_way)
         if moved == len(moves):
             writer.settle()
         else:
             writer.end_log()  # it has copies that the index does not know
     return moved
+
+
+@contextmanager
+def _indexing(writer: EntryLogWriter, what: str) -> Iterator[None]:
+    """Index writes that follow an append. Those that find no space leave the log's end unknown to the index."""
+    with _fatal(what):
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            writer.end_log()
+            no_space = error
+        else:
+            return
+    raise no_space
 
 
 class _fatal:  # noqa: N801 - used like a function
@@ -220,7 +286,25 @@ def closed_logs(writer: EntryLogWriter, files: Files, path: str) -> dict[int, in
     return {log_id: size for log_id, size in list_logs(files, path).items() if log_id != active}
 
 
-def remove_log(writer: EntryLogWriter, files: Files, path: str, log_id: int) -> None:
+def remove_log(
+    writer: EntryLogWriter,
+    locations: LocationIndex,
+    reserve: Reserve,
+    files: Files,
+    path: str,
+    log_id: int,
+    generation: int | None,
+) -> None:
+    """Delete a log. `generation`: that of the index, when it was found to have no entry in this log.
+
+    The index may have had changes then that were never made durable, or were lost since: then the log stays, which is
+    an `OSError`. None: all ledgers in the log are deleted, whatever the index says.
+    """
+    if generation is not None:
+        reserve.require(0)
+        locations.sync()
+        if locations.generation != generation:
+            raise OSError(errno.ENOSPC, "the index has lost changes for want of space", f"{path}/{log_id:x}")
     files.unlink(f"{path}/{fmt.log_name(log_id)}")
     files.fsync_dir(path)
     writer.forget(log_id)
@@ -305,8 +389,35 @@ def _current(
     return records
 
 
+def list_entries(
+    locations: LocationIndex | None, ledger_id: int, held: Sequence[Sequence[int]], give_way: Callable[[], None]
+) -> array[int]:
+    """The ids in the index, if one is given, and those held in memory; ascending, each once."""
+    parts: list[Sequence[int]] = [sorted(part) if isinstance(part, array) else part for part in held]
+    if locations is not None:
+        parts.append(locations.entries(ledger_id))
+    parts = sorted((part for part in parts if part), key=lambda part: part[0])
+    merged: array[int] = array("q")
+    if all(before[-1] < after[0] for before, after in pairwise(parts)):
+        for part in parts:
+            for start in range(0, len(part), LIST_CHUNK):
+                merged.extend(part[start : start + LIST_CHUNK])
+                give_way()
+        return merged
+    for entry_id in merge(*parts):
+        if not merged or entry_id != merged[-1]:
+            merged.append(entry_id)
+            if len(merged) % LIST_CHUNK == 0:
+                give_way()
+    return merged
+
+
 def find_rewrites(
-    locations: LocationIndex, suspects: list[tuple[int, LedgerBuffer]]
+    _writer: EntryLogWriter,
+    locations: LocationIndex,
+    _reserve: Reserve,
+    give_way: Callable[[], None],
+    suspects: list[tuple[int, LedgerBuffer]],
 ) -> list[tuple[int, int, list[int]]]:
     """Of each ledger: the greatest id in the index, and the ids in the buffer that are in the index already."""
     found: list[tuple[int, int, list[int]]] = []
@@ -318,4 +429,5 @@ def find_rewrites(
         found.append(
             (ledger_id, greatest, [entry_id for entry_id, place in zip(overlap, places, strict=True) if place])
         )
+        give_way()
     return found

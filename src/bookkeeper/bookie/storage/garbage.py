@@ -4,19 +4,22 @@ Theory of operation
 
 One collector serves all directories of a storage. Every `gcWaitTime` it makes a pass:
 
-1. *Ledgers* (`ledger_collector`): those that the metadata store surely does not have any more are deleted locally. 2.
-*Logs without a living ledger* are deleted. For each closed log the collector remembers how many bytes it has of which
-   ledger.
+1. *Ledgers* (`ledger_collector`): those that the metadata store surely does not have any more are deleted locally.
+2. *Logs without a living ledger* are deleted. For each closed log the collector remembers how many bytes it has of
+   which ledger, as far as `gcEntryLogMetadataCacheMaxLedgers` lets it.
 3. *Compaction*: of logs whose living share is below a threshold the live entries are moved to the current log; then the
-   log is deleted. Minor and major compaction differ in threshold and interval.
+   log is deleted. Minor and major compaction differ in threshold and interval. A compaction may take days: steps 1 and
+   2 are made again between two logs when `gcWaitTime` has passed.
 
 Whatever stays in doubt stays on disk (BI-13). What the writer counted while it wrote a log is proof: of ledgers that it
 did not write there, nothing can be there. What a disk says about a log is not: such a log is only deleted after a pass
 over its records found none that the index points at. A log that was never sealed, or cannot be read to its end, may be
 shorter than it was: it needs the proof that the index has no pointer into it. The flush that begins step 2 makes
-deletions of ledgers durable in the index first.
+deletions of ledgers durable in the index first. When that finds no space, which only this collector can give back, the
+logs go first that surely have records of deleted ledgers only: whatever the index says of those, nobody asks for them
+again. Should a crash bring such a ledger back, the next pass deletes it once more.
 
-Failures end the pass, or skip one log; the next pass tries again.
+Failures end the pass, or skip one log; the next pass tries again, whatever the failure was.
 """
 
 from __future__ import annotations
@@ -45,19 +48,20 @@ class _LogUse:
 
     total: int
     """Record bytes when it was first looked at."""
-    ledgers: dict[int, int]
-    """Record bytes per ledger that still exists."""
+    ledgers: dict[int, int] | None
+    """Record bytes per ledger that still existed at the last pass; None: to be read from the disk again."""
     counted: bool
     """Whether the writer counted them, in this process; else they were read from the disk."""
+    living: int = 0
+    """Their sum."""
 
     def live_share(self, log_size_limit: int | None) -> float:
         """Living bytes of all; with a limit given, of a log of that size at least (`useTargetEntryLogSizeForGc`)."""
-        living = sum(self.ledgers.values())
         if self.total == 0:
             return 0.0
-        if log_size_limit is not None and living < self.total:
-            return living / max(self.total, log_size_limit)
-        return living / self.total
+        if log_size_limit is not None and self.living < self.total:
+            return self.living / max(self.total, log_size_limit)
+        return self.living / self.total
 
 
 class _Compaction:
@@ -100,6 +104,7 @@ class GarbageCollector:
         self._scope = TaskScope(runtime, "garbage-collector")
         self._wanted = asyncio.Event()
         self._forced = False
+        self._reclaimed = runtime.now()
         self._uses: list[dict[int, _LogUse]] = [{} for _ in directories]
         self._kept: list[dict[int, None]] = [{} for _ in directories]  # logs that cannot be read: reported once
         now = runtime.now()
@@ -163,6 +168,8 @@ class GarbageCollector:
                 await self.collect()
             except (BookKeeperError, OSError) as error:
                 log.warning("garbage collection ended early, the next pass tries again: %s", error)
+            except Exception:
+                log.exception("garbage collection ended early by a fault of its own, the next pass tries again")
 
     # --- a pass ---
 
@@ -170,41 +177,83 @@ class GarbageCollector:
         """One pass. Raises `BookKeeperError`, `OSError`."""
         forced = self._forced
         try:
-            if self._ledgers is not None:
-                await self._ledgers.collect()
-            for number, directory in enumerate(self._directories):
-                await directory.flush()
-                await self._clean_logs(number, directory)
+            await self._reclaim()
             await self._compact_logs(forced)
             await self._compact_indexes()
         finally:
             if forced:
                 self._forced = False
 
+    async def _reclaim(self) -> None:
+        """Delete ledgers, and logs without a living one."""
+        self._reclaimed = self._runtime.now()
+        if self._ledgers is not None:
+            await self._ledgers.collect()
+        for number, directory in enumerate(self._directories):
+            try:
+                await directory.flush()
+            except OSError as error:
+                log.warning("%s: garbage collection begins without a flush: %s", directory.path, error)
+                await self._delete_dead_logs(number, directory)
+                await directory.flush()
+            await self._clean_logs(number, directory)
+
+    async def _delete_dead_logs(self, number: int, directory: DbDirectory) -> None:
+        """Delete closed logs that have nothing but records of deleted ledgers, though the index may still have them."""
+        await self._take_counted(number, directory)
+        closed = await directory.closed_logs()
+        living = frozenset(directory.index.ledgers)
+        for log_id in closed:
+            use = self._uses[number].get(log_id)
+            try:
+                if use is not None and use.counted:
+                    dead = living.isdisjoint(use.ledgers or ())
+                else:
+                    dead = await self._worker.submit(directory.holds_none_of, log_id, living)
+            except (CorruptStorageError, OSError) as error:
+                log.warning("%s is kept for now: %s", directory.log_path(log_id), error)
+                continue
+            if dead:
+                await self._delete_dead(number, directory, log_id)
+
+    async def _take_counted(self, number: int, directory: DbDirectory) -> None:
+        for log_id, sizes in (await directory.sealed_logs()).items():
+            self._uses[number][log_id] = _LogUse(sum(sizes.values()), sizes, counted=True)
+
     async def _clean_logs(self, number: int, directory: DbDirectory) -> None:
         """Bring the uses of all closed logs up to date, delete logs without a living ledger."""
         uses, kept = self._uses[number], self._kept[number]
-        for log_id, sizes in (await directory.sealed_logs()).items():
-            uses[log_id] = _LogUse(sum(sizes.values()), sizes, counted=True)
+        await self._take_counted(number, directory)
         closed = await directory.closed_logs()
         for log_id in [log_id for log_id in uses if log_id not in closed]:
             del uses[log_id]
         known = directory.known_ledgers()
+        held = sum(len(use.ledgers or ()) for each in self._uses for use in each.values())
         for log_id in closed:
             if log_id in kept:
                 continue
-            if log_id not in uses:
+            use = uses.get(log_id)
+            ledgers = None if use is None else use.ledgers
+            if ledgers is None:
                 try:
                     sizes = await self._worker.submit(directory.log_sizes, log_id)
                 except (CorruptStorageError, OSError) as error:
                     kept[log_id] = None
                     log.error("%s is kept, because it cannot be read: %s", directory.log_path(log_id), error)
                     continue
-                uses[log_id] = _LogUse(sum(sizes.values()), sizes, counted=False)
-            use = uses[log_id]
-            use.ledgers = {ledger_id: size for ledger_id, size in use.ledgers.items() if ledger_id in known}
+                total = sum(sizes.values()) if use is None else use.total
+                use = uses[log_id] = _LogUse(total, sizes, counted=False)
+                ledgers = sizes
+                held += len(ledgers)
+            assert use is not None
+            use.ledgers = {ledger_id: size for ledger_id, size in ledgers.items() if ledger_id in known}
+            use.living = sum(use.ledgers.values())
+            held += len(use.ledgers) - len(ledgers)
             if not use.ledgers:
-                await (self._delete if use.counted else self._prove_and_delete)(number, directory, log_id)
+                await (self._delete_dead if use.counted else self._prove_and_delete)(number, directory, log_id)
+            elif held > self._configuration.gcEntryLogMetadataCacheMaxLedgers:
+                held -= len(use.ledgers)
+                use.ledgers, use.counted = None, False
 
     async def _compact_logs(self, forced: bool) -> None:
         now = self._runtime.now()
@@ -222,9 +271,12 @@ class GarbageCollector:
             shares = [(use.live_share(limit), log_id) for log_id, use in self._uses[number].items()]
             chosen = sorted((int(share * BUCKETS), log_id) for share, log_id in shares if share < kind.threshold)
             for _, log_id in chosen:
+                if self._runtime.now() - self._reclaimed > self._configuration.gcWaitTime / 1000:
+                    await self._reclaim()
                 if kind.suspended or (end is not None and self._runtime.now() > end):
                     break
-                await self._compact(number, directory, log_id)
+                if log_id in self._uses[number]:
+                    await self._compact(number, directory, log_id)
         kind.last = self._runtime.now()
         if kind is self.major:
             self.minor.last = kind.last
@@ -245,6 +297,7 @@ class GarbageCollector:
 
     async def _prove_and_delete(self, number: int, directory: DbDirectory, log_id: int) -> None:
         """Delete a log if it can be proved that nothing points into it."""
+        generation = directory.index_generation
         check = directory.mover(log_id)
         try:
             alive = await self._worker.submit(check.next_batch)
@@ -258,10 +311,14 @@ class GarbageCollector:
             if pointers:
                 self._keep(number, directory, log_id, f"{pointers} index entries point at what is not there")
                 return
-        await self._delete(number, directory, log_id)
+        await self._delete(number, directory, log_id, generation)
 
-    async def _delete(self, number: int, directory: DbDirectory, log_id: int) -> None:
-        await directory.remove_log(log_id)
+    async def _delete_dead(self, number: int, directory: DbDirectory, log_id: int) -> None:
+        """Delete a log that has records of deleted ledgers only."""
+        await self._delete(number, directory, log_id, None)
+
+    async def _delete(self, number: int, directory: DbDirectory, log_id: int, generation: int | None) -> None:
+        await directory.remove_log(log_id, generation)
         self._uses[number].pop(log_id, None)
         log.info("%s deleted: no entry in it is in use", directory.log_path(log_id))
 

@@ -83,8 +83,11 @@ class LedgerCollector:
     async def collect(self) -> None:
         """One pass. Raises `MetadataError` if the listing failed; then nothing is deleted that it would have shown."""
         if 0 < self._overreplicated_interval < self._runtime.now() - self._overreplicated_last:
-            await self._collect_overreplicated()
             self._overreplicated_last = self._runtime.now()
+            try:
+                await self._collect_overreplicated()
+            except MetadataError as error:
+                log.warning("ledgers that live elsewhere are kept for now: %s", error)
         candidates = await self._not_listed()
         candidates = [ledger_id for ledger_id in candidates if await self._is_gone(ledger_id)]
         if not candidates:

@@ -45,6 +45,8 @@ class LedgerIndex:
     def __init__(self, loaded: dict[int, LedgerData]) -> None:
         self.ledgers: dict[int, Ledger] = {ledger_id: Ledger(data) for ledger_id, data in loaded.items()}
         self._changed: dict[int, None] = {}  # ids in order of change; deleted ones are not in `ledgers`
+        self.complete = False
+        """Set when replay has ended: a ledger that is unknown from then on has no entry in the location index."""
 
     def get(self, ledger_id: int) -> Ledger:
         """Raises `NoLedgerError`."""
@@ -57,7 +59,7 @@ class LedgerIndex:
         """Create, or adopt the key in place of a placeholder. Raises `UnauthorizedAccessError` for another key."""
         ledger = self.ledgers.get(ledger_id)
         if ledger is None:
-            self.ledgers[ledger_id] = Ledger(LedgerData(master_key=key))
+            self.ledgers[ledger_id] = Ledger(LedgerData(master_key=key), last_indexed=-1 if self.complete else None)
         elif ledger.data.master_key == key or ledger_data.is_placeholder(key):
             return
         elif ledger_data.is_placeholder(ledger.data.master_key):

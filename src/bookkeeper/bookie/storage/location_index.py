@@ -34,6 +34,11 @@ class LocationIndex:
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
 
+    @property
+    def generation(self) -> int:
+        """Grows when changes may have been lost that were visible, but never durable."""
+        return self._store.generation
+
     def get(self, ledger_id: int, entry_id: int) -> int:
         """The location; 0 when there is none."""
         value = self._store.get(_KEY.pack(ledger_id, entry_id))
@@ -49,9 +54,9 @@ class LocationIndex:
         found = self._store.last_in(*_range(ledger_id))
         return None if found is None else (_KEY.unpack(found[0])[1], _location(found[1]))
 
-    def entries(self, ledger_id: int) -> list[int]:
+    def entries(self, ledger_id: int) -> array[int]:
         """All entry ids of a ledger, ascending."""
-        return [_VALUE.unpack_from(key, 8)[0] for key, _ in self._store.iterate(*_range(ledger_id))]
+        return array("q", (_VALUE.unpack_from(key, 8)[0] for key, _ in self._store.iterate(*_range(ledger_id))))
 
     def all(self) -> Iterator[tuple[int, int, int]]:
         """Every ledger, entry and location. A walk over the whole index: for offline tools and rare checks."""

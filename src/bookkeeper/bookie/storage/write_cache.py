@@ -13,6 +13,7 @@ Sizes are real memory, not payload: `used` counts what CPython and its allocator
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 RUN_OVERHEAD = 56
@@ -101,6 +102,10 @@ class LedgerBuffer:
     def ids(self) -> list[int]:
         """All ids, ascending."""
         return sorted([*range(self.first, self.first + len(self.run)), *self.strays])
+
+    def rows(self) -> tuple[range, array[int]]:
+        """All ids: those of the run, and the others in no order. A copy, which costs little on the loop."""
+        return range(self.first, self.first + len(self.run)), array("q", self.strays)
 
     def __len__(self) -> int:
         return len(self.run) + len(self.strays)

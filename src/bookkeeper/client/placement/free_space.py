@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from ...config import ClientConfiguration
-from ...runtime import Runtime
+from ...runtime import Runtime, guarded
 from ...types import BookieId
 from ..bookies import BookieWatcher
 
@@ -44,9 +44,11 @@ class FreeSpace:
             writable = self._bookies.writable
             if self._runtime.now() >= due:
                 due = self._runtime.now() + self._interval
-                await self._ask_all(writable)
+                asked = writable
             else:
-                await self._ask_all([bookie for bookie in writable if bookie not in self.known])
+                asked = tuple(bookie for bookie in writable if bookie not in self.known)
+            with guarded("free space of bookies"):
+                await self._ask_all(asked)
             silent = any(bookie not in self.known for bookie in writable)
             wait = due - self._runtime.now()
             with contextlib.suppress(TimeoutError):

@@ -2,6 +2,9 @@
 
 Looking up waits for the metadata store (the bookie's address), for DNS and for a script. It is done before a bookie is
 made known to placement, and again for those whose location could not be found, whenever the list of bookies changes.
+
+The resolver may be a class of the user's: whatever it raises leaves bookies at the default location, and ends nothing.
+Where it fails for several bookies, each is asked for by itself, so that one odd name does not hide the others.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Collection, Sequence
 from ...config import ClientConfiguration
 from ...errors import ConfigurationError, MetadataError
 from ...metadata.api import BookieDirectory
-from ...runtime import Runtime, TaskScope
+from ...runtime import Runtime, TaskScope, guarded
 from ...types import BookieId
 from .resolver import DNSToSwitchMapping
 
@@ -53,9 +56,11 @@ class Locations:
         if self._resolver is not None:
             try:
                 await self._resolver.start()
-            except ConfigurationError as error:
+            except Exception as error:
                 if config.enforceMinNumRacksPerWriteQuorum:
-                    raise
+                    if isinstance(error, ConfigurationError):
+                        raise
+                    raise ConfigurationError(f"the resolver of locations does not start: {error!r}") from error
                 log.warning("%s: all bookies count as being in %s", error, self._default)
                 self._resolver = None
         if self._resolver is None:
@@ -66,7 +71,8 @@ class Locations:
                 )
             return
         self._tasks = tasks
-        self._resolver.on_rack_change(self._changed)
+        with guarded("resolver of locations"):
+            self._resolver.on_rack_change(self._changed)
         if not config.ignoreLocalNodeInPlacementPolicy:
             self.local = await self._where_the_client_stands(self._resolver)
 
@@ -77,10 +83,11 @@ class Locations:
             address = await network.resolve(name)
             by_name = self._config.useHostnameResolveLocalNodePlacementPolicy or resolver.use_host_name
             asked = await network.host_name(address) if by_name else address
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             log.info("the location of this host, %s, is not known: %s", name, error)
             return None
-        return (await resolver.resolve([asked]))[0]
+        (location,) = await self._ask(resolver, [asked]) or [None]
+        return location
 
     def of(self, bookie: BookieId) -> str:
         """Where it stands, as far as anybody knows."""
@@ -96,14 +103,29 @@ class Locations:
         if not hosts:
             return
         self._hosts.update(hosts)
-        answers = await resolver.resolve(list(hosts.values()))
-        if len(answers) != len(hosts):
-            log.warning("the resolver gave %d locations for %d hosts", len(answers), len(hosts))
-            return
+        answers = await self._ask(resolver, list(hosts.values()))
+        if answers is None:
+            answers = [(await self._ask(resolver, [host]) or [None])[0] for host in hosts.values()]
         for bookie, location in zip(hosts, answers, strict=True):
             if location is not None and self._found.get(bookie) != location:
                 self._found[bookie] = location
                 self.version += 1
+
+    async def _ask(self, resolver: DNSToSwitchMapping, hosts: Sequence[str]) -> Sequence[str | None] | None:
+        """The resolver's answer; None if it gives none that can be used."""
+        try:
+            answers = list(await resolver.resolve(hosts))
+        except Exception:
+            log.warning("the resolver failed for %s", ", ".join(hosts), exc_info=True)
+            return None
+        if len(answers) != len(hosts):
+            log.warning("the resolver gave %d locations for %d hosts", len(answers), len(hosts))
+            return None
+        odd = [answer for answer in answers if not (answer is None or isinstance(answer, str))]
+        if odd:
+            log.warning("the resolver gave %r, which is no location", odd[0])
+            return None
+        return answers
 
     async def _host(self, bookie: BookieId) -> str | None:
         """What the resolver is asked with; None if that cannot be said now."""
@@ -113,7 +135,7 @@ class Locations:
             if endpoint is None:
                 return None
             return endpoint.host if self._resolver.use_host_name else await self._runtime.network.resolve(endpoint.host)
-        except (MetadataError, OSError) as error:
+        except (MetadataError, OSError, UnicodeError) as error:  # UnicodeError: a name that DNS cannot have
             log.info("the address of bookie %s is not known: %s", bookie, error)
             return None
 

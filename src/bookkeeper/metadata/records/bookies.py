@@ -6,10 +6,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from ...errors import AlreadyRegistered, CookieConflict, CookieExists, CookieNotFound, NoSuchBookie, ServiceUnavailable
+from ...errors import (
+    AlreadyRegistered,
+    CookieConflict,
+    CookieExists,
+    CookieNotFound,
+    NoSuchBookie,
+    NotInitialized,
+    ServiceUnavailable,
+)
 from ...types import BookieId
 from ..api import ANY, BookieServiceInfo, Mode, Unsubscribe, Version, Versioned
 from ..service_info import encode_service_info, parse_service_info
+from .cluster import INSTANCE_ID
 from .link import Link
 from .store import Changes, Record, Topic, Transaction
 
@@ -90,11 +99,11 @@ class Discovery:
         link.hub.listen(self._forget_changed)
 
     async def list(self, mode: Mode) -> Versioned[frozenset[BookieId]]:
-        return _versioned(await self._link.read("discovery.list", lambda tx: _list(tx, _TOPICS[mode])))
+        return _versioned(await self._link.read("discovery.list", lambda tx: _listed(tx, _TOPICS[mode])))
 
     async def list_all(self) -> Versioned[frozenset[BookieId]]:
         """Every bookie that has a cookie."""
-        return _versioned(await self._link.read("discovery.list_all", lambda tx: _list(tx, Topic.COOKIES)))
+        return _versioned(await self._link.read("discovery.list_all", lambda tx: _listed(tx, Topic.COOKIES)))
 
     async def info(self, bookie_id: BookieId) -> BookieServiceInfo:
         """What the bookie published, from memory until its registration changes.
@@ -130,6 +139,13 @@ class Discovery:
             if topic in (Topic.AVAILABLE, Topic.READ_ONLY):
                 self._known.pop(key, None)
                 self._epoch += 1
+
+
+def _listed(tx: Transaction, topic: Topic) -> tuple[Version, list[str]]:
+    """As `_list`, of a cluster that must be there."""
+    if tx.get(Topic.CLUSTER, INSTANCE_ID) is None:
+        raise NotInitialized("there is no cluster at this address: `bookkeeper shell initnewcluster` makes one")
+    return _list(tx, topic)
 
 
 def _list(tx: Transaction, topic: Topic) -> tuple[Version, list[str]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
 
 from ...errors import MetadataError
 from ...runtime import Runtime
@@ -58,10 +60,12 @@ class RecordDriver:
         self.flags = Flags(link)
         self.admin = Admin(link, layout)
 
-    async def open(self) -> None:
-        """Connect and start the session. Raises `ServiceUnavailable`, `LayoutMismatch`, `ConfigurationError`."""
+    async def open(self, *, create: bool = False) -> None:
+        """Connect and start the session. Raises `ServiceUnavailable`, `LayoutMismatch`, `ConfigurationError`, and
+        `NotInitialized` if there is no store and `create` is not set.
+        """
         try:
-            await self._link.retry("open", self._link.store.open)
+            await self._link.retry("open", partial(self._link.store.open, create=create))
             await self._link.retry("open", self._link.session.open)
             self._opened = True
             await self.layout.check()
@@ -71,12 +75,13 @@ class RecordDriver:
 
     async def close(self) -> None:
         """End the session: its records vanish, waiting calls fail, watches end. Idempotent."""
-        self._link.hub.close()
-        await self.auditor.close()
-        await self._link.close()
-        await self._link.session.close()
-        await self._link.store.close()
         self._opened = False
+        async with AsyncExitStack() as parts:  # each is closed, whatever becomes of the others
+            parts.push_async_callback(self._link.store.close)
+            parts.push_async_callback(self._link.session.close)
+            parts.push_async_callback(self._link.close)
+            parts.push_async_callback(self.auditor.close)
+            self._link.hub.close()
 
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
         return self._link.session.add_listener(callback)

@@ -93,8 +93,8 @@ class SessionKeeper:
             try:
                 async with asyncio.timeout(self.timeout):
                     await self._store.end_session(session)
-            except (ServiceUnavailable, TimeoutError) as error:
-                log.info("the session is left to its timeout: %s", error)
+            except (MetadataError, TimeoutError) as error:
+                log.warning("the session is left to its timeout: %s", error)
 
     async def live(self) -> int:
         """The id of the session; waits while a new one is being started. Raises `ServiceUnavailable`."""

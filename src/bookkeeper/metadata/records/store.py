@@ -103,8 +103,10 @@ class RecordStore(ABC):
     """Called on the loop after records changed, whoever changed them; set by the driver before `open`."""
 
     @abstractmethod
-    async def open(self) -> None:
-        """Raises `ServiceUnavailable` if the store is out of reach for now, `ConfigurationError` if for good."""
+    async def open(self, *, create: bool = False) -> None:
+        """Raises `ServiceUnavailable` if the store is out of reach for now, `ConfigurationError` if for good, and
+        `NotInitialized` if it is not there and `create` is not set.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -44,7 +44,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from ...errors import MetadataError, NotInitialized, ServiceUnavailable, SessionLost
+from ...errors import MetadataError, NotInitialized, RecordTooLarge, ServiceUnavailable, SessionLost
 from ...runtime.api import Runtime, TimerHandle, Workers
 from ...runtime.tasks import TaskScope
 from .keepalive import KeepAliveHandler
@@ -62,6 +62,9 @@ RETRY_FLOOR_SECONDS = 0.02
 
 FAREWELL_SECONDS = 2.0
 """How long `close` waits for the server to confirm the end of the session."""
+
+REQUEST_OVERHEAD = 512
+"""Bytes of a request besides paths and data, at most: headers, lengths, flags, and the owner that an ACL names."""
 
 ANY_VERSION = -1
 
@@ -368,6 +371,7 @@ class ZooKeeper:
         world: bool = False,
     ) -> None:
         """Create a node. `world`: open to everybody even with security on. Raises `NodeExists`, `NoNode` (parent)."""
+        self._check_size([(path, data)])
         acl = self._acl_for(world)
         await self._call(
             path,
@@ -384,6 +388,7 @@ class ZooKeeper:
         After an attempt with unknown outcome there may be one more node than returned. Without `retry` that is
         reported as `ServiceUnavailable(maybe_applied=True)`, for the caller to look into. Raises `NoNode` (parent).
         """
+        self._check_size([(prefix, data)])
         acl = self._acl_for(world)
         path: str = await self._call(
             prefix,
@@ -422,6 +427,7 @@ class ZooKeeper:
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """Write; returns the new stat. Raises `BadVersion`, `NoNode`."""
+        self._check_size([(path, data)])
         stat: Stat = await self._call(path, lambda: self._kazoo.set_async(path, data, version), changes=True)
         return stat
 
@@ -446,6 +452,7 @@ class ZooKeeper:
 
     async def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> None:
         """Create several nodes (path, data), in this order, or none. Raises `NodeExists`, `NoNode`."""
+        self._check_size(nodes)
 
         def submit() -> Any:
             transaction = self._kazoo.transaction()
@@ -468,6 +475,15 @@ class ZooKeeper:
             self._tasks.spawn(self._remove_watch(kind, path), name="remove-watch")
 
     # --- the machinery ---
+
+    def _check_size(self, nodes: Sequence[tuple[str, bytes]]) -> None:
+        """Raises `RecordTooLarge` for what the servers would answer with a broken connection, again and again."""
+        size = sum(len(path.encode()) + len(data) + REQUEST_OVERHEAD for path, data in nodes)
+        if size > self._settings.max_packet:
+            raise RecordTooLarge(
+                f"{nodes[0][0]}: a record of {sum(len(data) for _, data in nodes)} bytes is more than ZooKeeper takes "
+                f"(zkJuteMaxBuffer is {self._settings.max_packet}, as jute.maxbuffer of the servers must be)"
+            )
 
     def _acl_for(self, world: bool) -> Any:
         return OPEN_ACL_UNSAFE if world else self._acl

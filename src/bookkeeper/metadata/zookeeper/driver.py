@@ -58,7 +58,7 @@ class ZooKeeperDriver:
         self.flags = ZooKeeperFlags(zk)
         self.admin = ZooKeeperAdmin(zk, self.layout, runtime.uuid)
 
-    async def open(self) -> None:
+    async def open(self, *, create: bool = False) -> None:  # noqa: ARG002  (servers are never ours to make)
         """Connect. Does not require an initialised cluster. Raises `ServiceUnavailable`."""
         await self.zk.open()
         self._opened = True

@@ -27,6 +27,9 @@ class ZooKeeperSettings:
     """zkReplicationTaskRateLimit: under-replicated ledgers handed out by `get`; 0: no limit."""
     max_in_flight: int = 64
     """zkMaxOutstandingRequests: requests under way at once; the others wait. kazoo blocks above about 270."""
+    max_packet: int = 1_048_575
+    """zkJuteMaxBuffer: the servers' `jute.maxbuffer`, the largest request that they take, in bytes. They drop the
+    connection at a larger one, so it is not sent."""
     secure: bool = False
     """zkEnableSecurity: nodes belong to their creator."""
     auth: tuple[tuple[str, str], ...] = ()
@@ -72,6 +75,7 @@ class ZooKeeperSettings:
             requests_per_second=number("zkRequestRateLimit", 0),
             tasks_per_second=number("zkReplicationTaskRateLimit", 0),
             max_in_flight=int(number("zkMaxOutstandingRequests", 64)),
+            max_packet=int(number("zkJuteMaxBuffer", 1_048_575)),
             secure=flag("zkEnableSecurity", False),
             auth=((scheme, credentials),) if scheme else (),
             address_tracking=flag("enableBookieAddressTracking", True),

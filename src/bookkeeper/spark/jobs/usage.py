@@ -169,7 +169,7 @@ async def _lengths(bk: BookKeeper, snapshot: Snapshot, ends: list[int]) -> tuple
     totals = [0]
     exact = True
     if len(ends) > 1:
-        async with bk.open_ledger_as_admin(snapshot.ledger_id, recovery=False) as reader:
+        async with bk.open_ledger_as_admin(snapshot.ledger_id) as reader:
             for end in ends[:-1]:
                 try:
                     totals.append((await reader.read_unconfirmed(end, end))[0].ledger_length)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -167,3 +167,72 @@ async def test_a_script_that_does_not_run_is_done_without(script: Path, caplog: 
     await locations.locate([A])
     assert locations.of(A) == "/default-rack"
     assert "all bookies count as being in /default-rack" in caplog.text
+
+
+class Broken(Plan):
+    """Raises wherever it is called, or what it is told to raise for single hosts."""
+
+    odd: ClassVar[set[str]] = set()
+    everywhere: ClassVar[bool] = False
+
+    async def start(self) -> None:
+        if self.everywhere:
+            raise KeyError("start")
+
+    async def resolve(self, names: Sequence[str]) -> Sequence[str | None]:
+        if self.everywhere or self.odd.intersection(names):
+            raise KeyError("resolve")
+        return await super().resolve(names)
+
+    def on_rack_change(self, listener: object) -> None:
+        raise KeyError("on_rack_change")
+
+
+BROKEN = {"reppDnsResolverClass": f"{__name__}:Broken"}
+
+
+async def test_one_host_that_upsets_the_resolver_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broken, "odd", {"ip-b"})
+    Plan.locations.update({"ip-a": "/x", "ip-b": "/y", "ip-c": "/z"})
+    locations, _ = await locations_of(Directory("abc"), **BROKEN)
+    await locations.locate([A, B, C])
+    assert [locations.of(bookie) for bookie in (A, B, C)] == ["/x", "/default-rack", "/z"]
+    monkeypatch.setattr(Broken, "odd", set())
+    await locations.locate([A, B, C])  # with the next list
+    assert locations.of(B) == "/y"
+
+
+async def test_a_resolver_that_always_raises_leaves_all_at_the_default_location(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Broken, "everywhere", True)
+    locations, _ = await locations_of(Directory("abc"), **BROKEN)
+    await locations.locate([A, B, C])
+    assert {locations.of(bookie) for bookie in (A, B, C)} == {"/default-rack"}
+    assert locations.local is None
+    with pytest.raises(ConfigurationError, match="does not start"):
+        await locations_of(Directory("abc"), **BROKEN, enforceMinNumRacksPerWriteQuorum=True)
+
+
+@pytest.mark.parametrize("odd", [[3], None, [["/x"]]])
+async def test_answers_that_are_no_locations(odd: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(_self: object, _names: object) -> object:
+        return odd
+
+    monkeypatch.setattr(Broken, "resolve", resolve)
+    locations, _ = await locations_of(Directory("a"), **BROKEN)
+    await locations.locate([A])
+    assert locations.of(A) == "/default-rack"
+
+
+async def test_a_host_name_that_dns_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_self: object, host: str) -> str:
+        if host == "b":
+            raise UnicodeError("label too long")
+        return f"ip-{host}"
+
+    monkeypatch.setattr("tests.unit.client.placement.support.Names.resolve", fail)
+    Plan.locations.update({"ip-a": "/x", "ip-b": "/y"})
+    locations, _ = await locations_of(Directory("ab"), **PLAN)
+    await locations.locate([A, B])
+    assert [locations.of(bookie) for bookie in (A, B)] == ["/x", "/default-rack"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,11 @@ from bookkeeper.errors import (
     LedgerExists,
     LedgerIdOverflow,
     NoSuchLedger,
+    RecordTooLarge,
     ServiceUnavailable,
     VersionConflict,
 )
+from bookkeeper.metadata.api import SessionEvent
 from bookkeeper.metadata.ledger_serde import serialize
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver, ids
 from tests.support.waiting import until
@@ -39,6 +42,20 @@ async def ranges(driver: ZooKeeperDriver) -> list[tuple[int, ...]]:
 
 
 # --- nodes ---
+
+
+async def test_a_record_above_the_servers_limit_is_refused_and_the_session_goes_on(cluster: Cluster) -> None:
+    driver = await cluster.init()
+    events: list[SessionEvent] = []
+    driver.add_session_listener(events.append)
+    with pytest.raises(RecordTooLarge, match="zkJuteMaxBuffer"):
+        await driver.ledgers.create(1, replace(ledger(1), custom_metadata={"key": bytes(1_048_576)}))
+    fits = replace(ledger(1), custom_metadata={"key": bytes(1_040_000)})
+    created = await driver.ledgers.create(1, fits)
+    with pytest.raises(RecordTooLarge):
+        await driver.ledgers.write(1, replace(fits, custom_metadata={"key": bytes(2_000_000)}), created.version)
+    assert (await driver.ledgers.read(1)).version == created.version
+    assert events == []
 
 
 async def test_a_record_is_the_node_the_layout_says_with_version_0_and_empty_parents(cluster: Cluster) -> None:

@@ -1,0 +1,35 @@
+"""`bookkeeper shell ...`: BookKeeper's admin shell, under the names and options that operators know.
+
+A module a subject; each has functions that are commands, and `COMMANDS` here names them. What they print are the texts
+of Java's shell, 4.17; exit code 0 means that it was done, anything else that it was not. Further verbs of that shell
+go here too.
+
+Options may be said as there, with one dash or two (`-force`, `--force`, `-f`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from . import bookies, cluster, cookies, ledgers
+
+app = typer.Typer(no_args_is_help=True, help="Make, look at and remove clusters: BookKeeper's admin shell.")
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "initnewcluster": cluster.initnewcluster,
+    "metaformat": cluster.metaformat,
+    "nukeexistingcluster": cluster.nukeexistingcluster,
+    "whatisinstanceid": cluster.whatisinstanceid,
+    "listbookies": bookies.listbookies,
+    "cookie_get": cookies.cookie_get,
+    "cookie_create": cookies.cookie_create,
+    "cookie_update": cookies.cookie_update,
+    "cookie_delete": cookies.cookie_delete,
+    "listledgers": ledgers.listledgers,
+    "ledgermetadata": ledgers.ledgermetadata,
+}
+
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)

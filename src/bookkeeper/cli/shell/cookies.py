@@ -1,0 +1,96 @@
+"""Cookies in the metadata store: look at, save, put back, take away.
+
+A bookie starts only if the cookie in the store and those in its directories agree. To let a bookie begin anew after its
+disks were replaced: stop it, empty all its directories, delete its cookie, start it. What it held is then missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...errors import CookieExists, CookieNotFound, CorruptMetadata, MetadataError
+from ...metadata.api import ANY, MetadataDriver
+from ...metadata.cookie import parse_cookie
+from ...types import BookieId
+from ..output import EXIT_USAGE, console, fail
+from .common import ConfOption, UriOption, require_cluster, service_uri, with_store
+
+BookieArgument = Annotated[str, typer.Argument(help="The bookie's id, host:port.")]
+FileOption = Annotated[Path, typer.Option("--cookie-file", "-cf", help="The cookie, as `cookie_get` prints it.")]
+
+
+def cookie_get(bookie: BookieArgument, uri: UriOption = None, conf: ConfOption = None) -> None:
+    """Print a bookie's cookie."""
+    where = service_uri(uri, conf)
+
+    async def look(driver: MetadataDriver) -> bytes:
+        await require_cluster(driver, where)
+        try:
+            return (await driver.cookies.read(BookieId(bookie))).value
+        except CookieNotFound:
+            raise _not_found(bookie) from None
+
+    text = with_store(where, look).decode(errors="replace")
+    console.print(f"Cookie for bookie '{bookie}' is:\n---\n{text}\n---", markup=False, soft_wrap=True)
+
+
+def cookie_create(bookie: BookieArgument, file: FileOption, uri: UriOption = None, conf: ConfOption = None) -> None:
+    """Give a bookie a cookie. It must have none."""
+    where, data = service_uri(uri, conf), _read(file)
+
+    async def create(driver: MetadataDriver) -> None:
+        await require_cluster(driver, where)
+        try:
+            await driver.cookies.create(BookieId(bookie), data)
+        except CookieExists:
+            raise MetadataError(f"Cookie already exist for bookie '{bookie}'") from None
+
+    with_store(where, create)
+
+
+def cookie_update(bookie: BookieArgument, file: FileOption, uri: UriOption = None, conf: ConfOption = None) -> None:
+    """Replace a bookie's cookie. It must have one."""
+    where, data = service_uri(uri, conf), _read(file)
+
+    async def update(driver: MetadataDriver) -> None:
+        await require_cluster(driver, where)
+        try:
+            found = await driver.cookies.read(BookieId(bookie))
+            await driver.cookies.write(BookieId(bookie), data, found.version)
+        except CookieNotFound:
+            raise _not_found(bookie) from None
+
+    with_store(where, update)
+
+
+def cookie_delete(bookie: BookieArgument, uri: UriOption = None, conf: ConfOption = None) -> None:
+    """Take a bookie's cookie away, so that a new one with this id may begin on empty directories."""
+    where = service_uri(uri, conf)
+
+    async def delete(driver: MetadataDriver) -> None:
+        await require_cluster(driver, where)
+        try:
+            await driver.cookies.remove(BookieId(bookie), ANY)
+        except CookieNotFound:
+            raise _not_found(bookie) from None
+
+    with_store(where, delete)
+
+
+def _not_found(bookie: str) -> MetadataError:
+    return MetadataError(f"Cookie not found for bookie '{bookie}'")
+
+
+def _read(file: Path) -> bytes:
+    """A cookie from a file; what is none would keep the bookie from starting."""
+    try:
+        data = file.read_bytes()
+        parse_cookie(data)
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}", EXIT_USAGE)
+    except CorruptMetadata as error:
+        fail(f"{file} is no cookie: {error}", EXIT_USAGE)
+    return data

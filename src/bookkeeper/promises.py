@@ -1,0 +1,119 @@
+"""Settings that promise something which is not there yet.
+
+Every known setting is one of four:
+
+- live: some code reads it;
+- refused (`REFUSED`, `REFUSED_BY_CLIENTS`): it promises security, or safety of data, that nobody would keep. To go on
+  as if it were kept would be worse than not to start;
+- without effect (`WITHOUT_EFFECT`): it asks for comfort that is not there yet. Said in one warning, if it is set to
+  something else than its default;
+- always so (`ALWAYS_SO`): what it asks for is what happens anyway.
+
+A test goes through all settings and holds them against these lists; docs/not-there-yet.md says the same to operators.
+
+Metrics are only warned about: Apache's `bk_server.conf` has `statsProviderClass` active as it is shipped, and a bookie
+reads that file as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+NO_TLS = (
+    "there is no TLS yet, and everything would be sent in the clear: remove the line and protect the network in "
+    "another way, or use Apache BookKeeper's"
+)
+NO_AUTHENTICATION = (
+    "there is no authentication yet, and everybody would be let in: remove the line and protect the network in "
+    "another way, or use Apache BookKeeper's"
+)
+NO_SCRUBBING = (
+    "there is no such check yet, and damage would not be looked for: remove the line; `bookkeeper spark scrub` "
+    "compares all copies of a cluster"
+)
+NO_INTEGRITY = (
+    "there is no data-integrity service yet: remove the line, and replace a bookie that lost a disk by a new one"
+)
+
+REFUSED: Mapping[str, str] = {
+    "tlsProviderFactoryClass": NO_TLS,
+    "bookieAuthProviderFactoryClass": NO_AUTHENTICATION,
+    "authorizedRoles": NO_AUTHENTICATION,
+    "permittedStartupUsers": (
+        "the user is not checked yet: remove the line, and let the service manager see to the right user"
+    ),
+    "dataIntegrityChecking": NO_INTEGRITY,
+    "dataIntegrityStampMissingCookies": NO_INTEGRITY,
+    "localConsistencyCheckOnStartup": NO_SCRUBBING,
+    "localScrubInterval": NO_SCRUBBING,
+    "journalWriteData": (
+        "after a crash the bookie would deny entries that it has acknowledged, as there is no data-integrity service "
+        "yet that would prevent it: remove the line"
+    ),
+    "autoRecoveryDaemonEnabled": (
+        "a bookie here re-replicates nothing yet, and lost copies would not be made up for: remove the line, and run "
+        "Apache BookKeeper's own `autorecovery` daemon beside the cluster"
+    ),
+    "httpServerEnabled": "there is no HTTP server yet, and health checks of it would fail: remove the line",
+}
+"""What a bookie does not start with, why, and what to do."""
+
+REFUSED_BY_CLIENTS: Mapping[str, str] = {
+    "tlsProviderFactoryClass": NO_TLS,
+    "clientAuthProviderFactoryClass": NO_AUTHENTICATION,
+}
+"""The same of clients."""
+
+NO_METRICS = "metrics are not published yet (statsProviderClass): nobody listens on prometheusStatsHttpPort"
+
+_WITHOUT_EFFECT = """
+    statsProviderClass prometheusStatsHttpEnable prometheusStatsHttpAddress prometheusStatsHttpPort
+    prometheusStatsLatencyRolloverSeconds exposeDefaultJVMMetrics sanityCheckMetricsEnabled
+    httpServerPort httpServerHost localScrubRateLimit
+    tlsClientAuthentication tlsKeyStoreType tlsKeyStore tlsKeyStorePasswordPath tlsTrustStoreType tlsTrustStore
+    tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites
+    tlsEnabledProtocols
+    minUsableSizeForIndexFileCreation gcOverreplicatedLedgerMaxConcurrentRequests compactionMaxOutstandingRequests
+    auditorPeriodicCheckInterval auditorPeriodicBookieCheckInterval auditorPeriodicPlacementPolicyCheckInterval
+    auditorReplicasCheckInterval auditorLedgerVerificationPercentage auditorMaxNumberOfConcurrentOpenLedgerOperations
+    auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec inFlightReadEntryNumInLedgerChecker
+    lostBookieRecoveryDelay underreplicatedLedgerRecoveryGracePeriod repairedPlacementPolicyNotAdheringBookieEnabled
+    openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod rwRereplicateBackoffMs
+    rereplicationEntryBatchSize replicationRateByBytes
+"""
+
+WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
+"""Settings of a bookie that do nothing yet: details of what is refused above, of metrics, of re-replication."""
+
+ALWAYS_SO: frozenset[str] = frozenset({"verifyMetadataOnGC", "useTransactionalCompaction"})
+"""Garbage collection always asks the store again before it deletes; compaction always survives a crash."""
+
+
+def refusal(settings: BaseModel, refused: Mapping[str, str]) -> str | None:
+    """Why these settings cannot be accepted, in one line that says what to do; None if they can."""
+    for key, reason in refused.items():
+        value = getattr(settings, key)
+        if _is_asked(value, type(settings).model_fields[key].default):
+            return f"{key}={as_written(value)} is not supported: {reason}"
+    return None
+
+
+def without_effect(settings: BaseModel) -> list[str]:
+    """The settings that somebody chose and that do nothing yet."""
+    changed = settings.model_dump(include=set(WITHOUT_EFFECT), exclude_defaults=True)
+    return [key for key in type(settings).model_fields if key in changed]
+
+
+def as_written(value: object) -> str:
+    """A value as a file has it."""
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_asked(value: object, default: object) -> bool:
+    if isinstance(value, bool):
+        return value != default
+    return value > 0 if isinstance(value, int) else bool(value)

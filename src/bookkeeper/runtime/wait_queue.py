@@ -1,0 +1,85 @@
+"""A line of tasks that wait for their turn.
+
+Theory of operation
+
+- Whoever comes waits; the owner of the line looks at the `first` and admits it when there is room for it. First come,
+  first served; with ranks, the lowest rank first, and among equals who came first.
+- One that is admitted has its turn when its task runs again. Until then it is still `admitted`: a place is taken for
+  it, and nobody else may have it.
+- Cancellation is where such lines go wrong. One that is cancelled while it waits leaves the line at once. One that is
+  cancelled after it was admitted gives the place back. In both cases the line is served again, so the turn goes to the
+  next and is never lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+STALE_PLACES = 64
+"""So many places of tasks that left may be kept in the line, and as many as there are that wait."""
+
+
+class WaitQueue(Generic[T]):
+    """See the module. `T` is the ticket that a task waits with: what its owner must know to admit it."""
+
+    __slots__ = ("_arrivals", "_line", "_serve", "admitted", "waiting")
+
+    def __init__(self, serve: Callable[[], None]) -> None:
+        """`serve` looks at the line: called when somebody came, or left."""
+        self._serve = serve
+        self._line: list[tuple[int, int, asyncio.Future[None]]] = []  # heap: rank, arrival, place
+        self._arrivals = 0
+        self.waiting: dict[asyncio.Future[None], T] = {}
+        """Not yet admitted; every one is in `_line`. Read only."""
+        self.admitted: dict[asyncio.Future[None], T] = {}
+        """Let in, and not yet run. Read only."""
+
+    async def wait(self, ticket: T, rank: int = 0) -> None:
+        """Wait to be admitted. Raises what `close` was given."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting[place] = ticket
+        self._arrivals += 1
+        heapq.heappush(self._line, (rank, self._arrivals, place))
+        if len(self._line) > 2 * len(self.waiting) + STALE_PLACES:
+            self._line = [entry for entry in self._line if entry[2] in self.waiting]
+            heapq.heapify(self._line)
+        self._serve()
+        try:
+            await place
+        except asyncio.CancelledError:
+            self.waiting.pop(place, None)
+            self.admitted.pop(place, None)
+            self._serve()
+            raise
+        finally:
+            self.admitted.pop(place, None)
+
+    def first(self) -> T | None:
+        """The ticket of the one whose turn is next; None when nobody waits."""
+        line = self._line
+        while line:
+            ticket = self.waiting.get(line[0][2])
+            if ticket is not None:
+                return ticket
+            heapq.heappop(line)  # it left
+        return None
+
+    def admit(self) -> None:
+        """Let in the first. To be called after `first` found one."""
+        _, _, place = heapq.heappop(self._line)
+        self.admitted[place] = self.waiting.pop(place)
+        if not place.done():  # else it was cancelled in this very moment, and gives its place back
+            place.set_result(None)
+
+    def close(self, error: Callable[[], BaseException]) -> None:
+        """Nobody gets in any more: each who waits gets an error of its own."""
+        self._line.clear()
+        waiting, self.waiting = self.waiting, {}
+        for place in waiting:
+            if not place.done():
+                place.set_exception(error())

@@ -1,0 +1,148 @@
+"""A line of waiting tasks: order, and what cancellation does to it (runtime.wait_queue)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from bookkeeper.runtime.wait_queue import STALE_PLACES, WaitQueue
+
+
+class Room:
+    """Admits while there is room."""
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+        self.queue: WaitQueue[str] = WaitQueue(self.serve)
+        self.entered: list[str] = []
+
+    def serve(self) -> None:
+        while self.queue.first() is not None and self.free > len(self.queue.admitted):
+            self.queue.admit()
+
+    async def enter(self, name: str, rank: int = 0) -> None:
+        await self.queue.wait(name, rank)
+        self.free -= 1
+        self.entered.append(name)
+
+    def leave(self) -> None:
+        self.free += 1
+        self.serve()
+
+    def begin(self, *names: str) -> list[asyncio.Task[None]]:
+        return [asyncio.ensure_future(self.enter(name, int(name) if name.isdigit() else 0)) for name in names]
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_first_come_first_served() -> None:
+    room = Room(2)
+    tasks = room.begin("a", "b", "c", "d")
+    await settle()
+    assert room.entered == ["a", "b"]
+    room.leave()
+    await settle()
+    assert room.entered == ["a", "b", "c"]
+    room.leave()
+    await asyncio.gather(*tasks)
+    assert not room.queue.waiting
+    assert not room.queue.admitted
+
+
+async def test_the_lowest_rank_goes_first() -> None:
+    room = Room(0)
+    tasks = room.begin("7", "3", "5", "3")
+    await settle()
+    for _ in range(4):
+        room.leave()
+        await settle()
+    assert room.entered == ["3", "3", "5", "7"]
+    await asyncio.gather(*tasks)
+
+
+async def test_one_that_is_cancelled_while_it_waits_leaves_the_line_at_once() -> None:
+    room = Room(0)
+    first, second = room.begin("a", "b")
+    await settle()
+    first.cancel()
+    await settle()
+    assert list(room.queue.waiting.values()) == ["b"]
+    room.leave()
+    await second
+    assert room.entered == ["b"]
+
+
+async def test_one_that_is_cancelled_after_it_was_admitted_hands_its_turn_on() -> None:
+    room = Room(0)
+    first, second = room.begin("a", "b")
+    await settle()
+    room.leave()
+    assert list(room.queue.admitted.values()) == ["a"]
+    first.cancel()
+    await second
+    assert room.entered == ["b"]
+    assert room.free == 0
+
+
+async def test_a_place_admitted_in_the_moment_of_its_cancellation_is_handed_on() -> None:
+    room = Room(0)
+    first, second = room.begin("a", "b")
+    await settle()
+    first.cancel()
+    room.leave()  # before the task has heard of it
+    await second
+    assert room.entered == ["b"]
+
+
+async def test_cancelled_waiters_are_not_kept() -> None:
+    room = Room(0)
+    keep = room.begin("keep")
+    for _ in range(20):
+        tasks = room.begin(*["x"] * 50)
+        await settle()
+        for task in tasks:
+            task.cancel()
+        await settle()
+    assert len(room.queue.waiting) == 1
+    assert len(room.queue._line) <= 2 * 50 + STALE_PLACES + 50
+    room.leave()
+    await asyncio.gather(*keep)
+
+
+async def test_who_waits_when_it_closes_gets_an_error_of_his_own() -> None:
+    room = Room(1)
+    tasks = room.begin("a", "b", "c")
+    await settle()
+    room.queue.close(lambda: OSError("closed"))
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert results[0] is None
+    assert [type(error) for error in results[1:]] == [OSError, OSError]
+    assert results[1] is not results[2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_under_random_cancellation_no_turn_is_lost(seed: int) -> None:
+    dice = random.Random(seed)
+    room = Room(3)
+    tasks: list[asyncio.Task[None]] = []
+    inside = 0
+    for number in range(300):
+        tasks += room.begin(f"task {number}")
+        if dice.random() < 0.5:
+            dice.choice(tasks).cancel()
+        while len(room.entered) - inside > 0 and dice.random() < 0.7:
+            inside += 1
+            room.leave()
+        for _ in range(dice.randrange(3)):
+            await asyncio.sleep(0)
+    await settle()
+    while room.queue.waiting or room.queue.admitted:
+        await settle()
+        room.leave()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(room.entered) == sum(not task.cancelled() for task in tasks)
