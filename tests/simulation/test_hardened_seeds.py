@@ -1,4 +1,4 @@
-"""Seeds with the harm of `simulation.hardships`, with hostile peers, and with impatient programs, one kind after another."""
+"""Seeds with the harm of `simulation.hardships`, hostile peers and impatient programs, one kind after another."""
 
 from __future__ import annotations
 
