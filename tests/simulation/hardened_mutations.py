@@ -1,7 +1,7 @@
 """Mistakes that were really there once, made again: each is a defect that no seed of its time had found.
 
-Each takes out one mended place. They need the harm of `simulation.hardships`. Import this module to enter them into
-`mutations.MUTATIONS`.
+Each takes out one mended place. They need the harm of `simulation.hardships`. Importing this module enters them into
+`mutations.MUTATIONS`; as a command it looks for seeds of all that are there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import sys
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ from bookkeeper.runtime.api import DiskUsage
 from bookkeeper.simulation.keyvalue import KeyValueState
 from bookkeeper.simulation.swarm import IMPATIENTS
 
-from .mutations import mutation
+from .mutations import main, mutation
 
 PROGRAMS = {"writers": 2, "followers": 2, "browsers": 1, "readers": 1}
 BURSTS = {"hardening": True, "calm": True, "flavours": ("plain",), "programs": {"writers": 3}, "fault_count": 12}
@@ -251,3 +252,7 @@ def marks_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def damaged_index_logs_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeyValueState, "found_damage", lambda self, path, batch: self.salvage(batch))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
