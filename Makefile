@@ -112,7 +112,7 @@ soak: setup ## seeds that nobody has tried before, for HOURS=8, from FIRST=10000
 
 .PHONY: mutations
 mutations: setup ## deliberate mistakes in the code, and the seed that catches each (an hour)
-	$(BIN)/python -m tests.simulation.mutations
+	$(BIN)/python -m tests.simulation.hardened_mutations
 
 .PHONY: model
 model: setup ## model-check the protocol, with the searches of many minutes and gigabytes

@@ -1,7 +1,4 @@
-"""Seeds with the harm of `simulation.hardships`, hostile peers and impatient programs, one kind of run after the other.
-
-They are skipped for as long as `swarm.HARDENING` is off.
-"""
+"""Seeds with the harm of `simulation.hardships`, hostile peers and impatient programs, one kind after another."""
 
 from __future__ import annotations
 
@@ -10,9 +7,7 @@ import dataclasses
 import pytest
 
 from bookkeeper.simulation.run import Report, run_seed
-from bookkeeper.simulation.swarm import HARDENING, IMPATIENTS, Options
-
-pytestmark = pytest.mark.skipif(not HARDENING, reason="simulation.swarm.HARDENING is off")
+from bookkeeper.simulation.swarm import IMPATIENTS, Options
 
 PROGRAMS = {"writers": 2, "followers": 2, "browsers": 1, "readers": 1}
 TWO_OF_EACH = {"journalDirectories": "/journal1,/journal2", "ledgerDirectories": "/ledgers1,/ledgers2"}

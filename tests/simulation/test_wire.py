@@ -19,6 +19,7 @@ class Transport:
 
     accepted = True
     owner = SimpleNamespace(machine=SimpleNamespace(name="b1"))
+    peer_machine = "w1"
 
 
 def conversation() -> tuple[WireTap, Any]:

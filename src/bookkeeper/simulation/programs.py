@@ -263,7 +263,7 @@ class Programs:
                 first = dice.randint(0, max(0, ledger.sent))
                 try:
                     found_beyond = await reader.read_unconfirmed(first, first + 3)
-                except NoSuchEntryError:
+                except (NoSuchEntryError, NoSuchLedgerError):  # of a bookie that has none of its entries yet
                     if not self.calm:
                         raise
                     found_beyond = []  # nothing is promised there
