@@ -55,12 +55,15 @@ class FakeBookie:
     def exit_code_of(self, _error: BaseException) -> ExitCode:
         return ExitCode.SERVER_EXCEPTION
 
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+
 
 async def run(bookie: FakeBookie, *signals: signal.Signals) -> ExitCode:
     """Run until it has come as far as it does, send the signals, wait for the end."""
     fake: Any = bookie
     running = asyncio.ensure_future(server._run(RealRuntime(), fake))
-    while not bookie.events:
+    while not bookie.events and not running.done():
         await asyncio.sleep(0)
     for number in signals:
         await asyncio.sleep(0)
