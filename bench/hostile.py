@@ -281,7 +281,7 @@ async def good(runtime: Runtime, uri: str, ledger_id: int, seconds: float) -> La
 
     async with bookkeeper.connect(uri, config=ClientConfiguration(), runtime=runtime) as client:
         writer = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1, password=PASSWORD)
-        reader = await client.open_ledger(ledger_id, password=PASSWORD, recovery=False)
+        reader = await client.open_ledger(ledger_id, password=PASSWORD)
         chance = random.Random(1)
         async with asyncio.TaskGroup() as group:
             group.create_task(measure("add", lambda: writer.append(bytes(1000))))
