@@ -117,6 +117,19 @@ def test_an_export_is_added_to(spark: SparkSession, cluster: LiveCluster, tmp_pa
     assert not stray.exists()
 
 
+def test_an_export_of_some_entries_is_added_to(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
+    """What was not asked for is not missed when the ledger is closed at last."""
+    with bookkeeper.sync.connect(cluster.uri) as bk, bk.create_ledger() as writer:
+        writer.append_many(payloads(100, "f"))
+        writer.append(b"confirms those before")
+        options = {"entriesFrom": 5, "append": True}
+        bookkeeper.spark.export(spark, cluster.uri, writer.id, str(tmp_path / "out"), **options)
+        writer.append_many(payloads(100, "g"))
+    bookkeeper.spark.export(spark, cluster.uri, writer.id, str(tmp_path / "out"), **options)
+    rows = spark.read.parquet(*exported_paths(str(tmp_path / "out"))).orderBy("entry_id").select("entry_id").collect()
+    assert [row.entry_id for row in rows] == list(range(5, 201))
+
+
 def test_an_export_that_stopped_goes_on(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
     ledger_id = cluster.write(payloads(3000, "y"))
     out = tmp_path / "out"

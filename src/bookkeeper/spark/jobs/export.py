@@ -34,7 +34,7 @@ from ..options import ReadOptions
 from ..planning import EntryRange, Plan, plan_read
 from ..session import Session
 from .export_file import PART, TEMPORARY, part_name, write_part
-from .export_manifest import DIRECTORY, OLD_MANIFEST, Exported, Manifest
+from .export_manifest import DIRECTORY, NONE, OLD_MANIFEST, Exported, Manifest
 from .running import Counter, OnProgress, connected, on_units, watched
 
 COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed")
@@ -281,9 +281,9 @@ def _added_up(
             raise ExportError(f"ledger {ledger_id}: {entries} entries came out of {wanted_entries}")
         if before is not None and not wanted_entries and before.closed == snapshot.metadata.closed:
             continue
-        start = 0 if before is None else before.last_entry + 1
-        whole = entries == wanted_entries == snapshot.last + 1 - start
-        total = size + (0 if before is None else before.payload_bytes)
+        earlier = before or NONE
+        whole = earlier.entries + entries == snapshot.last + 1
+        total = earlier.payload_bytes + size
         if whole and snapshot.metadata.closed and total != snapshot.bytes:
             raise ExportError(
                 f"ledger {ledger_id}: {total} payload bytes came out, and its metadata say {snapshot.bytes}"

@@ -59,9 +59,14 @@ class Exported:
     """What finished generations hold of a ledger."""
 
     last_entry: int
+    entries: int
+    """Fewer than up to `last_entry` where some were not asked for, or lost."""
     payload_bytes: int
     closed: bool
     """Nothing can follow."""
+
+
+NONE = Exported(-1, 0, 0, False)
 
 
 class Manifest:
@@ -87,10 +92,11 @@ class Manifest:
         exported: dict[int, Exported] = {}
         for generation in self.generations:
             with self._files.open_input_file(self._path(generation, "ledgers.parquet")) as stream:
-                table = pq.read_table(stream, columns=["ledger_id", "last_entry", "payload_bytes", "closed"])
-            for ledger_id, last, size, closed in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                before = exported.get(ledger_id)
-                exported[ledger_id] = Exported(last, size + (before.payload_bytes if before else 0), closed)
+                table = pq.read_table(stream, columns=["ledger_id", "last_entry", "entries", "payload_bytes", "closed"])
+            columns = (column.to_pylist() for column in table.columns)
+            for ledger_id, last, entries, size, closed in zip(*columns, strict=True):
+                before = exported.get(ledger_id, NONE)
+                exported[ledger_id] = Exported(last, entries + before.entries, size + before.payload_bytes, closed)
         return exported
 
     def paths(self) -> list[str]:
@@ -106,6 +112,8 @@ class Manifest:
     ) -> str:
         """Write the next generation; returns the path of its JSON."""
         generation = self.generations[-1] + 1 if self.generations else 0
+        if self._files.get_file_info(self._path(generation, "json")).type is not fs.FileType.NotFound:
+            raise ExportError(f"{self._root}: another export to the same output finished meanwhile: run this one again")
         self._files.create_dir(self._root, recursive=True)
         for kind, schema, rows in (("ledgers.parquet", LEDGERS, ledgers), ("files.parquet", FILES, files)):
             with self._files.open_output_stream(self._path(generation, kind)) as stream:
