@@ -155,11 +155,12 @@ def connect(bookie: Bookie) -> tuple[BookieConnection, CountingTransport]:
 
 
 async def run(connection: BookieConnection, transport: CountingTransport, chunks: list[bytes], answer: int) -> None:
-    """Feed all chunks; a pause whenever too many answers are outstanding, as a client's window would."""
+    """Feed all chunks, one in a turn of the loop; a pause when many answers are outstanding, as with a window."""
     expected = transport.bytes
     for chunk in chunks:
         connection.data_received(chunk)
         expected += answer
+        await asyncio.sleep(0)  # a socket is read once in a turn of the loop
         while connection.paused or expected - transport.bytes > 20 * answer:  # noqa: ASYNC110
             await asyncio.sleep(0)
     while transport.bytes < expected:  # noqa: ASYNC110

@@ -199,8 +199,6 @@ class AddPipeline:
         """
         if self.keeper.delayed or self.stopped is not None:
             self._prepare_to_push()
-        if self._timed and not self._clock.running:
-            self._clock.start()
         window = self.window
         if entry_id is None:
             entry_id = window.lap + 1
@@ -212,9 +210,11 @@ class AddPipeline:
         for put in self._routes[entry_id % len(self._routes)]:
             put(frame)
         self.boxed_bytes += len(frame)
-        if not self._flushing:
+        if not self._flushing:  # the first of this turn
             self._flushing = True
             self._call_soon(self._flush)
+            if self._timed and not self._clock.running:
+                self._clock.start()
         return entry_id
 
     def _flush(self) -> None:

@@ -58,6 +58,7 @@ class AppendGate:
     """See the module. One per writer."""
 
     __slots__ = (
+        "_admitted",
         "_bucket",
         "_limit",
         "_line",
@@ -66,6 +67,7 @@ class AppendGate:
         "_runtime",
         "_timer",
         "_unwritable_limit",
+        "_waiting",
         "_window",
         "_writable",
     )
@@ -82,20 +84,24 @@ class AppendGate:
         self._unwritable_limit = min(self._max_bytes, config.clientWriteBufferHighWaterMark)
         self._limit = self._max_bytes  # bytes in flight at which appends wait, as of the last `progress`
         self._line: WaitQueue[_Ticket] = WaitQueue(self.progress)
+        self._waiting, self._admitted = self._line.waiting, self._line.admitted  # looked at for each append
         self._bucket = TokenBucket(config.throttle, runtime.now()) if config.throttle else None
         self._timer: TimerHandle | None = None  # until the next permit; only while somebody waits for one
 
     @property
     def waiting(self) -> bool:
         """Somebody waits, or was let in and has not run yet."""
-        return bool(self._line.waiting or self._line.admitted)
+        return bool(self._waiting or self._admitted)
 
     def try_enter(self, entry_id: int | None = None) -> bool:
         """Pass without waiting, if nobody is before us."""
-        line = self._line
         window = self._window
-        full = window.unsettled_bytes >= self._limit or len(window.open) >= self._max_entries
-        if (full or line.waiting or line.admitted) and not self._awaited(entry_id):
+        if (
+            window.unsettled_bytes >= self._limit
+            or len(window.open) >= self._max_entries
+            or self._waiting
+            or self._admitted
+        ) and not self._awaited(entry_id):
             return False
         return self._bucket is None or self._bucket.take(self._runtime.now())
 
@@ -119,6 +125,8 @@ class AppendGate:
     def progress(self) -> None:
         """Something was sent, answered or became writable: let in whom there is room for."""
         self._limit = self._max_bytes if self._writable() else self._unwritable_limit
+        if not self._waiting:
+            return
         line = self._line
         window = self._window
         in_flight = window.unsettled_bytes + sum(ticket.size for ticket in line.admitted.values())

@@ -123,9 +123,8 @@ class _Writer(ReadableLedger):
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
         self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
-        self._plain = self._impossible is None
-        """Appends need no special treatment: possible at all, and not refused because the writer is draining."""
         self._drains = 0  # calls of `close` that wait for what is pending
+        self._plain = self._plain_payload()  # bytes; a larger payload needs a closer look
         self._change: asyncio.Task[None] | None = None  # the running ensemble change
         self._sealing: asyncio.Task[BKError | None] | None = None  # the one close; its result is everybody's
         self._withdrawn = OK  # code, set instead of `_sealing` when the metadata is left alone
@@ -190,6 +189,10 @@ class _Writer(ReadableLedger):
     def largest_payload(self) -> int:
         """Bytes that fit into an entry (`nettyMaxFrameSizeBytes`)."""
         return self._largest_payload
+
+    def _plain_payload(self) -> int:
+        """The largest payload that may surely be appended now; -1 where appends are impossible, or while draining."""
+        return self._largest_payload if self._impossible is None and not self._drains else -1
 
     def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
@@ -464,7 +467,7 @@ class _Writer(ReadableLedger):
         """Wait for everything that waits at the gate or is in flight without a gap before it."""
         adds = self._adds
         self._drains += 1
-        self._plain = False
+        self._plain = self._plain_payload()
         try:
             await self._drained()
         except BKError as error:
@@ -472,7 +475,7 @@ class _Writer(ReadableLedger):
                 return error
         except asyncio.CancelledError:
             self._drains -= 1
-            self._plain = not self._drains and self._impossible is None
+            self._plain = self._plain_payload()
             raise
         if adds.stopped is not None and adds.failed_entries:
             return adds.error_of_first()
@@ -565,7 +568,7 @@ class LedgerWriter(_Writer):
         `append` would wait.
         """
         adds = self._adds
-        if type(data) is not bytes or not adds.boxed_bytes or not self._plain or len(data) > self._largest_payload:
+        if type(data) is not bytes or not adds.boxed_bytes or len(data) > self._plain:
             data = self._checked(data)
         if not self._gate.try_enter():
             self._refuse_for_now()

@@ -35,7 +35,7 @@ class WaitQueue(Generic[T]):
         self._line: list[tuple[int, int, asyncio.Future[None]]] = []  # heap: rank, arrival, place
         self._arrivals = 0
         self.waiting: dict[asyncio.Future[None], T] = {}
-        """Not yet admitted; every one is in `_line`. Read only."""
+        """Not yet admitted; every one is in `_line`. Read only; always this same object, as is `admitted`."""
         self.admitted: dict[asyncio.Future[None], T] = {}
         """Let in, and not yet run. Read only."""
 
@@ -79,7 +79,8 @@ class WaitQueue(Generic[T]):
     def close(self, error: Callable[[], BaseException]) -> None:
         """Nobody gets in any more: each who waits gets an error of its own."""
         self._line.clear()
-        waiting, self.waiting = self.waiting, {}
+        waiting = list(self.waiting)
+        self.waiting.clear()
         for place in waiting:
             if not place.done():
                 place.set_exception(error())

@@ -49,6 +49,25 @@ def test_write_cache_is_a_map_of_the_last_versions(adds: list[tuple[int, int, in
     assert cache.used >= sum(len(data) for held in model.values() for data in held.values())
 
 
+runs = st.lists(
+    st.lists(st.integers(0, 30), max_size=6) | st.lists(st.integers(0, 30), unique=True).map(sorted), max_size=8
+)
+
+
+@given(runs)
+def test_a_run_is_added_as_its_entries_would_be(rows: list[list[int]]) -> None:
+    together, singly = WriteCache(1 << 20), WriteCache(1 << 20)
+    for version, ids in enumerate(rows):
+        entries = [entry(1, entry_id, version, version) for entry_id in ids]
+        together.add_run(1, ids, entries)
+        for entry_id, data in zip(ids, entries, strict=True):
+            singly.add(1, entry_id, data)
+    assert together.used == singly.used
+    assert together.ledgers.keys() == singly.ledgers.keys()
+    for buffer, expected in zip(together.ledgers.values(), singly.ledgers.values(), strict=True):
+        assert all(getattr(buffer, name) == getattr(expected, name) for name in buffer.__slots__)
+
+
 def test_an_empty_cache_has_room_for_anything() -> None:
     cache = WriteCache(1000)
     assert cache.has_room(5_000_000, 1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from operator import lt
 
 RUN_OVERHEAD = 56
 """Bytes an entry in a run takes beside its data: object header, rounding of the allocator, list slot."""
@@ -63,8 +64,10 @@ class LedgerBuffer:
             old = self.strays.get(entry_id)
             self.strays[entry_id] = entry
             self.expected = -1
-            self.greatest_stray = max(self.greatest_stray, entry_id)
-            self.least_stray = min(self.least_stray, entry_id)
+            if entry_id > self.greatest_stray:
+                self.greatest_stray = entry_id
+            if entry_id < self.least_stray:
+                self.least_stray = entry_id
             return len(entry) - len(old) if old is not None else len(entry) + STRAY_OVERHEAD
         run.append(entry)
         following = entry_id + 1
@@ -73,6 +76,12 @@ class LedgerBuffer:
             following += 1
         self.expected = -1 if self.strays else following
         return len(entry) + RUN_OVERHEAD
+
+    def put_above(self, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        """Add entries by ascending ids, none of which is held or continues the run: all are above all that is held."""
+        self.strays.update(zip(entry_ids, entries, strict=True))
+        self.expected = -1
+        self.greatest_stray = entry_ids[-1]
 
     def slice(self, first: int, max_count: int) -> list[bytes]:
         """Entries from `first` on without a gap, as far as they are at hand in one piece."""
@@ -153,6 +162,10 @@ class WriteCache:
                 buffer.run += entries
                 buffer.expected = first + count
                 self.used += sum(map(len, entries)) + count * RUN_OVERHEAD
+                return
+            if first > buffer.last() + 1 and all(map(lt, entry_ids, entry_ids[1:])):
+                buffer.put_above(entry_ids, entries)
+                self.used += sum(map(len, entries)) + count * STRAY_OVERHEAD
                 return
         for entry_id, entry in zip(entry_ids, entries, strict=True):
             self.add(ledger_id, entry_id, entry)
