@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from bookkeeper.client.add_channel import AddChannel, AddRoute
-from bookkeeper.client.connection import Connection, Dialer, OnReply, ReadCall
-from bookkeeper.client.connection_v2 import V2Connection
-from bookkeeper.client.connection_v3 import V3Connection
 from bookkeeper.client.context import ClientContext
-from bookkeeper.client.ledger_reads import LedgerReads
-from bookkeeper.client.read_batch import BatchRead
-from bookkeeper.client.read_range import RangeRead
+from bookkeeper.client.reads.batch import BatchRead
+from bookkeeper.client.reads.ledger_reads import LedgerReads
+from bookkeeper.client.reads.range import RangeRead
+from bookkeeper.client.wire.add_channel import AddChannel, AddRoute
+from bookkeeper.client.wire.connection import Connection, Dialer, OnReply, ReadCall
+from bookkeeper.client.wire.connection_v2 import V2Connection
+from bookkeeper.client.wire.connection_v3 import V3Connection
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol import v2, v3

@@ -34,7 +34,7 @@ from typing import Any
 
 import bookkeeper
 from bookkeeper.bookie.storage.db_storage import MIB
-from bookkeeper.cli.local_cluster import LocalCluster
+from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.protocol import messages as m

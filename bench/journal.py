@@ -21,9 +21,9 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.journal_format import entry_prefix
-from bookkeeper.bookie.log_mark import MarkFiles
+from bookkeeper.bookie.journal.format import entry_prefix
+from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.last_mark import MarkFiles
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import run

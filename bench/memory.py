@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import bookkeeper
-from bookkeeper.cli.local_cluster import LocalCluster
+from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import run
 

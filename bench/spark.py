@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from bookkeeper.cli.spark_demo import CHECKSUM
+from bookkeeper.cli.local.spark_demo import CHECKSUM
 from bookkeeper.spark import read_ledgers
 from bookkeeper.spark.launch import spark_session
 from tests.spark.support import LiveCluster

@@ -12,7 +12,7 @@ from asyncio.subprocess import PIPE, Process
 import pytest
 
 import bookkeeper
-from bookkeeper.cli.local_cluster import LocalCluster
+from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import BKError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bookkeeper.metadata.ledger_serde import parse, serialize
+from bookkeeper.metadata.formats.ledger import parse, serialize
 from tests.interop.support.clients import expected
 from tests.interop.support.cluster import JAVA, OURS, Cluster
 from tests.interop.support.peer import Tools

@@ -14,30 +14,30 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie import disks as bookie_disks
-from bookkeeper.bookie import journal as bookie_journal
-from bookkeeper.bookie import ledgers as bookie_ledgers
-from bookkeeper.bookie import service as bookie_service
-from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.lanes import Lanes
-from bookkeeper.bookie.log_mark import LogMark
-from bookkeeper.bookie.memory import RequestMemory
-from bookkeeper.bookie.permits import Permits
+from bookkeeper.bookie.journal import journal as bookie_journal
+from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.last_mark import LogMark
+from bookkeeper.bookie.node import disks as bookie_disks
+from bookkeeper.bookie.requests import ledgers as bookie_ledgers
+from bookkeeper.bookie.requests import service as bookie_service
+from bookkeeper.bookie.requests.ledger_queues import Lanes
+from bookkeeper.bookie.sharing.memory import RequestMemory
+from bookkeeper.bookie.sharing.permits import Permits
 from bookkeeper.bookie.storage import directory_jobs
-from bookkeeper.client import bookies as client_bookies
 from bookkeeper.client import client as client_module
-from bookkeeper.client.add_channel import AddRoute
-from bookkeeper.client.adds import AddPipeline
-from bookkeeper.client.gate import AppendGate
+from bookkeeper.client.adds.gate import AppendGate
+from bookkeeper.client.adds.pipeline import AddPipeline
+from bookkeeper.client.placement import bookie_watcher as client_bookies
 from bookkeeper.client.placement import locations
 from bookkeeper.client.reader import LedgerReader
+from bookkeeper.client.wire.add_channel import AddRoute
 from bookkeeper.errors import ClientClosedError, RequestTimeoutError
-from bookkeeper.metadata import cookie
+from bookkeeper.metadata.formats import cookie
 from bookkeeper.quorum.ensemble import GiveUp
 from bookkeeper.runtime import awake
 from bookkeeper.runtime.api import DiskUsage
-from bookkeeper.simulation.keyvalue import KeyValueState
 from bookkeeper.simulation.swarm import IMPATIENTS
+from bookkeeper.simulation.world.keyvalue import KeyValueState
 
 from .mutations import main, mutation
 

@@ -24,30 +24,32 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie import adds as bookie_adds
-from bookkeeper.bookie import journal as bookie_journal
-from bookkeeper.bookie import journal_scan, reads, status
 from bookkeeper.bookie.checkpoint import Checkpointer
-from bookkeeper.bookie.fencing import Fences
-from bookkeeper.bookie.journal_file import JournalFile
-from bookkeeper.bookie.journal_format import LEDGER_KEY
-from bookkeeper.bookie.journals import Journals
-from bookkeeper.bookie.ledgers import LedgerHandle, LedgerTable
-from bookkeeper.bookie.log_mark import LogMark
-from bookkeeper.bookie.replay import Replayer
-from bookkeeper.bookie.state import BookieState
+from bookkeeper.bookie.journal import journal as bookie_journal
+from bookkeeper.bookie.journal import scan as journal_scan
+from bookkeeper.bookie.journal.apply import Replayer
+from bookkeeper.bookie.journal.file import JournalFile
+from bookkeeper.bookie.journal.format import LEDGER_KEY
+from bookkeeper.bookie.journal.journals import Journals
+from bookkeeper.bookie.journal.last_mark import LogMark
+from bookkeeper.bookie.node.mode import BookieState
+from bookkeeper.bookie.requests import adds as bookie_adds
+from bookkeeper.bookie.requests import error_status as status
+from bookkeeper.bookie.requests import reads
+from bookkeeper.bookie.requests.fencing import Fences
+from bookkeeper.bookie.requests.ledgers import LedgerHandle, LedgerTable
 from bookkeeper.bookie.storage import db_directory
 from bookkeeper.bookie.storage.compaction import LogMover
-from bookkeeper.bookie.storage.entry_log import EntryLogWriter
+from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter
+from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
-from bookkeeper.bookie.storage.location_index import LocationIndex
-from bookkeeper.client import adds as client_adds
 from bookkeeper.client import client as client_module
 from bookkeeper.client import recovery as client_recovery
 from bookkeeper.client import writer as client_writer
-from bookkeeper.client.add_channel import AddRoute
-from bookkeeper.client.bookie_client import BookieClient
+from bookkeeper.client.adds import pipeline as client_adds
 from bookkeeper.client.reader import LedgerReader
+from bookkeeper.client.wire.add_channel import AddRoute
+from bookkeeper.client.wire.pool import BookieClient
 from bookkeeper.metadata.api import ANY
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.digest import Digest
@@ -367,7 +369,7 @@ def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("A3: the key goes before the first record of a ledger (defect A3)", faults=CRASHES)
 def keys_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bookkeeper.bookie.journals.key_record_if_due", lambda handle: [])
+    monkeypatch.setattr("bookkeeper.bookie.journal.journals.key_record_if_due", lambda handle: [])
     monkeypatch.setattr(bookie_adds, "key_record_if_due", lambda handle: [])
 
 

@@ -28,12 +28,12 @@ from bookkeeper.simulation.checkers.bookie_local import check_bookie
 from bookkeeper.simulation.checkers.metadata_states import MetadataChecker
 from bookkeeper.simulation.checkers.quorums import QuorumChecker
 from bookkeeper.simulation.cluster import SimulatedCluster
-from bookkeeper.simulation.disk import MachineCrashed
 from bookkeeper.simulation.history import History, LedgerHistory, payload
-from bookkeeper.simulation.programs import PASSWORD, read_whole
-from bookkeeper.simulation.trace import LogListener, Reader
+from bookkeeper.simulation.programs.users import PASSWORD, read_whole
 from bookkeeper.simulation.wire import WireTap
-from bookkeeper.simulation.world import World
+from bookkeeper.simulation.world.disk import MachineCrashed
+from bookkeeper.simulation.world.trace import LogListener, Reader
+from bookkeeper.simulation.world.world import World
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.exit_code import ExitCode
+from bookkeeper.bookie.node.exit_code import ExitCode
 from bookkeeper.errors import (
     BKError,
     BookKeeperError,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bookkeeper.client.explicit_lac import ExplicitLac
+from bookkeeper.client.adds.explicit_lac import ExplicitLac
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import (
     BKError,
@@ -24,7 +24,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.api import Mode
 from bookkeeper.metadata.records.store import Topic
-from bookkeeper.simulation.network import SimulatedTransport
+from bookkeeper.simulation.world.network import SimulatedTransport
 from bookkeeper.types import LedgerState
 
 from .scenario import BOOKIES, Died, Scenario, play, power_off, refused

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import CorruptStorageError
-from bookkeeper.simulation.impatience import Cut, where_it_waits
-from bookkeeper.simulation.loop import Runaway, Thaw
-from bookkeeper.simulation.network import WINDOW
+from bookkeeper.simulation.programs.impatience import Cut, where_it_waits
 from bookkeeper.simulation.swarm import Options, draw
-from bookkeeper.simulation.world import SimulatedRuntime, World
+from bookkeeper.simulation.world.loop import Runaway, Thaw
+from bookkeeper.simulation.world.network import WINDOW
+from bookkeeper.simulation.world.world import SimulatedRuntime, World
 
 from .test_world import Collect, connect, echo_world
 

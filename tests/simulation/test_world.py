@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bookkeeper.simulation.disk import MachineCrashed
-from bookkeeper.simulation.world import World
+from bookkeeper.simulation.world.disk import MachineCrashed
+from bookkeeper.simulation.world.world import World
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ import pyspark
 
 import bookkeeper
 import bookkeeper.sync
-from bookkeeper.bookie.storage.location_index import LocationIndex
-from bookkeeper.cli.local_cluster import BookieProcess, LocalCluster
+from bookkeeper.bookie.storage.index.locations import LocationIndex
+from bookkeeper.cli.local.cluster import BookieProcess, LocalCluster
 from bookkeeper.runtime.real import LoopThread, RealRuntime
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from bookkeeper.runtime import File
-from bookkeeper.simulation.disk import Inode, SimulatedDisk, SimulatedFiles
+from bookkeeper.simulation.world.disk import Inode, SimulatedDisk, SimulatedFiles
 
 
 def new_disk(*directories: str, seed: int = 0) -> SimulatedDisk:

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.client.adds import AddPipeline
+from bookkeeper.client.adds.pipeline import AddPipeline
 from bookkeeper.client.context import AddSink, ClientContext
 from bookkeeper.client.recovery import recover_ledger
-from bookkeeper.client.results import default_code, operation_of, result_code
+from bookkeeper.client.wire.results import default_code, operation_of, result_code
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import (

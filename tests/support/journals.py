@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.journal_format import JournalRecord, entry_prefix
-from bookkeeper.bookie.log_mark import LogMark, MarkFiles
+from bookkeeper.bookie.journal.format import JournalRecord, entry_prefix
+from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.last_mark import LogMark, MarkFiles
 from bookkeeper.config import ServerConfiguration
-from bookkeeper.simulation.disk import MachineCrashed, SimulatedFiles
-from bookkeeper.simulation.world import World
+from bookkeeper.simulation.world.disk import MachineCrashed, SimulatedFiles
+from bookkeeper.simulation.world.world import World
 from tests.support.java_journal import entry
 
 T = TypeVar("T")

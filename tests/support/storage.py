@@ -13,8 +13,8 @@ from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.simulation.disk import MachineCrashed
-from bookkeeper.simulation.world import World
+from bookkeeper.simulation.world.disk import MachineCrashed
+from bookkeeper.simulation.world.world import World
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import pytest
 
 import bookkeeper
 from bookkeeper import promises
-from bookkeeper.bookie.validate import validate, warn
+from bookkeeper.bookie.node.validate import validate, warn
 from bookkeeper.config import ClientConfiguration, ServerConfiguration, Settings
 from bookkeeper.errors import ConfigurationError
 
@@ -75,7 +75,7 @@ def test_every_setting_of_a_bookie_is_read_or_is_said_to_do_nothing(key: str, re
     if key not in NOT_LIVE:
         assert key in read, f"{key} does nothing: make it live, or put it into a list of bookkeeper.promises"
     elif key in promises.WITHOUT_EFFECT:
-        assert not set(read.get(key, ())) - {"bookie/validate.py"}, f"{key} is live: take it off the list"
+        assert not set(read.get(key, ())) - {"bookie/node/validate.py"}, f"{key} is live: take it off the list"
 
 
 @pytest.mark.parametrize("key", ClientConfiguration.model_fields)

@@ -37,29 +37,29 @@ from bookkeeper.runtime import Runtime, ServiceListener, SocketOptions, TaskScop
 from bookkeeper.types import BookieId
 from bookkeeper.version import __version__
 
-from . import dirty
-from .adds import AddPath
 from .checkpoint import Checkpointer
-from .compaction_switch import CompactionSwitch
-from .connection import BookieConnection
-from .cookies import check_cookies
-from .directories import Directories, current
-from .disks import DiskMonitor, DiskVerdict, journal_bytes
-from .engines import create_storage
-from .exit_code import ExitCode
-from .fencing import Fences
-from .identity import Identity, identify, service_info
-from .journal import Journal
-from .journals import Journals
-from .ledgers import LedgerTable
-from .log_mark import MarkFiles, file_name
-from .reads import ReadPath
-from .replay import Replayer
-from .service import RequestService
-from .state import BookieState
+from .journal.apply import Replayer
+from .journal.journal import Journal
+from .journal.journals import Journals
+from .journal.last_mark import MarkFiles, file_name
+from .node import dirty
+from .node.cookies import check_cookies
+from .node.directories import Directories, current
+from .node.disks import DiskMonitor, DiskVerdict, journal_bytes
+from .node.exit_code import ExitCode
+from .node.identity import Identity, identify, service_info
+from .node.mode import BookieState
+from .node.validate import validate, warn
+from .requests.adds import AddPath
+from .requests.connection import BookieConnection
+from .requests.fencing import Fences
+from .requests.ledgers import LedgerTable
+from .requests.reads import ReadPath
+from .requests.service import RequestService
 from .stats import BookieStats
 from .storage.api import LedgerStorage
-from .validate import validate, warn
+from .storage.compaction_switch import CompactionSwitch
+from .storage.engines import create_storage
 
 __all__ = ["Bookie", "ExitCode"]
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from bookkeeper.errors import NoWritableLedgerDirError
 from bookkeeper.runtime import Runtime, TaskScope, TimerHandle
 
-from .journal import Journal
-from .log_mark import LogMark
+from .journal.journal import Journal
+from .journal.last_mark import LogMark
 from .storage.api import LedgerStorage
 
 log = logging.getLogger(__name__)

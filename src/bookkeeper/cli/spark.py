@@ -268,7 +268,7 @@ def demo(
     with _told():
         require_packages("matplotlib")
         require_java()
-        from . import spark_demo
+        from .local import spark_demo
 
         with tempfile.TemporaryDirectory(prefix="bookkeeper-demo-") as temporary:
             execute(lambda runtime: spark_demo.demo(runtime, Path(temporary), file, chart, master))

@@ -68,17 +68,17 @@ from .arguments import (
     check_write_flags,
     custom_metadata_of,
 )
-from .bookie_client import BookieClient
 from .context import ClientContext
 from .opening import Opening
 from .placement.free_space import FreeSpace
 from .placement.placement import EnsemblePlacement
-from .quarantine import Quarantine
+from .placement.quarantine import Quarantine
 from .reader import LedgerReader
 from .recovery import recover_ledger
-from .results import OK, default_code, from_metadata_error, operation_of, result_code
 from .stats import ClientStats
 from .store import ClientStore, Home
+from .wire.pool import BookieClient
+from .wire.results import OK, default_code, from_metadata_error, operation_of, result_code
 from .writer import LedgerAdvWriter, LedgerWriter
 
 log = logging.getLogger(__name__)

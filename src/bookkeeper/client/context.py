@@ -17,12 +17,12 @@ from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.tasks import TaskScope
 from ..types import BookieId, WriteFlag
-from .batch_support import BatchSupport
 from .stats import ClientStats
 from .store import Home
+from .wire.batch_support import BatchSupport
 
 if TYPE_CHECKING:
-    from .connection import OnReply, ReadCall
+    from .wire.connection import OnReply, ReadCall
 
 
 class AddSink(Protocol):

@@ -37,13 +37,13 @@ from ..types import INVALID_ENTRY_ID
 from .context import ClientContext
 from .entry import LastConfirmedAndEntry, LedgerEntry
 from .handle import LedgerHandle
-from .ledger_reads import ENTRY_OVERHEAD, LedgerReads
-from .read_ahead import Chunk, ReadAhead
-from .read_batch import BatchRead
-from .read_lac import LacRead, TryLacRead
-from .read_long_poll import LongPoll
-from .read_range import RangeRead
-from .results import from_metadata_error
+from .reads.batch import BatchRead
+from .reads.lac import LacRead, TryLacRead
+from .reads.ledger_reads import ENTRY_OVERHEAD, LedgerReads
+from .reads.long_poll import LongPoll
+from .reads.range import RangeRead
+from .reads.read_ahead import Chunk, ReadAhead
+from .wire.results import from_metadata_error
 
 LEFT_OVER = 0.125
 """Of a chunk's room: so little is not worth another request."""

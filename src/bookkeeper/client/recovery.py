@@ -43,10 +43,10 @@ from ..quorum.recovery import (
 from ..quorum.rules import SAFE, ProtocolRules
 from ..runtime.api import TimerHandle
 from ..types import LAST_ADD_CONFIRMED, BookieId, LedgerState, WriteFlag
-from .adds import AddPipeline, add_encoder
+from .adds.pipeline import AddPipeline, add_encoder
 from .context import ClientContext
-from .results import OK, from_metadata_error
-from .speculation import Speculation
+from .reads.speculation import Speculation
+from .wire.results import OK, from_metadata_error
 
 log = logging.getLogger(__name__)
 

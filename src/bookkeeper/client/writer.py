@@ -59,14 +59,14 @@ from ..protocol.messages import V3, ForceLedgerRequest, Operation
 from ..quorum.ensemble import AskForChange, GiveUp, replace_failed
 from ..quorum.rules import SAFE, ProtocolRules
 from ..types import BookieId, LedgerState, WriteFlag
-from .adds import AddPipeline, add_encoder
+from .adds.explicit_lac import ExplicitLac
+from .adds.gate import AppendGate
+from .adds.pipeline import AddPipeline, add_encoder
 from .arguments import Payload, check_integer, check_payloads, payload_bytes
 from .context import ClientContext
-from .explicit_lac import ExplicitLac
-from .gate import AppendGate
 from .readable import ReadableLedger
-from .results import OK, default_code, from_metadata_error, result_code
 from .store import wrong_loop
+from .wire.results import OK, default_code, from_metadata_error, result_code
 
 log = logging.getLogger(__name__)
 

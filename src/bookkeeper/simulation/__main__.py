@@ -16,8 +16,8 @@ from itertools import count
 from pathlib import Path
 
 from .campaign import Summary, run_many, shrink
-from .hardships import HARDSHIPS
-from .nemesis import FAULTS
+from .harm.hardships import HARDSHIPS
+from .harm.nemesis import FAULTS
 from .run import Report, Run
 from .swarm import HARDENING, IMPATIENTS, Options
 
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "--hardening",
         action=argparse.BooleanOptionalAction,
         default=HARDENING,
-        help="also what is in simulation/hardships.py",
+        help="also what is in simulation/harm/hardships.py",
     )
     parser.add_argument(
         "--calm",

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from .nemesis import FAULTS
+from .harm.nemesis import FAULTS
 from .run import Report, run_seed
 from .swarm import Options
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..bookie.bookie import Bookie
-from ..bookie.exit_code import ExitCode
+from ..bookie.node.exit_code import ExitCode
 from ..client.client import BookKeeper, connect
 from ..config import ClientConfiguration, ServerConfiguration
 from ..errors import ServiceUnavailable
 from ..metadata.memory import MemoryDriver, MemoryStore, StoreFaults
 from ..types import BookieId
-from .world import Incarnation, Machine, SimulatedRuntime, World
+from .world.world import Incarnation, Machine, SimulatedRuntime, World
 
 log = logging.getLogger(__name__)
 

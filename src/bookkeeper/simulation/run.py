@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..bookie.exit_code import ExitCode
+from ..bookie.node.exit_code import ExitCode
 from ..client.client import BookKeeper
 from ..client.recovery import LENGTH_UNKNOWN
 from ..errors import BookKeeperError
@@ -30,16 +30,16 @@ from .checkers.metadata_states import MetadataChecker
 from .checkers.quorums import QuorumChecker
 from .checkers.replicas import check_replicas
 from .cluster import SimulatedCluster
-from .disk import MachineCrashed
+from .harm.nemesis import Fault, Nemesis, draw_plan
 from .history import History, LedgerHistory, Violation
-from .nemesis import Fault, Nemesis, draw_plan
-from .network import Link
-from .programs import read_whole
+from .programs.users import read_whole
+from .programs.workload import Workload
 from .swarm import Options, draw
-from .trace import LogListener, Reader, Show
 from .wire import WireTap
-from .workload import Workload
-from .world import SimulatedRuntime, World
+from .world.disk import MachineCrashed
+from .world.network import Link
+from .world.trace import LogListener, Reader, Show
+from .world.world import SimulatedRuntime, World
 
 __all__ = ["Options", "Report", "Run", "run_seed"]
 

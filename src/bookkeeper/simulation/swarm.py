@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from ..types import DigestType
 from .checkers.crowding import HOSTILE_SETTINGS
-from .hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
-from .nemesis import DAMAGE, FAULTS
+from .harm.hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
+from .harm.nemesis import DAMAGE, FAULTS
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
 

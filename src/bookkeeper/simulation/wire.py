@@ -37,7 +37,7 @@ from ..protocol.messages import (
 )
 from ..types import WriteFlag
 from .history import Violation
-from .network import SimulatedTransport
+from .world.network import SimulatedTransport
 
 MAX_FRAME = 64 << 20
 

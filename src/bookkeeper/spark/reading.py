@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client.client import BookKeeper
-from ..client.scan import LedgerScan
+from ..client.reads.scan import LedgerScan
 from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest, digest_for

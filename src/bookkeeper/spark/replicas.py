@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client.client import BookKeeper
-from ..client.connection import Answer, ReadCall
-from ..client.results import OK, READ, result_code
+from ..client.wire.connection import Answer, ReadCall
+from ..client.wire.results import OK, READ, result_code
 from ..errors import (
     BKError,
     BookieUnavailableError,

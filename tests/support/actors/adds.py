@@ -1,4 +1,4 @@
-"""The add pipeline of `bookkeeper.client.adds` without connections and clock: window and keeper decide, this sends."""
+"""The add pipeline (`client.adds.pipeline`) without connections and clock: window and keeper decide, this sends."""
 
 from __future__ import annotations
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie import bookie_status, dirty
-from bookkeeper.bookie.bookie_status import StoredStatus
-from bookkeeper.bookie.directories import Directories, current
-from bookkeeper.bookie.journals import Journals
-from bookkeeper.bookie.permits import Permits
+from bookkeeper.bookie.journal.journals import Journals
+from bookkeeper.bookie.node import dirty
+from bookkeeper.bookie.node import status_file as bookie_status
+from bookkeeper.bookie.node.directories import Directories, current
+from bookkeeper.bookie.node.status_file import StoredStatus
+from bookkeeper.bookie.requests.error_status import ADD, READ, WRITE_LAC, status_of, wire_status
+from bookkeeper.bookie.sharing.permits import Permits
 from bookkeeper.bookie.stats import OpStats
-from bookkeeper.bookie.status import ADD, READ, WRITE_LAC, status_of, wire_status
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import (
     BookieError,

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from bookkeeper.bookie.checkpoint import Checkpointer
-from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.log_mark import LogMark
+from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.last_mark import LogMark
 from bookkeeper.bookie.storage.api import LedgerStorage
 from bookkeeper.errors import FatalBookieError, NoWritableLedgerDirError
-from bookkeeper.simulation.world import World
+from bookkeeper.simulation.world.world import World
 
 
 class FakeJournal:

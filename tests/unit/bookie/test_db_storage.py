@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage, directory_options, memory_budget
+from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import (
     ConfigurationError,

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.storage import entry_log_format as fmt
-from bookkeeper.bookie.storage.entry_log import REMEMBERED_LOGS, EntryLogWriter, check_log_names, last_log_id, list_logs
-from bookkeeper.bookie.storage.entry_log_reader import LogScan, Record, read_records
+from bookkeeper.bookie.storage.entry_log import format as fmt
+from bookkeeper.bookie.storage.entry_log.reader import LogScan, Record, read_records
+from bookkeeper.bookie.storage.entry_log.writer import (
+    REMEMBERED_LOGS,
+    EntryLogWriter,
+    check_log_names,
+    last_log_id,
+    list_logs,
+)
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime.real import RealFiles
 from tests.support.storage import entry, record

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.errors import CorruptStorageError
 
 ids = st.integers(0, 2**63 - 1)

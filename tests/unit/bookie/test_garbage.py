@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.compaction import finish_compactions, measure
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
-from bookkeeper.bookie.storage.entry_log import EntryLogWriter, last_log_id
+from bookkeeper.bookie.storage.entry_log import format as fmt
+from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter, last_log_id
 from bookkeeper.bookie.storage.garbage import GarbageCollector
+from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
-from bookkeeper.bookie.storage.location_index import LocationIndex
 from bookkeeper.errors import CorruptMetadata, LockHeld, NoSuchLedger, ServiceUnavailable
 from bookkeeper.metadata.api import LedgerRange, Versioned
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata

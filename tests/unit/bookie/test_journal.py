@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.journal_file import JournalFile
-from bookkeeper.bookie.journal_format import FENCE, LEDGER_KEY, SealHeader, fence_record, file_name, ledger_key_record
-from bookkeeper.bookie.log_mark import START, LogMark
+from bookkeeper.bookie.journal.file import JournalFile
+from bookkeeper.bookie.journal.format import FENCE, LEDGER_KEY, SealHeader, fence_record, file_name, ledger_key_record
+from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.last_mark import START, LogMark
 from bookkeeper.errors import FatalBookieError
-from bookkeeper.simulation.disk import Inode, SimulatedFiles
+from bookkeeper.simulation.world.disk import Inode, SimulatedFiles
 from tests.support import java_journal
 from tests.support.disk import new_disk, put
 from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started

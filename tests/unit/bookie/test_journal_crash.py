@@ -12,9 +12,9 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.journal_format import JournalRecord
-from bookkeeper.simulation.world import World
+from bookkeeper.bookie.journal.format import JournalRecord
+from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.simulation.world.world import World
 from tests.support.java_journal import entry
 from tests.support.journals import JournalMachine, append
 

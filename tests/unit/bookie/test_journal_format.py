@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.journal_format import (
+from bookkeeper.bookie.journal.format import (
     HEADER_SIZE,
     SealHeader,
     decode_header,

@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from bookkeeper.bookie.journal import Journal
-from bookkeeper.bookie.journal_format import JournalRecord, SealHeader, encode_header, entry_prefix, sealed_padding
-from bookkeeper.bookie.log_mark import LogMark
+from bookkeeper.bookie.journal.format import JournalRecord, SealHeader, encode_header, entry_prefix, sealed_padding
+from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.last_mark import LogMark
 from bookkeeper.errors import CorruptStorageError
-from bookkeeper.simulation.disk import Inode
+from bookkeeper.simulation.world.disk import Inode
 from tests.support import java_journal
 from tests.support.disk import put
 from tests.support.java_journal import entry

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.journal_format import (
+from bookkeeper.bookie.journal.format import (
     EXPLICIT_LAC,
     FENCE,
     LEDGER_KEY,
@@ -23,7 +23,7 @@ from bookkeeper.bookie.journal_format import (
     ledger_key_record,
     sealed_padding,
 )
-from bookkeeper.bookie.journal_scan import JournalScan
+from bookkeeper.bookie.journal.scan import JournalScan
 from bookkeeper.errors import CorruptStorageError
 from tests.support import golden, java_journal
 from tests.support.disk import file_of

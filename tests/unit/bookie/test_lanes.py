@@ -8,8 +8,8 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.lanes import Gate, Lanes, Work
-from bookkeeper.bookie.shares import Shares
+from bookkeeper.bookie.requests.ledger_queues import Gate, Lanes, Work
+from bookkeeper.bookie.sharing.shares import Shares
 
 
 class Bench:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.storage import ledger_data
-from bookkeeper.bookie.storage.ledger_data import LedgerData, decode, encode
+from bookkeeper.bookie.storage.index import ledger_data
+from bookkeeper.bookie.storage.index.ledger_data import LedgerData, decode, encode
 from bookkeeper.errors import CorruptStorageError
 
 KEY = bytes.fromhex("9596625852f7fafc2c9cf0f9f7f3e5995206452b")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.log_mark import START, LogMark, MarkFiles, file_name
+from bookkeeper.bookie.journal.last_mark import START, LogMark, MarkFiles, file_name
 from bookkeeper.errors import CorruptStorageError
-from bookkeeper.simulation.disk import MachineCrashed, SimulatedDisk, SimulatedFiles
+from bookkeeper.simulation.world.disk import MachineCrashed, SimulatedDisk, SimulatedFiles
 from tests.support.disk import new_disk
 
 

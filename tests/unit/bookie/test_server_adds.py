@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper import promises
-from bookkeeper.bookie.adds import greatest_lac, records
+from bookkeeper.bookie.requests.adds import greatest_lac, records
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import Flags, Status

@@ -12,8 +12,8 @@ import pytest
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.metadata import open_driver
+from bookkeeper.metadata.formats.ledger import parse
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.metadata.ledger_serde import parse
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.messages import Status
 from bookkeeper.quorum.distribution import Distribution

@@ -495,7 +495,7 @@ async def test_a_failed_callback_of_the_loop_ends_the_bookie_and_a_broken_connec
 async def test_requests_that_wait_for_their_turn_are_served_in_order_and_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.bookie.turns.SLICE_SECONDS", -1.0)  # one request a turn
+    monkeypatch.setattr("bookkeeper.bookie.sharing.turns.SLICE_SECONDS", -1.0)  # one request a turn
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
         requests = [add(1, 0), read(1, 0), fence(2), read(2, 0), add(1, 1), read(1, 1)]
         client.send(b"".join(map(v2.encode_request, requests)))
@@ -516,7 +516,7 @@ async def test_requests_that_wait_for_their_turn_are_served_in_order_and_to_the_
 async def test_a_request_that_cannot_be_handled_ends_its_connection_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.bookie.turns.SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("bookkeeper.bookie.sharing.turns.SLICE_SECONDS", -1.0)
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
 
         def fail(*_: object) -> bool:

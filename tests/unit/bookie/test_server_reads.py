@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.reads import limit_run
+from bookkeeper.bookie.requests.reads import limit_run
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.availability import decode_availability

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.admission import Admission, connection_limit
-from bookkeeper.bookie.log_rate import LINES, WINDOW_SECONDS, LogRate
-from bookkeeper.bookie.memory import (
+from bookkeeper.bookie.sharing.admission import Admission, connection_limit
+from bookkeeper.bookie.sharing.log_rate import LINES, WINDOW_SECONDS, LogRate
+from bookkeeper.bookie.sharing.memory import (
     ALWAYS_ALLOWED,
     MIN_FRAMES,
     Account,
@@ -22,8 +22,8 @@ from bookkeeper.bookie.memory import (
     read_slots,
     request_memory,
 )
-from bookkeeper.bookie.shares import Shares
-from bookkeeper.bookie.turns import SLICE_SECONDS, Turns
+from bookkeeper.bookie.sharing.shares import Shares
+from bookkeeper.bookie.sharing.turns import SLICE_SECONDS, Turns
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime.real import RealRuntime
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.storage.entry_log_reader import Records
+from bookkeeper.bookie.storage.entry_log.reader import Records
 from bookkeeper.bookie.storage.read_cache import ReadCache
 from bookkeeper.bookie.storage.write_cache import WriteCache
 from tests.support.storage import entry, record

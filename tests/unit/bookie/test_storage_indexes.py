@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.storage import ledger_data, ledger_index, packing
-from bookkeeper.bookie.storage.ledger_data import LedgerData
-from bookkeeper.bookie.storage.ledger_index import LedgerIndex
-from bookkeeper.bookie.storage.location_index import LocationIndex
+from bookkeeper.bookie.storage import packing
+from bookkeeper.bookie.storage.index import ledger_data
+from bookkeeper.bookie.storage.index import ledgers as ledger_index
+from bookkeeper.bookie.storage.index.ledger_data import LedgerData
+from bookkeeper.bookie.storage.index.ledgers import LedgerIndex
+from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.errors import CorruptStorageError, NoLedgerError, UnauthorizedAccessError
 from bookkeeper.runtime import KeyValueStore
 from bookkeeper.runtime.real import RealRuntime

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.local_cluster import BookieProcess, LocalCluster, _with_setting
+from bookkeeper.cli.local.cluster import BookieProcess, LocalCluster, _with_setting
 from bookkeeper.config import parse_properties
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.runtime.real import RealRuntime

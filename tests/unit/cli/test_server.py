@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.exit_code import ExitCode
+from bookkeeper.bookie.node.exit_code import ExitCode
 from bookkeeper.cli import server
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime.real import RealRuntime

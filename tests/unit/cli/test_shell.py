@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bookkeeper.bookie.cookies import NotInitialized
+from bookkeeper.bookie.node.cookies import NotInitialized
 from bookkeeper.cli.app import app
 from bookkeeper.metadata import LedgerMetadata, open_driver
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, MetadataDriver, Mode
-from bookkeeper.metadata.cookie import Cookie, encode_cookie
+from bookkeeper.metadata.formats.cookie import Cookie, encode_cookie
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, DigestType
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.client.batch_support import FIRST_DOUBT, LONGEST_DOUBT, BatchSupport
+from bookkeeper.client.wire.batch_support import FIRST_DOUBT, LONGEST_DOUBT, BatchSupport
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest
 from bookkeeper.types import BookieId
 from tests.support.fake_bookie import CLOSE, FakeCluster

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bookkeeper.client.bookies import BookieWatcher
+from bookkeeper.client.placement.bookie_watcher import BookieWatcher
 from bookkeeper.client.placement.read_order import ReplicaClass
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import ServiceUnavailable
@@ -149,7 +149,7 @@ async def test_an_old_list_that_takes_long_does_not_replace_a_newer_one() -> Non
 
 
 async def test_a_watch_survives_whatever_its_callbacks_and_the_store_raise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bookkeeper.client.bookies.WATCH_AGAIN", 0.0)
+    monkeypatch.setattr("bookkeeper.client.placement.bookie_watcher.WATCH_AGAIN", 0.0)
     directory = Directory(["a"])
     clock = Clock()
     breaks: list[BaseException] = []

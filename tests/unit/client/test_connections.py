@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.add_channel import AddChannel
-from bookkeeper.client.bookie_client import BookieClient
+from bookkeeper.client.wire.add_channel import AddChannel
+from bookkeeper.client.wire.pool import BookieClient
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import (
     BKError,

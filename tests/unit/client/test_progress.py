@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bookkeeper.client.progress import Progress
+from bookkeeper.client.wire.progress import Progress
 
 
 def test_without_anything_moving_all_wait_for_the_bookie() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client.client import BookKeeper
-from bookkeeper.client.quarantine import Quarantine
+from bookkeeper.client.placement.quarantine import Quarantine
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError, ServiceUnavailable
 from bookkeeper.protocol.messages import AddRequest, BatchReadRequest, GetBookieInfoRequest, ReadRequest, Status

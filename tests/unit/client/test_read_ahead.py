@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bookkeeper.client.scan import LedgerScan
+from bookkeeper.client.reads.scan import LedgerScan
 from bookkeeper.errors import DigestMismatchError, ReadError
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest
 from tests.support.fake_bookie import HOLD, FakeCluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.client.speculation import Speculation
+from bookkeeper.client.reads.speculation import Speculation
 from bookkeeper.config import ClientConfiguration
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.client.add_channel import AddChannel, AddRoute
-from bookkeeper.client.connection import Answer, Connection, Dialer, ReadCall
-from bookkeeper.client.connection_v2 import V2Connection
-from bookkeeper.client.connection_v3 import V3Connection
+from bookkeeper.client.wire.add_channel import AddChannel, AddRoute
+from bookkeeper.client.wire.connection import Answer, Connection, Dialer, ReadCall
+from bookkeeper.client.wire.connection_v2 import V2Connection
+from bookkeeper.client.wire.connection_v3 import V3Connection
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError
 from bookkeeper.protocol import v2, v3

@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 import bookkeeper.sync
-from bookkeeper.client.adds import AddPipeline
+from bookkeeper.client.adds.pipeline import AddPipeline
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import (
     BackpressureError,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.bookie_client import BookieClient
-from bookkeeper.client.connection import Answer, Connection, ReadCall
+from bookkeeper.client.wire.connection import Answer, Connection, ReadCall
+from bookkeeper.client.wire.pool import BookieClient
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError, BookieUnavailableError, ClientClosedError, RequestTimeoutError
 from bookkeeper.protocol.messages import (

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.errors import CorruptMetadata, InvalidCookieError
 from bookkeeper.metadata.api import Versioned
-from bookkeeper.metadata.cookie import (
+from bookkeeper.metadata.formats.cookie import (
     Cookie,
     DirectoryFacts,
     StartAction,

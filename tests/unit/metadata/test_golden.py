@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.metadata import ledger_serde
-from bookkeeper.metadata.cookie import Cookie, encode_cookie, parse_cookie, verify
-from bookkeeper.metadata.layout_format import DEFAULT, encode_layout, parse_layout
-from bookkeeper.metadata.service_info import encode_service_info, parse_service_info
+from bookkeeper.metadata.formats import ledger as ledger_serde
+from bookkeeper.metadata.formats.cookie import Cookie, encode_cookie, parse_cookie, verify
+from bookkeeper.metadata.formats.layout import DEFAULT, encode_layout, parse_layout
+from bookkeeper.metadata.formats.service_info import encode_service_info, parse_service_info
 from bookkeeper.types import BookieId, LedgerState
 
 DATA = Path(__file__).parents[2] / "data" / "metadata"

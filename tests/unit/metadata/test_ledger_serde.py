@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptMetadata, SerializationError
+from bookkeeper.metadata.formats.ledger import MAGIC, parse, serialize
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.metadata.ledger_serde import MAGIC, parse, serialize
 from bookkeeper.types import BookieId, DigestType, LedgerState
 
 

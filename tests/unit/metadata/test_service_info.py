@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptMetadata, NoSuchBookie
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint
-from bookkeeper.metadata.service_info import encode_service_info, legacy_service_info, parse_service_info
+from bookkeeper.metadata.formats.service_info import encode_service_info, legacy_service_info, parse_service_info
 from bookkeeper.types import BookieId
 
 BOOKIE = BookieId("10.0.0.1:3181")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.errors import CorruptMetadata, UnderreplicationIncompatible
-from bookkeeper.metadata import underreplication_format as values
 from bookkeeper.metadata.api import CheckKind, LedgerLayout, UnderreplicatedLedger
-from bookkeeper.metadata.layout_format import DEFAULT, encode_layout, parse_layout
+from bookkeeper.metadata.formats import underreplication as values
+from bookkeeper.metadata.formats.layout import DEFAULT, encode_layout, parse_layout
 
 
 def test_layout_vector_both_ways() -> None:

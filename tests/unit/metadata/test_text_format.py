@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptMetadata
-from bookkeeper.metadata.schema import Field, Kind, Message, Values
-from bookkeeper.metadata.text_format import parse_message, parse_tree, print_message
+from bookkeeper.metadata.formats.schema import Field, Kind, Message, Values
+from bookkeeper.metadata.formats.text import parse_message, parse_tree, print_message
 
 INNER = Message("Inner", Field(1, "name", Kind.STRING), Field(2, "value", Kind.BYTES))
 OUTER = Message(

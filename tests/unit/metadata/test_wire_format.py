@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptMetadata
-from bookkeeper.metadata.schema import Values
-from bookkeeper.metadata.wire_format import decode, decode_varint, encode, encode_varint
+from bookkeeper.metadata.formats.schema import Values
+from bookkeeper.metadata.formats.wire import decode, decode_varint, encode, encode_varint
 
 from .test_text_format import OUTER, outer
 

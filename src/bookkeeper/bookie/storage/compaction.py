@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from ...errors import CorruptStorageError
 from ...runtime import Files
-from . import entry_log_format as fmt
-from .entry_log_reader import LogScan, Record
-from .location_index import LocationIndex
+from .entry_log import format as fmt
+from .entry_log.reader import LogScan, Record
+from .index.locations import LocationIndex
 from .packing import CHUNK
 
 log = logging.getLogger(__name__)

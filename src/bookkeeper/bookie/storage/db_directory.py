@@ -43,12 +43,12 @@ from typing import Any, TypeVar
 from ...errors import FatalBookieError, LimboError, NoEntryError
 from ...runtime import Runtime, TaskScope, Workers
 from . import directory_jobs as jobs
-from . import entry_log_format as fmt
-from . import ledger_index
 from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
 from .directory_jobs import DirectoryOptions, OpenLog
-from .entry_log_reader import FIRST_READ, Records
-from .ledger_index import Changes, Ledger, LedgerIndex
+from .entry_log import format as fmt
+from .entry_log.reader import FIRST_READ, Records
+from .index import ledgers as ledger_index
+from .index.ledgers import Changes, Ledger, LedgerIndex
 from .packing import CHUNK, words
 from .read_cache import ReadCache
 from .write_cache import LedgerBuffer, WriteCache

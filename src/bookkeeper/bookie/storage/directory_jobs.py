@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 from ...errors import CorruptStorageError, FatalBookieError
 from ...runtime import File, Files, KeyValueStore, Runtime
-from . import entry_log_format as fmt
-from . import ledger_index
 from .compaction import LiveEntry, finish_compactions
-from .entry_log import WRITE_BYTES, EntryLogWriter, check_log_names, list_logs
-from .entry_log_reader import Records, read_records
-from .ledger_data import LedgerData
-from .ledger_index import Changes
-from .location_index import LocationIndex, Run
+from .entry_log import format as fmt
+from .entry_log.reader import Records, read_records
+from .entry_log.writer import WRITE_BYTES, EntryLogWriter, check_log_names, list_logs
+from .index import ledgers as ledger_index
+from .index.ledger_data import LedgerData
+from .index.ledgers import Changes
+from .index.locations import LocationIndex, Run
+from .index.rebuild import open_locations
 from .packing import CHUNK
-from .rebuild import open_locations
 from .reserve import Reserve
 from .write_cache import LedgerBuffer
 

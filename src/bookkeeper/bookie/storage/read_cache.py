@@ -17,8 +17,8 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 
-from . import entry_log_format as fmt
-from .entry_log_reader import Records
+from .entry_log import format as fmt
+from .entry_log.reader import Records
 
 BLOCK_OVERHEAD = 400
 """Bytes a block takes beside its records and offsets."""

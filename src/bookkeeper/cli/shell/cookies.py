@@ -13,7 +13,7 @@ import typer
 
 from ...errors import CookieExists, CookieNotFound, CorruptMetadata, MetadataError
 from ...metadata.api import ANY, MetadataDriver
-from ...metadata.cookie import parse_cookie
+from ...metadata.formats.cookie import parse_cookie
 from ...types import BookieId
 from ..output import EXIT_USAGE, console, fail
 from .common import ConfOption, UriOption, require_cluster, service_uri, with_store

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from ...config import ClientConfiguration
 from ...runtime import Runtime, guarded
 from ...types import BookieId
-from ..bookies import BookieWatcher
+from .bookie_watcher import BookieWatcher
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from ...errors import ConfigurationError, NotEnoughBookiesError
 from ...metadata.api import BookieDirectory
 from ...runtime import Runtime, TaskScope
 from ...types import BookieId
-from ..bookies import BookieWatcher
 from ..stats import ClientStats
+from .bookie_watcher import BookieWatcher
 from .default import DefaultEnsemblePlacementPolicy
 from .draw import Draw
 from .locations import Locations

@@ -17,7 +17,7 @@ from ...errors import (
 )
 from ...types import BookieId
 from ..api import ANY, BookieServiceInfo, Mode, Unsubscribe, Version, Versioned
-from ..service_info import encode_service_info, parse_service_info
+from ..formats.service_info import encode_service_info, parse_service_info
 from .cluster import INSTANCE_ID
 from .link import Link
 from .store import Changes, Record, Topic, Transaction

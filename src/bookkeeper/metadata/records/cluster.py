@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...errors import LayoutExists, LayoutMismatch
 from ..api import LedgerLayout
-from ..layout_format import encode_layout, parse_layout
+from ..formats.layout import encode_layout, parse_layout
 from .ledgers import ID_COUNTER
 from .link import Link
 from .store import Topic, Transaction

@@ -10,8 +10,8 @@ from functools import partial
 
 from ...errors import CorruptMetadata, LedgerExists, LedgerIdOverflow, MetadataError, NoSuchLedger, VersionConflict
 from ...types import MAX_LEDGER_ID
-from .. import ledger_serde
 from ..api import ANY, LedgerRange, Version, Versioned
+from ..formats import ledger as ledger_serde
 from ..ledger_metadata import LedgerMetadata
 from .link import Link
 from .store import Record, Topic, Transaction

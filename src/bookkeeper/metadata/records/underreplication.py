@@ -17,8 +17,8 @@ from functools import partial
 from ...errors import AlreadyDisabled, AlreadyEnabled, LockHeld, NotInitialized
 from ...runtime import TaskScope
 from ...types import BookieId
-from .. import underreplication_format as format_
 from ..api import ANY, CheckKind, UnderreplicatedLedger, Version
+from ..formats import underreplication as format_
 from .ledgers import ledger_key
 from .link import Link
 from .session import Holding

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from ...errors import NotInitialized
 from ..api import Mode
-from .client import NodeExists, NoNode, ZooKeeper
 from .discovery import READONLY, bookie_ids
 from .layout import ZooKeeperLayout
 from .paths import is_special
+from .session.client import NodeExists, NoNode, ZooKeeper
 
 
 class ZooKeeperFlags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import CookieConflict, CookieExists, CookieNotFound
 from ...types import BookieId
 from ..api import ANY, Version, Versioned
-from .client import BadVersion, NodeExists, NoNode, ZooKeeper
+from .session.client import BadVersion, NodeExists, NoNode, ZooKeeper
 
 
 class ZooKeeperCookies:

@@ -18,9 +18,9 @@ from ...errors import ConfigurationError, CorruptMetadata, MetadataError, NoSuch
 from ...runtime.tasks import TaskScope
 from ...types import BookieId, parse_bookie_id
 from ..api import BookieServiceInfo, Mode, Versioned
-from ..service_info import parse_service_info
-from .client import Changed, NoNode, Stat, ZooKeeper
-from .watching import Pacer, Subscription
+from ..formats.service_info import parse_service_info
+from .session.client import Changed, NoNode, Stat, ZooKeeper
+from .session.watching import Pacer, Subscription
 
 log = logging.getLogger(__name__)
 

@@ -19,17 +19,17 @@ from ...runtime.tasks import TaskScope
 from ..api import SessionEvent, Unsubscribe
 from ..uri import ServiceUri
 from .admin import ZooKeeperAdmin, ZooKeeperFlags
-from .auditor import ZooKeeperAuditorElection
-from .client import ZooKeeper
 from .cookies import ZooKeeperCookies
 from .discovery import AddressCache, ZooKeeperDirectory
 from .ids import ZooKeeperLedgerIds
 from .layout import ZooKeeperLayout
 from .ledgers import ZooKeeperLedgers
 from .registration import ZooKeeperRegistry
+from .repair.auditor import ZooKeeperAuditorElection
+from .repair.underreplication import ZooKeeperUnderreplication
+from .session.client import ZooKeeper
+from .session.watching import Pacer
 from .settings import ZooKeeperSettings
-from .underreplication import ZooKeeperUnderreplication
-from .watching import Pacer
 
 
 class ZooKeeperDriver:

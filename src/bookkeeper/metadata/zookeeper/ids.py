@@ -14,8 +14,8 @@ import re
 
 from ...errors import LedgerIdOverflow, MetadataError, ServiceUnavailable
 from ...runtime.tasks import TaskScope
-from .client import NoNode, Refused, ZooKeeper
 from .layout import ZooKeeperLayout
+from .session.client import NoNode, Refused, ZooKeeper
 
 log = logging.getLogger(__name__)
 

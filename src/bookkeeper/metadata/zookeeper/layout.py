@@ -10,11 +10,11 @@ import contextlib
 from dataclasses import dataclass
 
 from ...errors import ConfigurationError, LayoutExists, LayoutMismatch, NotInitialized, Unsupported
-from .. import layout_format as names
 from ..api import LedgerLayout
-from ..layout_format import encode_layout, parse_layout
+from ..formats import layout as names
+from ..formats.layout import encode_layout, parse_layout
 from . import paths
-from .client import NodeExists, NoNode, ZooKeeper
+from .session.client import NodeExists, NoNode, ZooKeeper
 from .settings import ZooKeeperSettings
 
 MANAGER_VERSION = 1

@@ -35,12 +35,12 @@ from ...errors import (
     VersionConflict,
 )
 from ..api import ANY, LedgerRange, Version, Versioned
+from ..formats.ledger import parse, serialize
 from ..ledger_metadata import LedgerMetadata
-from ..ledger_serde import parse, serialize
-from .client import BadVersion, NodeExists, NoNode, Refused, Stat, ZooKeeper
 from .layout import ZooKeeperLayout
 from .paths import Tree
-from .watching import Pacer, Subscription
+from .session.client import BadVersion, NodeExists, NoNode, Refused, Stat, ZooKeeper
+from .session.watching import Pacer, Subscription
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import logging
 
 from ...errors import MetadataError, SessionLost
 from ...runtime.tasks import TaskScope
-from .client import NodeExists, NoNode, Session, ZooKeeper
+from .session.client import NodeExists, NoNode, Session, ZooKeeper
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from ...errors import AlreadyRegistered, NotInitialized
 from ...types import BookieId
 from ..api import BookieServiceInfo, Mode, Unsubscribe
-from ..service_info import encode_service_info
-from .client import NodeExists, NoNode, ZooKeeper
-from .watching import Subscription
+from ..formats.service_info import encode_service_info
+from .session.client import NodeExists, NoNode, ZooKeeper
+from .session.watching import Subscription
 
 log = logging.getLogger(__name__)
 

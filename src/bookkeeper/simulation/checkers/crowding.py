@@ -10,7 +10,7 @@ from typing import Any
 
 from ..cluster import SimulatedCluster
 from ..history import Violation
-from ..network import SimulatedTransport
+from ..world.network import SimulatedTransport
 
 MEMORY_MB = 4
 READS_LIMIT = 100

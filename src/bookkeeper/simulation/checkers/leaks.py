@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ..history import Violation
-from ..world import World
+from ..world.world import World
 
 
 def check_leaks(world: World, machines: list[str]) -> None:

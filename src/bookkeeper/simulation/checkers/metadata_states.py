@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import CorruptMetadata
+from ...metadata.formats.ledger import parse
 from ...metadata.ledger_metadata import LedgerMetadata
-from ...metadata.ledger_serde import parse
 from ...metadata.memory import MemoryStore
 from ...metadata.records.store import Record, Topic
 from ...types import LedgerState

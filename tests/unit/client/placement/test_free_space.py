@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from bookkeeper.client.bookies import BookieWatcher
+from bookkeeper.client.placement.bookie_watcher import BookieWatcher
 from bookkeeper.client.placement.free_space import FreeSpace
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.protocol.messages import GetBookieInfoRequest

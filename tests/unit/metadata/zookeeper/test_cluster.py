@@ -22,8 +22,8 @@ from bookkeeper.errors import (
     Unsupported,
 )
 from bookkeeper.metadata.api import BookieServiceInfo, CheckKind, Endpoint, LedgerLayout, Mode
-from bookkeeper.metadata.ledger_serde import serialize
-from bookkeeper.metadata.service_info import encode_service_info
+from bookkeeper.metadata.formats.ledger import serialize
+from bookkeeper.metadata.formats.service_info import encode_service_info
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.types import BookieId
 from tests.support.waiting import until

@@ -18,7 +18,7 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.metadata.api import SessionEvent
-from bookkeeper.metadata.ledger_serde import serialize
+from bookkeeper.metadata.formats.ledger import serialize
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver, ids
 from tests.support.waiting import until
 from tests.support.zookeeper import LossyKazoo

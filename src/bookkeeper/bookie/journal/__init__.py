@@ -1,0 +1,11 @@
+"""The journal: what makes a write durable before it is acknowledged (spec bookie-storage §3, §4).
+
+format     the bytes of a journal file, and its name
+file       one file while it is written
+scan       one file read back: a torn tail is told from damage
+last_mark  up to where the journal is not needed any more
+journal    group commit: appending, writing, syncing, acknowledging, rolling, marks
+replay     the files of one directory at start-up, in their order
+apply      what a replayed record does to the storage
+journals   the journals of a bookie, and which ledger belongs to which
+"""

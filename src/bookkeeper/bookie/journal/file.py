@@ -1,0 +1,104 @@
+"""One journal file while it is written (layout: `journal_format`).
+
+Its methods block and run on the journal's lanes: `write` on the write lane, `sync` on the force lane, at the same time.
+What they share are two numbers, each set by one of them: `end`, how far the file is written, and `synced`.
+After a failure every further call fails: a second sync that succeeds would prove nothing about the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from bookkeeper.errors import FatalBookieError
+from bookkeeper.runtime import File, Files
+
+from .format import SEALED_SINCE, SealHeader, encode_header, file_name, sealed_padding
+
+CACHE_BEHIND = 8 << 20
+"""Bytes before the synced position that are left in the page cache, and the step in which older ones are dropped."""
+
+
+class JournalFile:
+    """Creates the file durably: its header is synced, and so is its name."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        version: int,
+        seal: SealHeader,
+        *,
+        alignment: int,
+        step: int,
+        drop_cache: bool,
+    ) -> None:
+        self.journal_id = seal.journal_id
+        self._version = version
+        self._alignment = alignment
+        self._step = step  # bytes allocated at once
+        self._drop_cache = drop_cache
+        self._dropped = 0  # bytes before this were dropped from the page cache
+        self._error: BaseException | None = None
+        header = encode_header(version, seal)
+        self._file: File = files.open(f"{directory}/{file_name(seal.journal_id)}", "x+")
+        try:
+            self._file.pwrite(header, 0)
+            self._file.allocate(len(header), step - len(header))
+            self._file.fsync()
+            files.fsync_dir(directory)
+        except BaseException:
+            self._file.close()
+            with contextlib.suppress(OSError):  # it takes space, and holds nothing
+                files.unlink(self._file.path)
+            raise
+        self._allocated = step
+        self.end = self.synced = len(header)
+
+    def write(self, pieces: Sequence[bytes], count: int) -> int:
+        """Write `count` records, given as pieces, as one batch; returns the new end. They are not synced yet."""
+        self._check()
+        if not pieces:
+            return self.end
+        try:
+            start = self.end
+            batch = b"".join(pieces)
+            if self._version >= SEALED_SINCE:
+                seal = sealed_padding(batch, self.journal_id, start, count, self.synced, self._alignment)
+            else:
+                seal = b""
+            end = start + len(batch) + len(seal)
+            if end > self._allocated:
+                step = max(self._step, end - self._allocated)
+                self._file.allocate(self._allocated, step)
+                self._allocated += step
+            self._file.pwritev((batch, seal), start)
+            self.end = end
+            return end
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def sync(self, end: int) -> int:
+        """Make the file durable at least up to `end`; returns how far it is."""
+        self._check()
+        if self.synced >= end:
+            return self.synced
+        try:
+            reached = self.end  # whatever is written before the sync begins is covered by it
+            self._file.fdatasync()
+            self.synced = reached
+            if self._drop_cache and reached - CACHE_BEHIND - self._dropped >= CACHE_BEHIND:
+                self._file.drop_cache(self._dropped, reached - CACHE_BEHIND - self._dropped)
+                self._dropped = reached - CACHE_BEHIND
+            return reached
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise FatalBookieError("the journal has failed before") from self._error

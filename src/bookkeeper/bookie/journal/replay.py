@@ -1,0 +1,162 @@
+"""Replaying the journals of one directory at start-up (spec bookie-storage §4.3).
+
+Theory of operation
+
+The mark says from which file and offset on records may not be in the storage yet. Files from the marked one on are
+read in the order of their ids, and every record is applied again, whether or not the storage has it: applying is
+idempotent.
+
+A file written here names its predecessor and where that one ended (`journal_format.SealHeader`). That makes the files a
+chain: a file that ends earlier than its successor knows, or is missing, is damage, and the bookie refuses to start.
+A torn tail that a former start found and cut off lies behind that end, and is not looked at again. Files whose
+creation was cut short are no part of the chain.
+
+`skipReplayJournalInvalidRecord` gives up the rest of a damaged file and starts nevertheless.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bookkeeper.errors import CorruptStorageError
+from bookkeeper.runtime import File, Files, Workers
+
+from .format import Header, JournalRecord, file_name, journal_ids, strays
+from .last_mark import LogMark
+from .scan import JournalScan, is_batch_end, read_header
+
+log = logging.getLogger(__name__)
+
+Apply = Callable[[JournalRecord], Awaitable[None] | None]
+"""Brings one record into the storage; may return something to wait for, when the storage has to make room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file to replay."""
+
+    journal_id: int
+    start: int
+    end: int | None
+    """Where the next file says that this one ends; None if nobody knows."""
+    last: bool
+
+
+class Damage:
+    """What to do about damage: refuse to start, or say so and go on."""
+
+    def __init__(self, skip_invalid: bool) -> None:
+        self._skip_invalid = skip_invalid
+
+    def found(self, error: CorruptStorageError) -> None:
+        if not self._skip_invalid:
+            raise error
+        log.error("%s; it is given up (skipReplayJournalInvalidRecord)", error)
+
+
+def believable(files: Files, directory: str, mark: LogMark) -> bool:
+    """Whether a mark without a checksum can be true: its offset is the end of a batch of its file. Blocks.
+
+    A file that is missing, cut short or unreadable is for `plan` to judge.
+    """
+    path = f"{directory}/{file_name(mark.journal_id)}"
+    if mark.journal_id == 0 or not files.exists(path):
+        return True
+    with files.open(path) as file:
+        try:
+            header = read_header(file)
+        except CorruptStorageError:
+            return True
+        return header is None or mark.offset > file.size() or is_batch_end(file, header, mark.offset)
+
+
+def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[Source]:
+    """Which files to replay from where to where. Blocks.
+
+    It is damage if the marked file or one that a later file names is missing, or if a header cannot be read.
+    """
+    names = files.listdir(directory)
+    for name in strays(names):
+        log.warning("%s/%s is not the name of a journal, and is ignored", directory, name)
+    ids = [id_ for id_ in journal_ids(names) if id_ >= mark.journal_id]
+    if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
+        damage.found(CorruptStorageError(f"recovery log {file_name(mark.journal_id)} is missing in {directory}"))
+    headers: list[tuple[int, Header]] = []
+    for id_ in ids:
+        with files.open(f"{directory}/{file_name(id_)}") as file:
+            try:
+                header = read_header(file)
+                if header is not None:
+                    headers.append((id_, header))
+                elif id_ == mark.journal_id and mark.offset > 0:
+                    raise CorruptStorageError(f"{file.path} is empty, but the mark says {mark.offset}")
+            except CorruptStorageError as error:
+                damage.found(error)
+    sources = []
+    for position, (id_, _) in enumerate(headers):
+        following = headers[position + 1 :]
+        seal = following[0][1].seal if following else None
+        if seal is not None and seal.previous_id > id_:
+            missing = f"{file_name(following[0][0])} follows {file_name(seal.previous_id)}, which is missing"
+            damage.found(CorruptStorageError(f"{missing} in {directory}"))
+        end = seal.previous_end if seal is not None and seal.previous_id == id_ else None
+        start = mark.offset if id_ == mark.journal_id else 0
+        sources.append(Source(id_, start, end, last=not following))
+    return sources
+
+
+async def replay(
+    files: Files,
+    lane: Workers,
+    directory: str,
+    mark: LogMark,
+    apply: Apply,
+    *,
+    max_entry: int,
+    damage: Damage,
+    reached: Callable[[LogMark], None],
+) -> None:
+    """Apply all records after `mark`, in order; `reached` hears how far it is after each file. Reads on `lane`.
+
+    A file without a record moves the mark to its beginning only: it may be one whose creation failed at the sync, so
+    that a loss of power still takes its header.
+
+    Raises `CorruptStorageError` for damage, `OSError`, and whatever `apply` raises.
+    """
+    for source in await lane.submit(plan, files, directory, mark, damage):
+        with files.open(f"{directory}/{file_name(source.journal_id)}") as file:
+            end = await _replay_file(file, lane, source, apply, max_entry, damage)
+        reached(LogMark(source.journal_id, max(source.start, end)))
+
+
+async def _replay_file(file: File, lane: Workers, source: Source, apply: Apply, max_entry: int, damage: Damage) -> int:
+    """Apply the records of one file; returns where they end, or where they were to begin if there are none."""
+    count = 0
+    scan = JournalScan(file, source.journal_id, source.start, max_entry=max_entry, end=source.end, last=source.last)
+    while True:
+        try:
+            records = await lane.submit(scan.next_records)
+        except CorruptStorageError as error:
+            damage.found(error)
+            break
+        if not records:
+            break
+        for record in records:
+            pause = apply(record)
+            if pause is not None:
+                await pause
+        count += len(records)
+    log.info("%s: replayed %d records up to %d", file.path, count, scan.position)
+    if scan.torn is not None:
+        log.warning(
+            "%s: what follows %d is not whole (%s) and is left out: either a crash cut it short, and then nobody was "
+            "told that it is stored, or it was damaged later",
+            file.path,
+            scan.position,
+            scan.torn,
+        )
+    if scan.skipped:
+        log.warning("%s: skipped %d records of unknown kinds", file.path, scan.skipped)
+    return scan.position if count else source.start

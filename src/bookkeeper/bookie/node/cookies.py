@@ -1,0 +1,110 @@
+"""The cookie check at start: do directories, configuration and metadata store belong together (spec metadata §8.4).
+
+The decision is made in `metadata.cookie`; here the facts are gathered and the decision is carried out. Nothing of the
+bookie's data is opened before this has passed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import CookieNotFound, CorruptMetadata, InvalidCookieError, NotInitialized
+from bookkeeper.metadata.api import MetadataDriver, Version, Versioned
+from bookkeeper.metadata.formats.cookie import (
+    VERSION_FILE,
+    Cookie,
+    DirectoryFacts,
+    StartAction,
+    StartDecision,
+    decide_start,
+    encode_cookie,
+    parse_cookie,
+)
+from bookkeeper.runtime import Files
+from bookkeeper.types import BookieId
+
+from ..storage.engines import finds_ledgers_by_place
+from .directories import Directories, current
+from .identity import Identity
+
+log = logging.getLogger(__name__)
+
+LEFT_OVER = f"{VERSION_FILE}.tmp"
+"""What a first start leaves behind that is killed while it writes a cookie; no data."""
+
+
+async def check_cookies(
+    files: Files, driver: MetadataDriver, config: ServerConfiguration, directories: Directories, identity: Identity
+) -> None:
+    """Check, and for a new bookie or an allowed expansion write, the cookies.
+
+    Raises `InvalidCookieError` when the bookie must not start, `NotInitialized` without a cluster.
+    """
+    if not await driver.admin.exists():
+        raise NotInitialized(
+            f"there is no cluster in the metadata store {config.metadataServiceUri}: "
+            "run `bookkeeper shell initnewcluster` first"
+        )
+    master = Cookie.build(
+        identity.bookie_id,
+        journal_dirs=config.journalDirectories,
+        ledger_dirs=config.ledgerDirectories,
+        index_dirs=config.indexDirectories,
+        instance_id=await driver.admin.instance_id(),
+    )
+    stored = [found for bookie_id in identity.candidates if (found := await _stored(driver, bookie_id)) is not None]
+    facts = [_facts(files, root) for root in directories.all]
+    decision = decide_start(
+        master,
+        stored,
+        facts,
+        allow_expansion=config.allowStorageExpansion,
+        fixed_places=finds_ledgers_by_place(config),
+    )
+    await _carry_out(files, driver, identity.bookie_id, directories, decision)
+
+
+async def _stored(driver: MetadataDriver, bookie_id: BookieId) -> Versioned[Cookie] | None:
+    try:
+        found = await driver.cookies.read(bookie_id)
+    except CookieNotFound:
+        return None
+    try:
+        return Versioned(parse_cookie(found.value), found.version)
+    except CorruptMetadata as error:
+        raise InvalidCookieError(f"the cookie of {bookie_id} in the metadata store: {error}") from None
+
+
+def _facts(files: Files, root: str) -> DirectoryFacts:
+    path = current(root)
+    version_file = f"{path}/{VERSION_FILE}"
+    empty = all(name in (VERSION_FILE, LEFT_OVER) for name in files.listdir(path))
+    if not files.exists(version_file):
+        return DirectoryFacts(root, None, empty)
+    try:
+        return DirectoryFacts(root, parse_cookie(files.read_bytes(version_file)), empty)
+    except CorruptMetadata as error:
+        raise InvalidCookieError(f"{version_file}: {error}") from None
+
+
+async def _carry_out(
+    files: Files, driver: MetadataDriver, bookie_id: BookieId, directories: Directories, decision: StartDecision
+) -> None:
+    if decision.action is StartAction.NOTHING:
+        return
+    data = encode_cookie(decision.cookie)
+    log.info("writing the cookie of %s (%s)", bookie_id, decision.action.value)
+    if decision.store_first:
+        await _write_to_store(driver, bookie_id, data, decision.store_version)
+    for root in directories.all:
+        files.write_atomically(f"{current(root)}/{VERSION_FILE}", data)
+    if not decision.store_first:
+        await _write_to_store(driver, bookie_id, data, decision.store_version)
+
+
+async def _write_to_store(driver: MetadataDriver, bookie_id: BookieId, data: bytes, version: Version | None) -> None:
+    if version is None:
+        await driver.cookies.create(bookie_id, data)
+    else:
+        await driver.cookies.write(bookie_id, data, version)

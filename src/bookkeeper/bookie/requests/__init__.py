@@ -1,0 +1,13 @@
+"""From a client's bytes to what is done, and back to bytes (spec bookie-server §2).
+
+connection     one client connection: frames in, answers out, back-pressure
+service        what all connections share: where each kind of request is served
+adds           adds: storage, journal, acknowledgements
+reads          reads, LACs, lists of entries
+long_poll      reads that wait for the LAC to move
+fencing        after it no normal add of a ledger is accepted
+ledgers        what is known about the ledgers in use
+ledger_queues  requests that may need the disk: in order within a ledger
+replies        answers, by request
+error_status   which status a failure is answered with
+"""

@@ -1,0 +1,284 @@
+"""Adds: from runs of entries to journal batches and acknowledgements (spec bookie-server §2.4, §2.5, §3.2).
+
+Theory of operation
+
+What one socket read brought is one `AddBatch`. Its adds come as runs, entries of one ledger with the same key and
+flags; each run is judged once and then handled with list operations. In one turn of the loop, without an await:
+
+1. read-only? key? fenced? A refused run is answered at once and leaves no trace.
+2. room in storage, journal and the limit on adds in progress (which recovery does not wait for). If there is none
+   nothing is done: the connection keeps the run, stops reading, and tries again later from step 1.
+3. the entries go into the storage, then their records into the batch for the ledger's journal, the key record first.
+
+`submit` hands each journal its records with one callback, which acknowledges all of them with one write. As fences
+are set in a turn of their own, every add that passed step 1 before a fence is in front of the fence record in the
+same journal (I1); as storage comes before journal, a mark never passes an entry that is not in the storage (I2).
+
+Nothing is said about an add whose journal fails: the bookie stops, and what the client does not know it asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import NoWritableLedgerDirError
+from bookkeeper.protocol import v2, v3
+from bookkeeper.protocol.entry import MIN_STORED_SIZE, ids
+from bookkeeper.protocol.messages import V2, V3, AddRequest, AddResponse, AddRun, Flags, Status
+from bookkeeper.runtime import Runtime
+from bookkeeper.types import WriteFlag
+
+from ..journal.format import entry_prefix
+from ..journal.journals import Journals, key_record_if_due
+from ..node.mode import BookieState
+from ..sharing.permits import Permits
+from ..stats import BookieStats
+from ..storage.api import LedgerStorage
+from .error_status import ADD, status_of
+from .ledgers import LedgerHandle, LedgerTable
+
+if TYPE_CHECKING:
+    from .connection import BookieConnection
+
+JOIN_BELOW = 4096
+"""Entries up to this size are copied into one piece per run: cheaper than two pieces each all the way to the disk."""
+
+_RECOVERY_ADD = int(Flags.RECOVERY_ADD)
+_HIGH_PRIORITY = int(Flags.HIGH_PRIORITY)
+_DEFERRED_SYNC = int(WriteFlag.DEFERRED_SYNC)
+_LAC_AT = 16
+_LAC_END = 24
+_lac = Struct(">16xq").unpack_from
+
+
+class AddPath:
+    """What all adds of a bookie share."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        storage: LedgerStorage,
+        journals: Journals,
+        ledgers: LedgerTable,
+        state: BookieState,
+        stats: BookieStats,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self.runtime = runtime
+        self.storage = storage
+        self.journals = journals
+        self.ledgers = ledgers
+        self.state = state
+        self.stats = stats
+        self.on_error = on_error
+        """Told of a failure after which the state may be wrong."""
+        self.permits = Permits(config.maxAddsInProgressLimit)
+        self.write_data = config.journalWriteData
+        self.room_timeout = config.dbStorage_maxThrottleTimeMs / 1000
+
+    async def wait_for_room(self, run: AddRun) -> bool:
+        """Wait until the run can be tried again; False if the storage had no room for too long."""
+        size = sum(map(len, run.entries))
+        count = len(run.entries)
+        journal = self.journals.of(run.ledger_id)
+        while True:
+            if not (self.permits.free() or run.flags & _RECOVERY_ADD):
+                await self.permits.wait()
+            elif not journal.has_room(size):
+                await journal.wait_for_room(size)
+            elif not self.storage.has_room(run.ledger_id, size, count):
+                if not await self.storage.wait_for_room(run.ledger_id, size, count, self.room_timeout):
+                    return False
+            else:
+                return True
+
+
+class _Group:
+    """Records for one journal and the acknowledgements they earn."""
+
+    __slots__ = ("count", "early", "key_records", "pieces", "runs")
+
+    def __init__(self, early: bool) -> None:
+        self.early = early  # acknowledged before the sync
+        self.pieces: list[bytes] = []
+        self.runs: list[AddRun] = []
+        self.count = 0  # adds
+        self.key_records = 0
+
+
+class AddBatch:
+    """The adds of one connection on their way through one turn of the loop."""
+
+    __slots__ = ("_connection", "_groups", "_path", "_started")
+
+    def __init__(self, path: AddPath, connection: BookieConnection, started: float) -> None:
+        self._path = path
+        self._connection = connection
+        self._groups: dict[int, _Group] = {}  # journal index -> what is gathered for it
+        self._started = started
+
+    def add(self, run: AddRun) -> bool:
+        """Handle a run; False if there is no room for it: nothing has happened then."""
+        path = self._path
+        if path.runtime.buggify("add refused", 0.002):
+            self.refuse(run, Status.ETOOMANYREQUESTS)
+            return True
+        if path.state.read_only and path.state.refuses_writes(bool(run.flags & _HIGH_PRIORITY)):
+            self.refuse(run, Status.EREADONLY)
+            return True
+        ledger_id = run.ledger_id
+        try:
+            handle = path.ledgers.open(ledger_id, run.master_key)
+        except Exception as error:
+            self.refuse(run, status_of(error, ADD))
+            return True
+        if handle.fenced and not run.flags & _RECOVERY_ADD:
+            self.refuse(run, Status.EFENCED)
+            return True
+        entries = run.entries
+        count = len(entries)
+        sizes = [*map(len, entries)]
+        size = sum(sizes)
+        storage = path.storage
+        if not (
+            storage.has_room(ledger_id, size, count)
+            and path.journals.of(ledger_id).has_room(size)
+            and (path.permits.free() or run.flags & _RECOVERY_ADD)
+        ):
+            return False
+        try:
+            storage.add_entries(ledger_id, run.entry_ids, entries)
+        except Exception as error:
+            if isinstance(error, NoWritableLedgerDirError):
+                path.state.no_space(str(error))
+            self.refuse(run, status_of(error, ADD))
+            return True
+        path.stats.WRITE_BYTES += size
+        path.permits.take(count)
+        self._journal(handle, run, sizes)
+        lac = greatest_lac(entries)
+        if lac > handle.lac:
+            path.ledgers.raise_lac(handle, lac)
+        return True
+
+    def refuse(self, run: AddRun, status: Status) -> None:
+        """Answer all adds of a run with this error."""
+        path = self._path
+        path.stats.ADD_ENTRY.fail(count=len(run.entries))
+        if status is Status.ETOOMANYREQUESTS:
+            path.stats.ADD_ENTRY_REJECTED += len(run.entries)
+        self._connection.send(encode_responses(run, status))
+
+    def submit(self) -> None:
+        """Hand everything gathered to the journals."""
+        groups, self._groups = self._groups, {}
+        for index, group in groups.items():
+            self._submit(index, group)
+
+    def _journal(self, handle: LedgerHandle, run: AddRun, sizes: list[int]) -> None:
+        index = run.ledger_id % len(self._path.journals)
+        early = bool(run.write_flags & _DEFERRED_SYNC) and not run.flags & _RECOVERY_ADD
+        group = self._groups.get(index)
+        if group is None or group.early != early:
+            if group is not None:
+                self._submit(index, group)  # records of a ledger must stay in order
+            group = self._groups[index] = _Group(early)
+        if not handle.key_journaled:
+            keys = key_record_if_due(handle)
+            group.pieces += keys
+            group.key_records += len(keys)
+        if self._path.write_data:
+            group.pieces += records(run.entries, sizes)
+        group.runs.append(run)
+        group.count += len(sizes)
+
+    def _submit(self, index: int, group: _Group) -> None:
+        path = self._path
+        done = partial(_acknowledge, path, self._connection, group.runs, group.count, self._started)
+        if path.write_data:
+            pieces = group.pieces
+            path.journals.of(index).append(
+                pieces,
+                sum(map(len, pieces)),
+                group.count + group.key_records,
+                done,
+                ack_before_sync=group.early,
+            )
+            return
+        if group.pieces:  # key records are journaled in any case; nobody waits for them
+            path.journals.of(index).append(group.pieces, sum(map(len, group.pieces)), group.key_records, _nothing)
+        done()
+
+
+def _acknowledge(path: AddPath, connection: BookieConnection, runs: list[AddRun], count: int, started: float) -> None:
+    """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
+    try:
+        path.permits.give_back(count)
+        path.stats.ADD_ENTRY.ok(path.runtime.now() - started, count)
+        for run in runs:
+            connection.send(encode_responses(run, Status.EOK))
+    except Exception as error:
+        path.on_error(error)
+
+
+def _nothing() -> None:
+    """Nobody waits."""
+
+
+def records(entries: Sequence[bytes], sizes: Sequence[int]) -> list[bytes]:
+    """The journal records of packaged entries, as pieces to be written one after the other."""
+    size = sizes[0]
+    if sizes.count(size) == len(sizes):
+        prefix = entry_prefix(size)
+        if size <= JOIN_BELOW:
+            return [prefix + prefix.join(entries)]
+        return [piece for entry in entries for piece in (prefix, entry)]
+    pieces = [piece for entry, size in zip(entries, sizes, strict=True) for piece in (entry_prefix(size), entry)]
+    return pieces if sum(sizes) > JOIN_BELOW * len(sizes) else [b"".join(pieces)]
+
+
+def greatest_lac(entries: Sequence[bytes]) -> int:
+    """The greatest LAC field of packaged entries."""
+    # As unsigned bytes numbers from 0 on order right, and a negative one is greater than all of them.
+    greatest = max([entry[_LAC_AT:_LAC_END] for entry in entries])
+    if greatest[0] & 0x80:
+        return max([int(_lac(entry)[0]) for entry in entries])
+    return int.from_bytes(greatest, "big")
+
+
+def encode_responses(run: AddRun, status: Status) -> bytes:
+    """The frames that answer all adds of a run alike."""
+    if run.version == V3:
+        return v3.encode_add_responses(run, status)
+    if run.version == V2:
+        return v2.encode_add_responses(run, status)
+    return b"".join(
+        [v2.encode_response(AddResponse(status, run.ledger_id, entry_id, 0, run.version)) for entry_id in run.entry_ids]
+    )
+
+
+def as_run(request: AddRequest, protocol: int) -> AddRun | None:
+    """A single add as a run; None if it must be refused with EBADREQ (spec wire-protocol §4.1, §13.3).
+
+    Refused are negative ids, which replay would take for its own markers, entries too short for ids and LAC, and ids
+    that differ from those in the entry.
+    """
+    ledger_id, entry_id, entry = request.ledger_id, request.entry_id, request.entry
+    if ledger_id < 0 or entry_id < 0 or len(entry) < MIN_STORED_SIZE or ids(entry) != (ledger_id, entry_id):
+        return None
+    version = V3 if protocol == V3 else request.version
+    return AddRun(
+        ledger_id,
+        request.master_key,
+        request.flags,
+        request.write_flags,
+        version,
+        [entry_id],
+        [entry],
+        [v3.txn_token(request.txn_id)],
+    )

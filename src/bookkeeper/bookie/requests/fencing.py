@@ -1,0 +1,64 @@
+"""Fencing: after it no normal add of the ledger is accepted any more, ever (spec bookie-server §2.6).
+
+Theory of operation
+
+The fence is set in the storage at once, so that adds see it from the next turn of the loop on, and its record goes to
+the ledger's journal, behind the records of every add that was accepted before. Nobody hears of it before that record
+is durable, whatever is answered then: a client counts "no such entry" of a fencing read as a promise too (G1, BI-2).
+Fences that come while the record is on its way share it; a ledger that was fenced by an earlier run of the bookie is
+durable already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ..journal.format import fence_record
+from ..journal.journals import Journals
+from ..storage.api import LedgerStorage
+from .ledgers import LedgerHandle, LedgerTable
+
+
+class Fences:
+    """Sets fences."""
+
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        journals: Journals,
+        ledgers: LedgerTable,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """`on_error` is told when one of those who wait for a fence raises: the others are told of it all the same."""
+        self._on_error = on_error
+        self._storage = storage
+        self._journals = journals
+        self._ledgers = ledgers
+
+    def fence(self, ledger_id: int, key: bytes, durable: Callable[[], None]) -> None:
+        """Fence the ledger, creating it if it is unknown here; `durable()` when that outlasts a crash.
+
+        Raises `UnauthorizedAccessError`, `FencedAndDeletedError`; nothing has been fenced then.
+        """
+        handle = self._ledgers.open(ledger_id, key)
+        if handle.fence_waiters is not None:
+            handle.fence_waiters.append(durable)
+        elif handle.fenced:
+            durable()
+        else:
+            self._storage.set_fenced(ledger_id)
+            handle.fenced = True
+            handle.fence_waiters = [durable]
+            self._journals.append(handle, fence_record(ledger_id), partial(self._durable, handle))
+            if handle.polls:
+                self._ledgers.on_polls_due(handle, None)
+
+    def _durable(self, handle: LedgerHandle) -> None:
+        assert handle.fence_waiters is not None
+        waiters, handle.fence_waiters = handle.fence_waiters, None
+        for durable in waiters:
+            try:
+                durable()
+            except Exception as error:
+                self._on_error(error)

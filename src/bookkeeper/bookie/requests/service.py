@@ -1,0 +1,281 @@
+"""What the connections of a bookie share: where each kind of request is served, and which connections there are.
+
+Theory of operation
+
+Reads are served by `reads`, adds by `adds`. Here are the two requests that are answered when the journal has taken
+something: WRITE_LAC and FORCE_LEDGER (spec bookie-server §2.11, §2.12).
+
+Connections are refused until the bookie serves, and when there are too many (`admission`). What all of them share is
+here: the budget of memory, the room for large frames, the turns of the loop.
+
+Now and then the connections are looked over (`_look_at`). A connection is closed whose frame began long ago and was
+never completed, or that never asked for anything. What counts is how often it was found so, and only while its socket
+was read: a bookie that stood still, or did not read on, has nobody to blame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import NoWritableLedgerDirError
+from bookkeeper.protocol import messages as m
+from bookkeeper.protocol.entry import LAC_HEADER, LAC_HEADER_SIZE
+from bookkeeper.protocol.limits import MAX_LAC_BODY
+from bookkeeper.protocol.messages import Status
+from bookkeeper.runtime import Runtime, TaskScope
+
+from ..journal.format import explicit_lac_record
+from ..journal.journals import Journals
+from ..node.mode import BookieState
+from ..sharing.admission import Admission
+from ..sharing.log_rate import LogRate
+from ..sharing.memory import Account, Peer, RequestMemory, largest_message, read_slots, request_memory
+from ..sharing.shares import Shares
+from ..sharing.turns import Turns
+from ..stats import BookieStats
+from ..storage.api import LedgerStorage
+from .adds import AddPath
+from .connection import BookieConnection
+from .error_status import WRITE_LAC, status_of
+from .ledgers import LedgerTable
+from .reads import ReadPath
+from .replies import Reply
+
+log = logging.getLogger(__name__)
+log.addFilter(LogRate())
+
+LAC_RECORDS = 256
+"""No more bytes than that go into the journal for a WRITE_LAC: the record, and the one of the ledger's key."""
+
+LONGEST_LOOK_SECONDS = 1.0
+"""Pause between two looks at all connections, at most."""
+
+
+class RequestService:
+    """Serves the requests of all connections."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        storage: LedgerStorage,
+        journals: Journals,
+        ledgers: LedgerTable,
+        state: BookieState,
+        stats: BookieStats,
+        adds: AddPath,
+        reads: ReadPath,
+        flush_storage: Callable[[], Coroutine[Any, Any, None]],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.state = state
+        self.stats = stats
+        self.adds = adds
+        self.reads = reads
+        self._storage = storage
+        self._journals = journals
+        self._ledgers = ledgers
+        self._flush_storage = flush_storage
+        self._on_error = on_error
+        self._scope = TaskScope(runtime, "requests", lambda _, error: on_error(error))
+        self._closed = False
+        self.serving = False
+        """Connections are accepted."""
+        self._admission: Admission[BookieConnection] = Admission(config, runtime.open_files_limit())
+        total = request_memory(runtime, config)
+        self.memory = RequestMemory(total, sum(read_slots(runtime, config)) * largest_message(config), self.connections)
+        """What requests and answers of all connections may take."""
+        self.frames = Shares(self.memory.limit // 2, max(self.memory.limit // 4, config.nettyMaxFrameSizeBytes))
+        """Bytes of large frames that are on their way."""
+        self.turns: Turns = Turns(runtime)
+        self.nobody: Peer = Peer("")
+        """Whom a connection belongs to before it is one."""
+
+    # --- connections -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        self.serving = True
+        self.spawn(self._watch_connections(), name="connection deadlines")
+
+    def new_account(self, peer: Peer) -> Account:
+        return Account(self.memory, peer)
+
+    def peer_at(self, address: str) -> Peer:
+        """Whoever has this address."""
+        return self._admission.peer_at(address)
+
+    def admit(self, connection: BookieConnection) -> bool:
+        """Whether a new connection may stay. May close one that has been idle for long to make room."""
+        if not self.serving or not self._admission.admit(connection):
+            self.stats.connections_refused += 1
+            return False
+        return True
+
+    def connections(self) -> list[BookieConnection]:
+        return list(self._admission.connections)
+
+    def left(self, connection: BookieConnection) -> None:
+        self._admission.left(connection)
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run a task that ends with the service; after that it does not begin."""
+        if self._closed:
+            work.close()
+        else:
+            self._scope.spawn(work, name=name)
+
+    async def drain(self, timeout: float) -> None:
+        """Take no new connections, wait up to `timeout` seconds for adds in flight to be answered, then close all."""
+        self.serving = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self.adds.permits.wait_until_idle()
+        for connection in self.connections():
+            connection.close()
+
+    def drop_connections(self) -> None:
+        """Drop all connections at once, and take no new ones."""
+        self.serving = False
+        self._closed = True
+        for connection in self.connections():
+            connection.abort()
+
+    async def close(self) -> None:
+        """Drop all connections and end all tasks."""
+        self.drop_connections()
+        await self._scope.close()
+        await self.reads.close()
+
+    async def _watch_connections(self) -> None:
+        frame = self.config.frameCompletionTimeoutMs / 1000
+        first = self.config.firstRequestTimeoutMs / 1000
+        pause = min(frame / 4, first / 4, LONGEST_LOOK_SECONDS)
+        while True:
+            await asyncio.sleep(pause)
+            self._admission.looks_begin(pause)
+            for connection in self.connections():
+                problem = self._look_at(connection, frame / pause, first / pause)
+                if problem:
+                    log.info("closing the connection of %s: %s", connection.peer, problem)
+                    connection.abort()
+
+    def _look_at(self, connection: BookieConnection, frame_looks: float, first_looks: float) -> str:
+        """Why a connection must end now, if it must."""
+        connection.quiet_ticks += 1
+        if not connection.asked and connection.quiet_ticks > first_looks:
+            return "it does not ask for anything"
+        if connection.frame_begun:
+            connection.frame_ticks += 1
+            if connection.frame_ticks > frame_looks:
+                return "its frame is not completed"
+            if self.frames.awaited and connection.frame_stands_still:
+                return "its frame is too slow, and others wait for memory"
+        return ""
+
+    # --- reads ------------------------------------------------------------------------------------------------
+
+    def read(self, connection: BookieConnection, reply: Reply) -> bool:
+        """Serve a request that reads; False if it has to wait for a permit."""
+        match reply.request:
+            case m.ReadRequest():
+                return self.reads.read(connection, reply)
+            case m.BatchReadRequest():
+                return self.reads.batch_read(connection, reply)
+            case m.ReadLacRequest():
+                return self.reads.read_lac(connection, reply)
+            case m.GetBookieInfoRequest():
+                return self.reads.bookie_info(connection, reply)
+            case m.GetListOfEntriesRequest():
+                return self.reads.list_entries(connection, reply)
+        raise AssertionError(f"{type(reply.request).__name__} is not a read")
+
+    # --- WRITE_LAC and FORCE_LEDGER ---------------------------------------------------------------------------
+
+    def to_journal(self, connection: BookieConnection, reply: Reply) -> bool:
+        """Serve a WRITE_LAC or FORCE_LEDGER; False if it has to wait for room in the journal."""
+        if not connection.may_use_journal:
+            connection.send(reply.plain(Status.ETOOMANYREQUESTS))
+            return True
+        if isinstance(reply.request, m.WriteLacRequest):
+            return self._write_lac(connection, reply, reply.request)
+        assert isinstance(reply.request, m.ForceLedgerRequest)
+        self._force(connection, reply, reply.request)
+        return True
+
+    async def wait_for_journal(self, reply: Reply) -> None:
+        """Wait until a WRITE_LAC can be tried again."""
+        assert isinstance(reply.request, m.WriteLacRequest)
+        ledger_id, _ = LAC_HEADER.unpack_from(reply.request.body)
+        await self._journals.of(ledger_id).wait_for_room(LAC_RECORDS)
+
+    def _write_lac(self, connection: BookieConnection, reply: Reply, request: m.WriteLacRequest) -> bool:
+        """Keep the body of the request as the ledger's explicit LAC. What counts is the ledger id in the body."""
+        if self.state.read_only:
+            connection.send(reply.plain(Status.EREADONLY))
+            return True
+        body = request.body
+        ledger_id, lac = LAC_HEADER.unpack_from(body) if len(body) >= LAC_HEADER_SIZE else (-1, -1)
+        if ledger_id < 0 or len(body) > MAX_LAC_BODY:
+            self.stats.WRITE_LAC.fail()
+            connection.send(reply.plain(Status.EBADREQ))
+            return True
+        journal = self._journals.of(ledger_id)
+        if not journal.has_room(LAC_RECORDS):
+            return False
+        try:
+            handle = self._ledgers.open(ledger_id, request.master_key)
+            self._storage.set_explicit_lac(ledger_id, body)
+        except Exception as error:
+            if isinstance(error, NoWritableLedgerDirError):
+                self.state.no_space(str(error))
+            self.stats.WRITE_LAC.fail()
+            connection.send(reply.plain(status_of(error, WRITE_LAC)))
+            return True
+        self._ledgers.raise_lac(handle, lac)
+        connection.waits_for_journal()
+        done = partial(self._journal_has_it, connection, reply, self.runtime.now())
+        if journal.journals_explicit_lac:
+            self._journals.append(handle, explicit_lac_record(ledger_id, body), done)
+        else:
+            journal.force(done)
+        return True
+
+    def _force(self, connection: BookieConnection, reply: Reply, request: m.ForceLedgerRequest) -> None:
+        """Answer when everything that the ledger's journal took before is synced."""
+        connection.waits_for_journal()
+        started = self.runtime.now()
+        if self.config.journalWriteData:
+            self._journals.of(request.ledger_id).force(partial(self._journal_has_it, connection, reply, started))
+        else:
+            self.spawn(self._force_storage(connection, reply, started), name="force")
+
+    async def _force_storage(self, connection: BookieConnection, reply: Reply, started: float) -> None:
+        """Without entries in the journal, durable means flushed (G17)."""
+        try:
+            await self._flush_storage()
+        except OSError as error:
+            connection.journal_has_it()
+            self.stats.FORCE_LEDGER.fail(self.runtime.now() - started)
+            self.state.no_space(str(error))
+            connection.send(reply.plain(Status.EIO))
+            return
+        self._journal_has_it(connection, reply, started)
+
+    def _journal_has_it(self, connection: BookieConnection, reply: Reply, started: float) -> None:
+        """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
+        try:
+            connection.journal_has_it()
+            is_lac = isinstance(reply.request, m.WriteLacRequest)
+            (self.stats.WRITE_LAC if is_lac else self.stats.FORCE_LEDGER).ok(self.runtime.now() - started)
+            connection.send(reply.plain(Status.EOK))
+        except Exception as error:
+            self._on_error(error)

@@ -1,0 +1,149 @@
+"""Explicit LAC: tells the bookies how far a quiet writer has come (spec client §5.10).
+
+An entry carries the LAC of the moment it was sent, so the last entries of a writer that pauses would stay invisible to
+readers of the open ledger. They are told with a message of its own, WRITE_LAC, to the write set of the entry at the
+LAC.
+
+Theory of operation
+
+- A timer of `explicitLacInterval` starts when an entry is confirmed that was not told, unless it runs. When it is
+  over and nothing was appended meanwhile, the LAC is told; else the appended entries carry it, and the timer starts
+  again. So the LAC is known twice the interval after the last append, and one journey, at the latest.
+- A writer that appends all the time sends nothing. One that is quiet and has told its LAC has no timer.
+- An ack quorum that took it is enough. If there is none it is tried again after pauses that double, for as long as
+  nothing else happens: the LAC is of use to readers only, and failures are only logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from ...errors import BKError, from_code
+from ...protocol.digest import Digest
+from ...protocol.messages import V3, Response, WriteLacRequest
+from ...quorum.coverage import AckSet
+from ...quorum.distribution import Distribution
+from ...runtime.api import TimerHandle
+from ..context import ClientContext
+from ..wire.results import OK
+from .pipeline import AddPipeline
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 30.0
+"""Seconds between attempts to tell a LAC that no ack quorum takes."""
+
+
+class ExplicitLac:
+    """Tells the LAC of one writer, from `start` until `stop`, or until its pipeline stops."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        ledger_id: int,
+        distribution: Distribution,
+        digest: Digest,
+        master_key: bytes,
+        adds: AddPipeline,
+    ) -> None:
+        self._context = context
+        self._ledger_id = ledger_id
+        self._distribution = distribution
+        self._digest = digest
+        self._master_key = master_key
+        self._adds = adds
+        self._window = adds.window
+        self._interval = context.config.explicitLacInterval / 1000
+        self._told = -1  # the LAC that bookies were told, or are being told
+        self._pushed = -1  # the last entry there was when the timer started
+        self._timer: TimerHandle | None = None
+        self._telling: AckSet | None = None  # what is under way: one at a time
+        self._pause = self._interval  # until the next attempt after a failure
+        self._refused = -1  # the LAC that was not taken, while it waits for another attempt
+        self._started = False
+
+    def start(self) -> None:
+        """Begin to watch the writer's progress, if the setting says so."""
+        if self._interval <= 0:
+            return
+        self._started = True
+        others = self._adds.on_progress
+
+        def on_progress() -> None:
+            others()
+            if self._timer is None or self._refused >= 0:
+                self.progress()
+
+        self._adds.on_progress = on_progress
+
+    def stop(self) -> None:
+        """Tell nothing more. Idempotent."""
+        self._started = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def progress(self) -> None:
+        """The LAC may have moved."""
+        if -1 < self._refused < self._window.lac:
+            self._refused = -1  # bookies take entries: there is no reason to wait any longer
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        if self._window.lac > self._told and self._timer is None and self._telling is None:
+            self._wait(self._interval)
+
+    def _wait(self, seconds: float) -> None:
+        if self._started:
+            self._pushed = self._window.lap
+            self._timer = self._context.runtime.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._adds.stopped is not None or self._context.closed:
+            return
+        if self._window.lap != self._pushed:
+            self._wait(self._interval)
+        elif self._window.lac > self._told:
+            self._tell(self._window.lac)
+
+    def _tell(self, lac: int) -> None:
+        """Send the LAC to its write set."""
+        before, self._told = self._told, lac
+        self._refused = -1
+        ensemble = self._adds.keeper.ensemble
+        indexes = self._distribution.write_set(lac)
+        body = self._digest.package_lac(self._ledger_id, lac)
+        acks = self._telling = AckSet(indexes, self._distribution.ack_quorum)
+        for index in indexes:
+            request = WriteLacRequest(self._ledger_id, lac, self._master_key, body, version=V3)
+            heard = partial(self._heard, acks, before, index)
+            try:
+                self._context.bookies.call(ensemble[index], request, None, heard)
+            except BKError as error:
+                asyncio.get_running_loop().call_soon(heard, error.code, None)
+
+    def _heard(self, acks: AckSet, before: int, index: int, code: int, _response: Response | None) -> None:
+        if self._telling is not acks:
+            return  # decided already
+        if code == OK:
+            if acks.complete(index):
+                self._telling = None
+                self._pause = self._interval
+                self.progress()
+        elif acks.fail(index, code):
+            self._telling = None
+            self._failed(before, code)
+
+    def _failed(self, before: int, code: int) -> None:
+        if self._adds.stopped is not None or self._context.closed:
+            return
+        if self._pause == self._interval:
+            log.warning(
+                "ledger %d: LAC %d was not told: %s; trying again", self._ledger_id, self._told, from_code(code)
+            )
+        self._refused, self._told = self._told, before
+        self._pause = min(self._pause * 2, max(LONGEST_PAUSE, self._interval))
+        self._wait(self._pause)

@@ -1,0 +1,519 @@
+"""The add pipeline: entries out to their bookies, answers in, decisions carried out.
+
+What to do is decided in `quorum` (the window and the ensemble keeper); this module sends, receives and keeps time. A
+writer uses it to append, recovery to write back. Its owner is told of the two things it cannot do itself: put another
+ensemble into the metadata, and end the ledger.
+
+    push -> window -> channels of the write set ... socket read -> on_add_responses -> window -> futures
+
+Theory of operation
+
+- A frame is encoded once; all bookies of the write set, and replacements later, get the same bytes.
+- Nothing is remembered per request: the window knows what is outstanding where. That a bookie does not answer in time
+  is noticed by the channels (`add_channel`), which know what it is busy with but not which entries it answered. Here,
+  on a clock of its own that runs while something is outstanding, is the rest: an entry that was overtaken, because its
+  bookie answered later ones for as long as adds may take and so has lost it; and the quorum timeout, for entries that
+  no ack quorum of bookies takes.
+- Answers are taken by the batch that a socket read brought: acks first, then what they confirm, then refusals.
+- While an ensemble change is under way nothing is confirmed, and indexes being replaced are sent nothing.
+- The connections keep the pipeline alive, and the pipeline keeps the callers' futures, but only a weak reference to
+  its owner: a writer that is dropped without being closed can be noticed. Nobody can carry out changes then, so a
+  pipeline without owner stops at the first failure.
+- Whatever ends the pipeline tells everybody who waits for it. An unexpected error (a placement policy that raises) is
+  such an end too; the client being closed is another, told by the channels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...errors import (
+    AddEntryQuorumTimeoutError,
+    BKError,
+    ClientClosedError,
+    LedgerClosedError,
+    UnexpectedError,
+    from_code,
+)
+from ...protocol import v2, v3
+from ...protocol.digest import Digest
+from ...protocol.messages import HIGH_PRIORITY, V2, Flags
+from ...protocol.varint import varint
+from ...quorum.distribution import Distribution
+from ...quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsemblePolicy, GiveUp, Resend, RetryLater
+from ...quorum.rules import SAFE, ProtocolRules
+from ...quorum.window import PendingWindow
+from ...runtime.api import TimerHandle
+from ...runtime.awake import AwakeClock
+from ...types import BookieId, WriteFlag
+from ..context import AddChannel, ClientContext
+
+log = logging.getLogger(__name__)
+
+MAX_SWEEP_SECONDS = 1.0
+"""How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""
+
+FRUITLESS_CHANGES = 5
+"""So many ensemble changes may follow each other at once although nothing was confirmed in between."""
+
+FIRST_CHANGE_PAUSE = 0.01
+LONGEST_CHANGE_PAUSE = 1.0
+"""Seconds before each of the further ones; doubled every time."""
+
+_V3_ADD_TXN = 1 << 62
+"""Added to the entry id it is an add's transaction id: the same for all bookies, and never that of another request."""
+
+EncodeAdd = Callable[[int, int, int, bytes], bytes]
+"""Entry id, LAC, length of the ledger with this entry, payload -> the frame."""
+
+
+def add_encoder(
+    version: int,
+    ledger_id: int,
+    digest: Digest,
+    master_key: bytes,
+    *,
+    recovery: bool = False,
+    write_flags: WriteFlag = WriteFlag.NONE,
+) -> EncodeAdd:
+    """How one writer's entries become frames."""
+    flags = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY) if recovery else 0
+    if version == V2:
+        return v2.add_request_encoder(ledger_id, master_key, digest, flags)
+
+    encode_v3 = v3.AddRequestEncoder(
+        ledger_id, master_key, flags, int(write_flags), HIGH_PRIORITY if recovery else 0
+    ).encode
+
+    def frame_v3(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+        entry = digest.package(ledger_id, entry_id, lac, length, payload)
+        return encode_v3(varint(_V3_ADD_TXN + entry_id), entry_id, entry)
+
+    return frame_v3
+
+
+class AddOwner(Protocol):
+    """What a pipeline needs done. Both may be called from inside `push` and from the loop."""
+
+    def change_ensemble(self, change: AskForChange) -> None:
+        """Replace bookies; sooner or later call `AddPipeline.carry_out` with the keeper's next decision."""
+
+    def give_up(self, code: int, withdraw: bool) -> None:
+        """The pipeline cannot go on. Call `AddPipeline.stop`; with `withdraw` leave the metadata alone."""
+
+
+class AddPipeline:
+    """Adds of one handle to one ledger. See the module. An `AddSink`."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        ledger_id: int,
+        distribution: Distribution,
+        ensemble: Sequence[BookieId],
+        owner: AddOwner,
+        encode: EncodeAdd,
+        *,
+        version: int,
+        last_entry_id: int = -1,
+        length: int = 0,
+        write_flags: WriteFlag = WriteFlag.NONE,
+        quorum_timeout: float = -1,
+        on_confirmed: Callable[[range], None] | None = None,
+        rules: ProtocolRules = SAFE,
+    ) -> None:
+        """`quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit."""
+        config = context.config
+        deferred_sync = bool(write_flags & WriteFlag.DEFERRED_SYNC)
+        self.window = PendingWindow(
+            distribution, last_entry_id=last_entry_id, length=length, deferred_sync=deferred_sync, rules=rules
+        )
+        self.keeper = EnsembleKeeper(
+            self.window,
+            ensemble,
+            EnsemblePolicy(
+                delay_changes=config.delayEnsembleChange,
+                max_changes=config.maxNumEnsembleChanges,
+                deferred_sync=deferred_sync,
+            ),
+            rules=rules,
+        )
+        self.stopped: int | None = None
+        """None while it works, else the code that pending entries failed with."""
+        self.failed_entries = 0
+        """Entries that failed when it stopped."""
+        self.failure: BKError | None = None
+        """Why it stopped; None while it works, and when its owner or the client was closed."""
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called when something was sent or answered, or a connection became writable."""
+        self._context = context
+        self._runtime = context.runtime
+        self._ledger_id = ledger_id
+        self._distribution = distribution
+        self._owner = weakref.ref(owner)
+        self._encode = encode
+        self._version = version
+        self._on_confirmed = on_confirmed
+        self._futures: dict[int, asyncio.Future[int]] = {}  # of pending entries that somebody waits for
+        self._marks: dict[asyncio.Future[int], int] = {}  # done when everything up to an id is confirmed
+        self._channels: list[AddChannel] = []  # by ensemble index
+        self._boxes: list[list[bytes]] = []  # frames to be sent when the loop turns: one per index, or one for all
+        self._routes: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: the boxes to put it into
+        self._routed_without: frozenset[int] = frozenset()  # indexes that were held when `_boxes` were made
+        self._flushing = False  # `_flush` has been asked for
+        self.boxed_bytes = 0
+        """Bytes of frames pushed in this turn of the loop."""
+        self._call_soon = asyncio.get_running_loop().call_soon
+        add_timeout = float(config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
+        timeouts = [timeout for timeout in (add_timeout, quorum_timeout) if timeout > 0]
+        interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
+        self._clock = AwakeClock(context.runtime, interval, f"timeouts of ledger {ledger_id}", self._on_tick)
+        """Runs while entries are unsettled and there is a timeout."""
+        self._timed = bool(timeouts)
+        self._quorum_ticks = self._clock.ticks(quorum_timeout)
+        self._acked_times: deque[list[float]] | None = None
+        """Those of the window at the last ticks, as many as an add may take; None: as long as it likes."""
+        if add_timeout > 0:
+            self._acked_times = deque(maxlen=int(self._clock.ticks(add_timeout)) + 1)
+        self._abandoned = False  # the owner is gone
+        self._pause_timer: TimerHandle | None = (
+            None  # the last one started: the end of a pause before a change or retry
+        )
+        self._head_at_change = -2  # `head` when a change was last asked for
+        self._fruitless = 0  # changes in a row since which nothing was confirmed
+        if config.enforceMinNumFaultDomainsForWrite:
+            self.window.accept = self._acks_span_domains
+        self._open_channels()
+
+    # --- out ---
+
+    def push(self, payload: bytes, future: asyncio.Future[int] | None = None, entry_id: int | None = None) -> int:
+        """Give the payload an id and send it; the future gets the id when the entry is confirmed.
+
+        `entry_id` only from an advanced writer. Raises `LedgerClosedError` when the pipeline has stopped.
+        """
+        if self.keeper.delayed or self.stopped is not None:
+            self._prepare_to_push()
+        window = self.window
+        if entry_id is None:
+            entry_id = window.lap + 1
+        size = len(payload)
+        frame = self._encode(entry_id, window.lac, window.length + size, payload)
+        window.push(entry_id, size, frame)
+        if future is not None:
+            self._futures[entry_id] = future
+        for put in self._routes[entry_id % len(self._routes)]:
+            put(frame)
+        self.boxed_bytes += len(frame)
+        if not self._flushing:  # the first of this turn
+            self._flushing = True
+            self._call_soon(self._flush)
+            if self._timed and not self._clock.running:
+                self._clock.start()
+        return entry_id
+
+    def _flush(self) -> None:
+        """Send what was pushed in this turn of the loop.
+
+        Where every bookie gets every entry, all are sent the same bytes, joined once.
+        """
+        self._flushing = False
+        self.boxed_bytes = 0
+        unsent = self._routed_without.union(self.keeper.held)
+        if not self._boxes:
+            return
+        shared = len(self._boxes) == 1
+        data, count = _emptied(self._boxes[0]) if shared else (b"", 0)
+        for index, channel in enumerate(self._channels):
+            if index in unsent:
+                continue
+            if not shared:
+                data, count = _emptied(self._boxes[index])
+            if count:
+                channel.send(data, count)
+        self.on_progress()
+
+    def _prepare_to_push(self) -> None:
+        """Replace bookies that failed late, first."""
+        if self.stopped is None:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            self.carry_out(self.keeper.before_push())
+        if self.stopped is not None:
+            raise self.refusal()
+
+    def refusal(self) -> BKError:
+        """Why nothing can be pushed any more. Its cause is the failure that ended the ledger, if one did."""
+        if self.stopped == ClientClosedError.code:
+            return ClientClosedError(ledger_id=self._ledger_id)
+        error = LedgerClosedError(ledger_id=self._ledger_id)
+        error.__cause__ = self.failure
+        return error
+
+    @property
+    def writable(self) -> bool:
+        """No connection in use has its buffer above the high-water mark."""
+        held = self.keeper.held
+        return all(channel.writable for index, channel in enumerate(self._channels) if index not in held)
+
+    # --- in ---
+
+    def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
+        """One socket read's answers of one bookie."""
+        index = self.keeper.index_of(bookie)
+        if index is None or self.stopped is not None:
+            return
+        try:
+            self.window.ack(index, acked)
+            if not self.keeper.changing:
+                self._confirm()
+            if failed:
+                self.keeper.changes_disabled = self._context.ensemble_change_disabled
+                self.carry_out(self.keeper.on_failures(bookie, failed))
+        except Exception:
+            self._unexpected()
+        if self._abandoned:
+            self.abandon()
+        self.on_progress()
+
+    def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
+        """The connection to a bookie is gone, with all that was sent on it; or the client is closed."""
+        if self.stopped is not None:
+            return
+        try:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            closed = isinstance(error, ClientClosedError)
+            self.carry_out(GiveUp(error.code) if closed else self.keeper.on_channel_lost(bookie, error.code))
+        except Exception:
+            self._unexpected()
+        self.on_progress()
+
+    def _unexpected(self) -> None:
+        """Neither the window nor the ensemble can be relied on any more."""
+        log.exception("ledger %d: unexpected error while appending", self._ledger_id)
+        self.carry_out(GiveUp(UnexpectedError.code))
+
+    def on_writable(self, bookie: BookieId) -> None:  # noqa: ARG002
+        """A connection's buffer went below its low-water mark."""
+        self.on_progress()
+
+    def _confirm(self) -> None:
+        confirmed = self.window.confirm()
+        if not confirmed:
+            return
+        futures = self._futures
+        if futures:
+            for entry_id in confirmed:
+                future = futures.pop(entry_id, None)
+                if future is not None and not future.done():
+                    future.set_result(entry_id)
+        if self._marks:
+            self._reach_marks()
+        if self._on_confirmed is not None:
+            self._on_confirmed(confirmed)
+
+    def _reach_marks(self) -> None:
+        head = self.window.head
+        for future, target in list(self._marks.items()):
+            if target <= head:
+                del self._marks[future]
+                if not future.done():
+                    future.set_result(target)
+
+    async def confirmed(self, entry_id: int) -> int:
+        """Wait until everything up to an id is confirmed. Raises the error that stopped the pipeline before."""
+        if self.window.head < entry_id:
+            if self.stopped is not None:
+                raise self.error_of_first()
+            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._marks[future] = entry_id
+            try:
+                await future
+            finally:
+                self._marks.pop(future, None)
+        return entry_id
+
+    # --- decisions ---
+
+    def carry_out(self, decision: Decision | None) -> None:
+        """Do what the keeper decided."""
+        if self.stopped is not None:
+            return
+        self._route()
+        if decision is None:
+            return
+        owner = self._owner()
+        if isinstance(decision, Resend):
+            self._resend(decision.indexes)
+        elif isinstance(decision, RetryLater):
+            delay = self._context.config.disabledEnsembleChangeResendMillis / 1000
+            self._pause_timer = self._runtime.call_later(delay, self._retry)
+        elif owner is None:
+            self.stop(LedgerClosedError.code)
+        elif isinstance(decision, AskForChange):
+            pause = self._pause_before_change()
+            if pause:
+                self._pause_timer = self._runtime.call_later(pause, self._ask_owner, decision)
+            else:
+                owner.change_ensemble(decision)
+        elif isinstance(decision, GiveUp):
+            owner.give_up(decision.code, decision.withdraw)
+
+    def _resend(self, indexes: Sequence[int]) -> None:
+        self._open_channels()
+        for index in indexes:
+            send = self._channels[index].send
+            for entry_id in self.window.resend(index):
+                send(self.window.frame(entry_id))
+        if not self.keeper.changing:
+            self._confirm()
+        self.on_progress()
+
+    def _pause_before_change(self) -> float:
+        """Where every replacement fails at once, change after change would be made as fast as the machine can."""
+        self._fruitless = self._fruitless + 1 if self.window.head == self._head_at_change else 0
+        self._head_at_change = self.window.head
+        if self._fruitless < FRUITLESS_CHANGES:
+            return 0.0
+        doublings = min(self._fruitless - FRUITLESS_CHANGES, 16)
+        return min(FIRST_CHANGE_PAUSE * (1 << doublings), LONGEST_CHANGE_PAUSE)
+
+    def _ask_owner(self, change: AskForChange) -> None:
+        owner = self._owner()
+        if self.stopped is not None:
+            return
+        if owner is None:
+            self.stop(LedgerClosedError.code)
+        else:
+            owner.change_ensemble(change)
+
+    def _retry(self) -> None:
+        self.keeper.changes_disabled = self._context.ensemble_change_disabled
+        self.carry_out(self.keeper.retry())
+
+    def _open_channels(self) -> None:
+        """Have a channel for each index to the bookie that is there now."""
+        self._flush()  # what was pushed so far is the old ensemble's
+        kept = {channel.bookie: channel for channel in self._channels}
+        channels = []
+        for bookie in self.keeper.ensemble:
+            channel = kept.pop(bookie, None)
+            channels.append(channel or self._open_channel(bookie))
+        for channel in kept.values():
+            channel.close()
+        self._channels = channels
+        self._route()
+
+    def _open_channel(self, bookie: BookieId) -> AddChannel:
+        return self._context.bookies.open_add_channel(bookie, self._ledger_id, self, version=self._version)
+
+    def _route(self) -> None:
+        """Put what is pushed from here on into the boxes of those indexes that are sent to now."""
+        schedule = self._distribution
+        held = frozenset(self.keeper.held)
+        if held == self._routed_without and self._boxes:
+            return
+        self._flush()
+        self._routed_without = held
+        if schedule.write_quorum == schedule.ensemble_size:
+            self._boxes = [[]]
+            self._routes = [(self._boxes[0].append,)] * schedule.ensemble_size
+        else:
+            self._boxes = [[] for _ in range(schedule.ensemble_size)]
+            self._routes = [
+                tuple(self._boxes[index].append for index in write_set if index not in held)
+                for write_set in schedule.write_sets
+            ]
+
+    def _acks_span_domains(self, acked: int) -> bool:
+        bookies = [bookie for index, bookie in enumerate(self.keeper.ensemble) if acked >> index & 1]
+        schedule = self._distribution
+        return self._context.placement.acks_span_domains(bookies, schedule.write_quorum, schedule.ack_quorum)
+
+    # --- time ---
+
+    def _on_tick(self) -> None:
+        clock = self._clock
+        self.window.now = clock.tick
+        if self.stopped is not None or not self.window.open:
+            clock.stop()
+            return
+        self._look_for_overtaken()
+        overdue = self.window.overdue(clock.tick - 1 - self._quorum_ticks)
+        if overdue is not None and self.stopped is None:
+            if len(self.window.acked(overdue)) >= self._distribution.ack_quorum:
+                self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
+            self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
+
+    def _look_for_overtaken(self) -> None:
+        history = self._acked_times
+        if history is None:
+            return
+        now = self.window.acked_times
+        history.append(list(now))
+        if len(history) == history.maxlen:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            # Of an index that was sent everything again since, only what it acked since counts.
+            for decision in self.keeper.on_overtaken([min(old, new) for old, new in zip(history[0], now, strict=True)]):
+                self.carry_out(decision)
+            self._route()
+
+    # --- the end ---
+
+    def stop(self, code: int) -> None:
+        """Fail all pending entries with `code`, in order, and let go of the connections. Idempotent."""
+        if self.stopped is not None:
+            return
+        self.stopped = code
+        self._clock.stop()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+            self._pause_timer = None
+        drained = self.window.drain()
+        self.failed_entries = len(drained)
+        if code not in (LedgerClosedError.code, ClientClosedError.code):
+            self.failure = from_code(code, ledger_id=self._ledger_id, entry_id=drained[0] if drained else None)
+        if drained and code != LedgerClosedError.code:
+            log.warning("ledger %d: %d appends failed: %s", self._ledger_id, len(drained), self._error(drained[0]))
+        for entry_id in drained:
+            _fail(self._futures.pop(entry_id, None), self._error(entry_id))
+        first_failed = self.window.head + 1
+        for future in self._marks:
+            _fail(future, self._error(first_failed))
+        self._marks.clear()
+        self._boxes = []  # what was pushed in this turn of the loop is not sent any more
+        for channel in self._channels:
+            channel.close()
+        self.on_progress()
+
+    def _error(self, entry_id: int) -> BKError:
+        assert self.stopped is not None
+        return from_code(self.stopped, ledger_id=self._ledger_id, entry_id=entry_id)
+
+    def error_of_first(self) -> BKError:
+        """The error of the first entry that was not confirmed. Only when it has stopped."""
+        return self._error(self.window.head + 1)
+
+    def abandon(self) -> None:
+        """The owner is gone: stop now if nothing is in flight, else when nothing is, or at the first failure."""
+        self._abandoned = True
+        if self.stopped is None and not self.window.open:
+            self.stop(LedgerClosedError.code)
+
+
+def _fail(future: asyncio.Future[int] | None, error: BKError) -> None:
+    if future is not None and not future.done():
+        future.set_exception(error)
+        future.exception()  # whoever does not ask for it has been told by the log, once for all entries
+
+
+def _emptied(box: list[bytes]) -> tuple[bytes, int]:
+    """The frames of a box in one piece, and how many they were; the box is empty afterwards."""
+    count = len(box)
+    frames = box[0] if count == 1 else b"".join(box)
+    box.clear()
+    return frames, count

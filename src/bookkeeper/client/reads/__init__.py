@@ -1,0 +1,11 @@
+"""Ways to read a ledger (spec client §9).
+
+ledger_reads  what all reads of one open ledger share: whom to ask first, what was learnt
+range         a range of entries, a request for each
+batch         consecutive entries with one request
+read_ahead    a long range in order, ahead of the caller
+scan          packed entries, for readers of whole ledgers
+lac           the last add confirmed
+long_poll     the LAC and the entry behind it, when there is something new
+speculation   when to ask the next replica
+"""

@@ -1,0 +1,135 @@
+"""Reading consecutive entries with one request (spec client §9.7, wire-protocol §2.6).
+
+The bookie returns entries from the first one asked on, at least that one, and stops where its size limit or its data
+end. Replicas are asked as for the first entry alone. Of what comes, the verified prefix counts; if not even the first
+entry is good, the next replica is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from ...errors import BKError, ClientClosedError, TooManyRequestsError, from_code
+from ...protocol.entry import HEADER_SIZE
+from ...protocol.messages import BatchReadRequest, BatchReadResponse, Response
+from ...quorum.reading import EntryRead
+from ...runtime import TimerHandle
+from ...types import BookieId
+from ..entry import LedgerEntry
+from ..wire.results import DIGEST_MISMATCH, OK
+from .ledger_reads import LedgerReads
+from .speculation import Speculation
+
+_new_entry = tuple.__new__
+_SIZE = 4
+"""Of the size in front of each entry."""
+
+T = TypeVar("T")
+
+
+class PackedBatchRead(ABC, Generic[T]):
+    """Reads some entries from `first` on, `max_count` at most, and makes of them what `_take` says.
+
+    The caller has made sure that `first`..`first + max_count - 1` lie in one fragment.
+    """
+
+    def __init__(self, reads: LedgerReads, first: int, max_count: int, max_size: int) -> None:
+        assert first >= 0
+        assert max_count >= 1
+        self._reads = reads
+        self._first = first
+        self._max_count = max_count
+        self._max_size = max_size
+        self._ensemble = reads.current_metadata().ensemble_at(first)
+        self._state = EntryRead(reads.batch_order(self._ensemble, first))
+        self._speculation = Speculation.for_reads(reads.context.config)
+        self._delay = 0.0
+        self._timer: TimerHandle | None = None
+        self._entries: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    @abstractmethod
+    def _take(self, bookie: BookieId, body: bytes) -> T | None:
+        """What the good entries at the beginning of an answer are worth; None if not even the first is good."""
+
+    async def run(self) -> T:
+        """What `_take` made of at least one entry. Raises the `BKError` of the first entry."""
+        try:
+            self._ask_next()
+            if self._speculation is not None:
+                self._delay = self._speculation.first
+                self._timer = self._reads.context.runtime.call_later(self._delay, self._speculate)
+            return await self._entries
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _ask_next(self) -> bool:
+        index = self._state.send_next()
+        if index is None:
+            return False
+        request = BatchReadRequest(self._reads.ledger_id, self._first, 0, self._max_count, self._max_size)
+        try:
+            self._reads.context.bookies.call(
+                self._ensemble[index], request, None, lambda code, response: self._answered(index, code, response)
+            )
+        except (ClientClosedError, TooManyRequestsError) as error:
+            asyncio.get_running_loop().call_soon(self._answered, index, error.code, None)
+        return True
+
+    def _answered(self, index: int, code: int, response: Response | None) -> None:
+        self._reads.batch_answered(self._ensemble[index], code)
+        if self._entries.done():
+            return
+        if code == OK and isinstance(response, BatchReadResponse):
+            taken = self._take(self._ensemble[index], response.body)
+            if taken is not None:
+                self._succeeded(index)
+                self._entries.set_result(taken)
+                return
+            code = DIGEST_MISMATCH
+        self._reads.failed_at(index, self._ensemble[index], self._first, code)
+        self._state.fail(code)
+        if self._state.outcome is not None:
+            self._fail(self._state.outcome)
+        elif code == ClientClosedError.code:
+            self._fail(code)
+        elif self._state.idle:
+            self._ask_next()
+
+    def _succeeded(self, index: int) -> None:
+        self._state.succeed(index)
+        slow: list[BookieId] = [self._ensemble[other] for other in self._state.asked[:-1] if other != index]
+        if slow:
+            self._reads.context.placement.note_slow(slow)
+
+    def _fail(self, code: int) -> None:
+        error: BKError = from_code(code, ledger_id=self._reads.ledger_id, entry_id=self._first)
+        self._entries.set_exception(error)
+
+    def _speculate(self) -> None:
+        """The asked replicas are silent: ask another as well."""
+        assert self._speculation is not None
+        self._timer = None
+        if self._ask_next():
+            self._delay = self._speculation.after(self._delay)
+            self._timer = self._reads.context.runtime.call_later(self._delay, self._speculate)
+
+
+class BatchRead(PackedBatchRead[list[LedgerEntry]]):
+    """Reads some entries as `LedgerEntry`: `await BatchRead(...).run()`."""
+
+    def _take(self, _bookie: BookieId, body: bytes) -> list[LedgerEntry] | None:
+        ledger_id = self._reads.ledger_id
+        verified, _ = self._reads.digest.verify_run(ledger_id, self._first, body)
+        if not verified:
+            return None
+        last_id, _, ledger_length, _ = verified[-1]
+        head_size = _SIZE + HEADER_SIZE + self._reads.digest.size
+        self._reads.saw(len(verified), len(body) / len(verified) - head_size, last_id, ledger_length)
+        new = _new_entry
+        return [
+            new(LedgerEntry, (ledger_id, entry_id, payload, length))
+            for entry_id, _, length, payload in verified[: self._max_count]
+        ]

@@ -1,0 +1,347 @@
+"""Reading a range of entries with one request for each (spec client §9.2 to §9.4).
+
+Theory of operation
+
+- Requests go out in waves: all entries of a wave that begin at the same replica leave in one call and share one
+  `ReadCall`. At most `readEntriesWindow` entries, and about `readEntriesWindowBytes` bytes going by the size of entries
+  as far as it is known (one entry at least; `FIRST_WAVE` while nothing is known), are outstanding; the next wave goes
+  out when half of them are in.
+- An entry that arrives good from the first replica asked costs its check and one tuple, nothing else. Only an entry
+  that meets trouble (an error, bad data, silence) gets a state of its own, an `EntryRead`, which decides whom to ask
+  next and what its error is.
+- Answers of one socket read come together; retries they cause leave together.
+- One timer serves all speculation. A wave is looked at when its delay is over: every entry of it that is still
+  missing, and none of whose bookies has answered anything good in this read, is asked for from the next replica as
+  well.
+- The first entry that fails ends the read. With `prefix`, what lies before it is still read, and returned with the
+  error. With `max_bytes`, no more is asked for when about so many bytes are there or under way, and the read ends with
+  what was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from ...errors import BKError, ClientClosedError, DigestMismatchError, TooManyRequestsError, from_code
+from ...protocol.entry import HEADER_SIZE
+from ...quorum.reading import EntryRead
+from ...runtime import TimerHandle
+from ...types import BookieId
+from ..entry import LedgerEntry
+from ..wire.connection import Answer, ReadCall
+from ..wire.results import DIGEST_MISMATCH, OK
+from .ledger_reads import ENTRY_OVERHEAD, LedgerReads, Orders
+from .speculation import Speculation
+
+FIRST_WAVE = 16
+"""Entries asked for at once while nothing is known of their size."""
+
+SIZE_SAMPLE = 16
+"""One answer of so many is looked at to learn the size of entries."""
+
+_new_entry = tuple.__new__
+
+
+class _Attempt(ReadCall):
+    """Entries asked from one replica of one ensemble."""
+
+    __slots__ = ("ensemble", "orders")
+
+    def __init__(
+        self,
+        read: RangeRead,
+        index: int,
+        ensemble: tuple[BookieId, ...],
+        orders: Orders,
+        deadline: float,
+    ) -> None:
+        super().__init__(ensemble[index], index, read, deadline)
+        self.ensemble = ensemble
+        self.orders = orders
+
+
+class _Wave:
+    """Entries sent together, for speculation."""
+
+    __slots__ = ("delay", "due", "entry_ids", "sample")
+
+    def __init__(self, entry_ids: Sequence[int], sample: _Attempt, due: float, delay: float) -> None:
+        self.entry_ids = entry_ids
+        self.sample = sample  # any attempt of the wave: for the ensemble and its orders
+        self.due = due
+        self.delay = delay
+
+
+class RangeRead:
+    """Reads `first`..`last` once: `await RangeRead(...).run()`.
+
+    With `whole`, the data of what it returns are the entries as bookies store them, header and digest included.
+    """
+
+    def __init__(
+        self,
+        reads: LedgerReads,
+        first: int,
+        last: int,
+        *,
+        prefix: bool = False,
+        whole: bool = False,
+        max_bytes: int = 0,
+    ) -> None:
+        """`max_bytes`: end after about so many bytes, but not before the first entry; 0: read to `last`."""
+        assert 0 <= first <= last
+        assert max_bytes >= 0
+        assert prefix or not max_bytes
+        context = reads.context
+        self._reads = reads
+        self._bookies = context.bookies
+        self._runtime = context.runtime
+        self._digest = reads.digest
+        self._first = first
+        self._end = last + 1  # entries from here on are not wanted (any more)
+        self._next = first  # entries below were sent
+        self._results: list[LedgerEntry | None] = [None] * (last + 1 - first)
+        self._missing = last + 1 - first  # results that are None, below _end
+        self._outstanding = 0  # entries sent and still missing
+        self._window = context.config.readEntriesWindow
+        self._window_bytes = context.config.readEntriesWindowBytes
+        self._head_size = HEADER_SIZE + reads.digest.size
+        self._max_bytes = max_bytes
+        self._received = 0.0  # bytes, about
+        self._prefix = prefix
+        self._whole = whole
+        self._error: BKError | None = None
+        self._troubled: dict[int, EntryRead] = {}
+        self._responsive: dict[BookieId, None] = {}  # bookies that answered something good
+        self._speculation = Speculation.for_reads(context.config)
+        self._waves: list[_Wave] = []  # by `due`
+        self._timer: TimerHandle | None = None  # at _waves[0].due, if there is one
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> tuple[list[LedgerEntry], BKError | None]:
+        """The entries, and None. On failure the error, with the entries before the failed one if `prefix`, else
+        none. There are fewer than asked for without an error where `max_bytes` ended the read."""
+        try:
+            self._send_waves()
+            await self._finished
+            if self._error is not None and not self._prefix:
+                return [], self._error
+            results = self._results[: self._end - self._first]
+            return results, self._error  # type: ignore[return-value]  # none is missing
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Nothing that comes later counts."""
+        self._end = self._first
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- asking ---
+
+    def _limit(self) -> int:
+        """How many entries may be outstanding: one at least."""
+        size = self._reads.entry_size
+        if not size:
+            return min(self._window, FIRST_WAVE)
+        return max(1, min(self._window, int(self._window_bytes / size)))
+
+    def _affordable(self) -> int:
+        """How many more entries `max_bytes` allows; 0 when it is not worth while to ask for them."""
+        size = self._reads.entry_size
+        asked = self._next - self._first
+        if not self._max_bytes or not size:
+            return self._window
+        count = int((self._max_bytes - self._received) / size) - self._outstanding
+        if asked == 0:
+            return max(1, count)
+        return count if count > asked // 8 else 0
+
+    def _send_waves(self) -> None:
+        affordable = self._affordable()
+        if affordable == 0:
+            self._end_at(min(self._end, self._next))
+            return
+        stop = min(self._end, self._next + min(affordable, self._limit() - self._outstanding))
+        metadata = self._reads.current_metadata()
+        while self._next < stop:
+            boundary = metadata.next_ensemble_change(self._next)
+            upto = stop if boundary < 0 else min(stop, boundary)
+            self._send_wave(range(self._next, upto), metadata.ensemble_at(self._next))
+            self._outstanding += upto - self._next
+            self._next = upto
+
+    def _send_wave(self, entry_ids: range, ensemble: tuple[BookieId, ...]) -> None:
+        orders = self._reads.orders(ensemble)
+        deadline = self._bookies.read_deadline()
+        size = len(orders)
+        for first in entry_ids[:size]:
+            order = orders[first % size]
+            attempt = _Attempt(self, order[0], ensemble, orders, deadline)
+            self._send(range(first, entry_ids.stop, size), attempt)
+        if self._speculation is not None and len(orders[0]) > 1:
+            delay = self._speculation.first
+            self._waves.append(_Wave(entry_ids, attempt, self._runtime.now() + delay, delay))
+            self._arm()
+
+    def _send(self, entry_ids: Sequence[int], attempt: _Attempt) -> None:
+        try:
+            self._bookies.read_entries(self._reads.ledger_id, entry_ids, attempt)
+        except (ClientClosedError, TooManyRequestsError) as error:
+            failed: list[Answer] = [(entry_id, error.code, None, None) for entry_id in entry_ids]
+            asyncio.get_running_loop().call_soon(self.on_answers, attempt, failed)
+
+    def _send_retries(self, by_index: dict[int, list[int]], ensemble: tuple[BookieId, ...], orders: Orders) -> None:
+        deadline = self._bookies.read_deadline()
+        for index, entry_ids in by_index.items():
+            self._send(entry_ids, _Attempt(self, index, ensemble, orders, deadline))
+
+    # --- hearing ---
+
+    def on_answers(self, call: ReadCall, answers: list[Answer]) -> None:
+        assert isinstance(call, _Attempt)
+        ledger_id = self._reads.ledger_id
+        verify = self._digest.verify
+        results = self._results
+        first = self._first
+        end = self._end
+        whole = self._whole
+        got = 0
+        best_lac = -1
+        retries: dict[int, list[int]] = {}
+        for entry_id, code, data, lac in answers:
+            if entry_id >= end or results[entry_id - first] is not None:
+                continue
+            if code == OK:
+                try:
+                    _, length, payload = verify(ledger_id, entry_id, data)  # type: ignore[arg-type]
+                except DigestMismatchError:
+                    code = DIGEST_MISMATCH
+                else:
+                    kept = data if whole else payload
+                    results[entry_id - first] = _new_entry(LedgerEntry, (ledger_id, entry_id, kept, length))
+                    got += 1
+                    if lac is not None and lac > best_lac:
+                        best_lac = lac
+                    continue
+            self._entry_failed(call, entry_id, code, retries)
+            end = self._end
+        if best_lac >= 0:
+            self._reads.raise_lac(best_lac)
+        if retries:
+            self._send_retries(retries, call.ensemble, call.orders)
+        if got:
+            self._arrived(call, got, answers)
+
+    def _arrived(self, call: _Attempt, count: int, answers: list[Answer]) -> None:
+        self._responsive[call.bookie] = None
+        self._outstanding -= count
+        if self._error is None:
+            self._missing -= count
+        else:
+            self._missing = self._results[: self._end - self._first].count(None)
+        if self._troubled:
+            self._note_slow(call, answers)
+        self._learn(count, answers)
+        if self._missing == 0:
+            self._finish()
+        elif self._outstanding <= self._limit() // 2:
+            self._send_waves()
+
+    def _learn(self, count: int, answers: list[Answer]) -> None:
+        """How large entries are, from some of those that came."""
+        sizes = [len(data) - self._head_size for _, _, data, _ in answers[::SIZE_SAMPLE] if data]
+        if not sizes:
+            return
+        size = sum(sizes) / len(sizes)
+        self._received += count * (size + ENTRY_OVERHEAD)
+        last = answers[-1][0]
+        entry = self._results[last - self._first] if last < self._end else None
+        if entry is not None:
+            self._reads.saw(count, size, last, entry.ledger_length)
+
+    def _entry_failed(self, call: _Attempt, entry_id: int, code: int, retries: dict[int, list[int]]) -> None:
+        """A replica did not deliver an entry: ask the next one, or give up."""
+        self._reads.failed_at(call.index, call.bookie, entry_id, code)
+        state = self._state_of(entry_id, call)
+        state.fail(code)
+        if state.outcome is not None:
+            self._give_up(from_code(state.outcome, ledger_id=self._reads.ledger_id, entry_id=entry_id), entry_id)
+        elif code == ClientClosedError.code:
+            self._give_up(ClientClosedError(ledger_id=self._reads.ledger_id, entry_id=entry_id), entry_id)
+        elif state.idle:
+            index = state.send_next()
+            assert index is not None  # else the outcome would be known
+            retries.setdefault(index, []).append(entry_id)
+
+    def _state_of(self, entry_id: int, sample: _Attempt) -> EntryRead:
+        """The entry's state; made when it first meets trouble, as of having asked its first replica."""
+        state = self._troubled.get(entry_id)
+        if state is None:
+            state = self._troubled[entry_id] = EntryRead(sample.orders[entry_id % len(sample.orders)])
+            state.send_next()
+        return state
+
+    def _give_up(self, error: BKError, entry_id: int) -> None:
+        """An entry cannot be read: it, and all behind it, are out."""
+        self._error = error
+        self._end_at(entry_id if self._prefix else self._first)
+
+    def _end_at(self, entry_id: int) -> None:
+        """Only what lies before this entry is wanted any more."""
+        self._end = entry_id
+        self._missing = self._results[: self._end - self._first].count(None)
+        if self._missing == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self._finished.done():
+            self._finished.set_result(None)
+
+    def _note_slow(self, call: _Attempt, answers: Iterable[Answer]) -> None:
+        """Replicas that were asked before the one that delivered count as slow."""
+        slow: dict[BookieId, None] = {}
+        for entry_id, _, _, _ in answers:
+            state = self._troubled.get(entry_id)
+            if state is None or self._results[entry_id - self._first] is None:
+                continue  # no trouble, or this answer was no good copy either
+            if state.succeed(call.index):
+                slow.update(dict.fromkeys(call.ensemble[index] for index in state.asked[:-1] if index != call.index))
+        if slow:
+            self._reads.context.placement.note_slow(list(slow))
+
+    # --- speculation ---
+
+    def _arm(self) -> None:
+        if self._timer is None and self._waves:
+            self._timer = self._runtime.call_later(max(0.0, self._waves[0].due - self._runtime.now()), self._speculate)
+
+    def _speculate(self) -> None:
+        """The delay of the first wave is over."""
+        assert self._speculation is not None
+        self._timer = None
+        wave = self._waves.pop(0)
+        missing = [
+            entry_id
+            for entry_id in wave.entry_ids
+            if entry_id < self._end and self._results[entry_id - self._first] is None
+        ]
+        sample = wave.sample
+        by_index: dict[int, list[int]] = {}
+        asked: list[int] = []
+        for entry_id in missing:
+            state = self._state_of(entry_id, sample)
+            if any(sample.ensemble[index] in self._responsive for index in state.asked):
+                continue
+            index = state.send_next()
+            if index is not None:
+                by_index.setdefault(index, []).append(entry_id)
+                asked.append(entry_id)
+        self._send_retries(by_index, sample.ensemble, sample.orders)
+        if asked:
+            delay = self._speculation.after(wave.delay)
+            self._waves.append(_Wave(asked, sample, self._runtime.now() + delay, delay))
+            self._waves.sort(key=lambda wave: wave.due)
+        self._arm()

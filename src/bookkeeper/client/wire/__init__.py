@@ -1,0 +1,11 @@
+"""From requests to bytes on connections to bookies, and answers back (spec wire-protocol, client §12).
+
+pool           connections to all bookies of a client: the one way to ask a bookie something
+connection     one TCP connection: sending together, what waits for an answer, timeouts
+connection_v2  version 2
+connection_v3  version 3
+add_channel    one writer's adds to one bookie
+progress       is it the bookie that a request waits for?
+batch_support  which bookies answer batch reads
+results        result codes
+"""

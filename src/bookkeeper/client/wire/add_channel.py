@@ -1,0 +1,185 @@
+"""The path of one writer's adds to one bookie.
+
+Theory of operation
+
+- A writer has one `AddChannel` per bookie, and hands it what it has pushed in one turn of the loop in one piece.
+  Nothing is called back from inside `send`.
+- Answers come back per socket read: one call to the sink with all of them.
+- A channel reaches its connection through an `AddRoute`, which counts frames sent and answers received. A bookie
+  gives every add exactly one answer, so the difference is what is still unanswered. At each tick the count is
+  remembered; where one remembered is not reached for the timeout, and nothing else moved either (`progress`), an answer
+  is overdue. This is the one timeout of adds. It costs one addition per add, where a table of entry ids would cost two
+  dict operations. A single answer that is lost while later ones arrive is noticed when the later ones stop; TCP loses
+  none.
+- When the connection is lost or an answer is overdue the sink is told once that everything unanswered has failed, and
+  the channel lets go of its route. The next `send` takes a new one, on a new connection. A route that still has
+  answers to come stays on its connection and drops them, so an old answer is never taken for a new one. A connection
+  that served only this route ends with the timeout: a bookie that hangs for long costs two connections, not one per
+  timeout.
+- When the client is closed every open channel is told, also one without unanswered adds: its writer may wait for
+  something else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...errors import BKError, RequestTimeoutError
+from ...protocol.frames import Acks
+from ...types import BookieId
+from ..context import AddSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .connection import Connection
+
+
+AddAnswers = dict[int, tuple[list[int], list[tuple[int, int]]]]
+"""By ledger: entries stored, entries refused with their result codes."""
+
+
+class AddRoute:
+    """One ledger's adds on one connection."""
+
+    __slots__ = ("_answered_before", "_deadline", "_marks", "answered", "channel", "connection", "ledger_id", "sent")
+
+    def __init__(self, connection: Connection, channel: AddChannel, ledger_id: int) -> None:
+        self.connection = connection
+        self.channel: AddChannel | None = channel
+        """None: nobody listens any more; answers still to come are dropped."""
+        self.ledger_id = ledger_id
+        self.sent = 0
+        self.answered = 0  # <= sent
+        self._answered_before = 0  # `answered` at the last look
+        self._marks: deque[tuple[int, int]] = deque()
+        """(tick, frames sent by its end), ascending in both; every count was above `answered` at the last look."""
+        self._deadline = math.inf  # the tick at which the first mark is overdue
+
+    def deliver(self, acked: list[int], failed: list[tuple[int, int]]) -> None:
+        """The answers of one socket read."""
+        self.answered += len(acked) + len(failed)
+        channel = self.channel
+        if channel is not None:
+            channel.sink.on_add_responses(channel.bookie, acked, failed)
+        elif self.answered >= self.sent:
+            self.connection.drop_route(self)
+
+    def look(self, tick: int) -> float:
+        """Tick `tick` is over: remember what was sent. Returns when the oldest of what was answered since the last
+        look was sent."""
+        marks = self._marks
+        oldest = math.inf
+        if self.answered != self._answered_before:
+            self._answered_before = self.answered
+            oldest = marks[0][0] if marks else tick
+            while marks and marks[0][1] <= self.answered:
+                marks.popleft()
+        if self.channel is not None and self.sent > self.answered and (not marks or marks[-1][1] != self.sent):
+            marks.append((tick, self.sent))
+        return oldest
+
+    def expire(self, tick: int, moving_since: float, timeout: float) -> None:
+        """Fail the channel if for `timeout` ticks nothing has moved that was sent before its oldest unanswered add.
+
+        What was sent since `moving_since` has not waited for the bookie. Without a channel it is only reported.
+        """
+        marks = self._marks
+        if not marks:
+            self._deadline = math.inf
+        elif marks[0][0] >= moving_since or self._deadline == math.inf:
+            self._deadline = tick + timeout
+        elif tick >= self._deadline:
+            marks.clear()
+            self.connection.failed(RequestTimeoutError.code, self.sent - self.answered)
+            self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
+            self.connection.give_up_route(self)
+
+    def detach(self, error: BKError | None) -> None:
+        """Part from the channel; with an error and unanswered adds, tell its sink."""
+        channel, self.channel = self.channel, None
+        if channel is None:
+            return
+        if self.answered >= self.sent:
+            self.connection.drop_route(self)
+            error = None
+        channel.lose(error)
+
+
+class AddChannel:
+    """Sends adds of one writer to one bookie. Make one with `BookieClient.open_add_channel`."""
+
+    __slots__ = ("_bind", "_on_closed", "_route", "bookie", "ledger_id", "sink", "version")
+
+    def __init__(
+        self,
+        bookie: BookieId,
+        ledger_id: int,
+        sink: AddSink,
+        version: int,
+        bind: Callable[[AddChannel], AddRoute | None],
+        on_closed: Callable[[AddChannel], object] = lambda _: None,
+    ) -> None:
+        self.bookie = bookie
+        self.ledger_id = ledger_id
+        self.sink = sink
+        self.version = version
+        self._bind = bind
+        self._route: AddRoute | None = None
+        self._on_closed: Callable[[AddChannel], object] | None = on_closed  # None: it is closed
+
+    def send(self, frames: bytes, count: int = 1) -> None:
+        """Hand over complete add frames of this channel's protocol version, `count` of them in one piece."""
+        route = self._route
+        if route is None:
+            route = self._route = self._bind(self)
+            if route is None:
+                return
+        route.connection.send(frames)
+        route.sent += count
+
+    @property
+    def writable(self) -> bool:
+        """False while the connection's outgoing buffer is above its high water mark; `AddSink.on_writable` ends
+        that."""
+        route = self._route
+        return route is None or route.connection.writable
+
+    def lose(self, error: BKError | None) -> None:
+        """The route is gone; with an error, so is everything unanswered."""
+        self._route = None
+        if error is not None and self._on_closed is not None:
+            self.sink.on_channel_lost(self.bookie, error)
+
+    def end(self, error: BKError) -> None:
+        """The client is closed: tell the sink, whatever is unanswered."""
+        if self._route is not None:
+            self._route.channel = None
+        self.lose(error)
+
+    def close(self) -> None:
+        """Stop listening: the sink hears nothing more. Frames already sent stay sent. Idempotent."""
+        on_closed, self._on_closed = self._on_closed, None
+        if on_closed is None:
+            return
+        on_closed(self)
+        if self._route is not None:
+            self._route.detach(None)
+
+
+def by_ledger(acks: Acks) -> AddAnswers:
+    """Sort stored entries by ledger."""
+    ledgers, entries = zip(*acks, strict=True)
+    current = ledgers[0]
+    if ledgers.count(current) == len(ledgers):
+        return {current: (list(entries), [])}
+    acked: list[int] = []
+    adds: AddAnswers = {current: (acked, [])}
+    for ledger_id, entry_id in acks:
+        if ledger_id != current:
+            current = ledger_id
+            acked = adds.setdefault(current, ([], []))[0]
+        acked.append(entry_id)
+    return adds

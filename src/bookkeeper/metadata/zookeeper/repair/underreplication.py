@@ -1,0 +1,272 @@
+"""Which ledgers need repair, and who repairs them (spec metadata §9.1 to §9.4).
+
+Below `underreplication`:
+
+| node | what |
+|---|---|
+| `LAYOUT` | what kind of subtree this is |
+| `ledgers/hhhh/hhhh/hhhh/hhhh/urL...` | a mark: the ledger's lost replicas |
+| `locks/urL...` (ephemeral) | somebody repairs this ledger |
+
+Theory of operation
+
+A worker looks for a marked ledger in random order, so that many workers do not meet; creates its lock; and looks at
+the mark once more under the lock: it may be gone (repaired a moment ago) or changed. The version seen then is the one
+that `mark_replicated` deletes: if somebody marks the ledger again meanwhile, the mark stays. The directories above a
+deleted mark go with their last mark, and marking puts them back.
+
+`poll` reads every directory as it is now. `get` waits, so it may use listings it has from earlier: each is kept until
+its watch fires, and any firing wakes it up. A worker that waits costs the server nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from random import Random
+
+from ....errors import LockHeld, SessionLost
+from ....runtime.api import Runtime
+from ....runtime.tasks import TaskScope
+from ...api import UnderreplicatedLedger, Version
+from ...formats.underreplication import LAYOUT, check_layout, encode_lock, encode_mark, parse_lock, parse_mark
+from ..locks import Right, Rights
+from ..paths import MARK_LEVELS, mark_ledger_id, mark_name, mark_path
+from ..session.client import BadVersion, NodeExists, NoNode, NotEmpty, ZooKeeper
+from ..session.listings import Listings
+from ..session.watching import Pacer
+from ..settings import ZooKeeperSettings
+from .switches import RepairSwitches
+
+_NOT_LOCKED_THROUGH_A_MARK: Version = -1
+
+Names = Callable[[str], Awaitable[Sequence[str]]]
+"""Lists a directory; one that is not there is empty."""
+
+
+class ZooKeeperLedgerLock:
+    """A held lock (`LedgerLock`)."""
+
+    def __init__(self, store: ZooKeeperUnderreplication, ledger_id: int, right: Right, mark_version: Version) -> None:
+        self.ledger_id = ledger_id
+        self.lost = right.lost
+        self._store = store
+        self._right = right
+        self._mark_version = mark_version
+
+    async def mark_replicated(self) -> bool:
+        try:
+            if self._mark_version == _NOT_LOCKED_THROUGH_A_MARK or self.lost.is_set():
+                return False
+            return await self._store.delete_mark(self.ledger_id, self._mark_version)
+        finally:
+            await self.release()
+
+    async def release(self) -> None:
+        await self._store.locks.release(self._right)
+
+
+class ZooKeeperUnderreplication(RepairSwitches):
+    """Marks and locks, and the switches beside them (`UnderreplicationStore`)."""
+
+    def __init__(self, zk: ZooKeeper, settings: ZooKeeperSettings, runtime: Runtime, tasks: TaskScope) -> None:
+        super().__init__(zk, Pacer(runtime))
+        self._zk = zk
+        self._runtime = runtime
+        self._settings = settings
+        self._random: Random = runtime.random("zookeeper-poll")
+        self._base = zk.root + "/underreplication"
+        self._ledgers = self._base + "/ledgers"
+        self._locks = self._base + "/locks"
+        self.locks = Rights(zk, tasks)
+        self._listings = Listings(zk)
+        self._opened = False
+        self._next_task = 0.0  # when the task rate limit allows the next lock
+
+    async def _open(self) -> None:
+        """Make the subtree, or check that it is of our kind. Raises `UnderreplicationIncompatible`."""
+        if self._opened:
+            return
+        await self._zk.ensure(self._base)
+        try:
+            await self._zk.create(self._base + "/LAYOUT", LAYOUT)
+        except NodeExists:
+            check_layout((await self._zk.get(self._base + "/LAYOUT"))[0])
+        await self._zk.ensure(self._ledgers)
+        await self._zk.ensure(self._locks)
+        self._opened = True
+
+    # --- marks ---
+
+    def _mark(self, ledger_id: int) -> str:
+        return f"{self._ledgers}/{mark_path(ledger_id)}"
+
+    def _now(self) -> int:
+        return self._runtime.wall_ms() if self._settings.store_mark_time else -1
+
+    async def mark(self, ledger_id: int, missing: Sequence[str]) -> None:
+        await self._open()
+        path = self._mark(ledger_id)
+        while True:
+            fresh = UnderreplicatedLedger(ledger_id, tuple(dict.fromkeys(missing)), self._now())
+            try:
+                return await self._zk.create_with_parents(path, encode_mark(fresh))
+            except NodeExists:
+                if await self._add_to_mark(path, ledger_id, missing):
+                    return None
+
+    async def _add_to_mark(self, path: str, ledger_id: int, missing: Sequence[str]) -> bool:
+        """Add replicas to an existing mark; False if it changed or went meanwhile."""
+        try:
+            data, stat = await self._zk.get(path)
+            known = parse_mark(data, ledger_id)
+            replicas = tuple(dict.fromkeys([*known.replicas, *missing]))
+            if replicas == known.replicas:
+                return True
+            await self._zk.set(path, encode_mark(UnderreplicatedLedger(ledger_id, replicas, self._now())), stat.version)
+        except (NoNode, BadVersion):
+            return False
+        return True
+
+    async def info(self, ledger_id: int) -> UnderreplicatedLedger | None:
+        try:
+            data, _ = await self._zk.get(self._mark(ledger_id))
+        except NoNode:
+            return None
+        return parse_mark(data, ledger_id)
+
+    async def list(
+        self, predicate: Callable[[Sequence[str]], bool] | None = None
+    ) -> AsyncGenerator[UnderreplicatedLedger, None]:
+        directories = [self._ledgers]
+        for _ in range(MARK_LEVELS):
+            below: list[str] = []
+            for directory in directories:
+                below += [f"{directory}/{name}" for name in await self._names(directory)]
+            directories = below
+        for directory in directories:
+            for name in await self._names(directory):
+                ledger_id = mark_ledger_id(name)
+                mark = None if ledger_id is None else await self.info(ledger_id)
+                if mark is not None and (predicate is None or predicate(mark.replicas)):
+                    yield mark
+
+    async def _names(self, path: str) -> Sequence[str]:
+        try:
+            return (await self._zk.children(path, sync=True))[0]
+        except NoNode:
+            return ()
+
+    async def delete_mark(self, ledger_id: int, version: Version) -> bool:
+        """Delete a mark that still has this version, and directories that became empty. True if it is gone."""
+        path = self._mark(ledger_id)
+        try:
+            await self._zk.delete(path, version)
+        except NoNode as error:
+            if not error.after_unknown:
+                return False
+        except BadVersion:
+            return False
+        for _ in range(MARK_LEVELS):
+            path = path.rpartition("/")[0]
+            try:
+                await self._zk.delete(path)  # refused unless it is empty
+            except (NotEmpty, NoNode):
+                break
+        return True
+
+    # --- locks ---
+
+    async def poll(self) -> ZooKeeperLedgerLock | None:
+        await self._open()
+        return await self._search(self._names)
+
+    async def get(self) -> ZooKeeperLedgerLock:
+        await self._pace()
+        while True:
+            await self.wait_enabled()
+            await self._open()
+            seen = self._listings.changes
+            try:
+                lock = await self._search(self._listings.names)
+            except SessionLost:
+                continue  # an attempt to lock fell together with the end of the session
+            if lock is not None:
+                return lock
+            if await self._complete():
+                await self._listings.changed_since(seen)
+
+    async def _complete(self) -> bool:
+        """Whether the directories are there; formatting the cluster removes them."""
+        for path in (self._ledgers, self._locks):
+            if await self._zk.exists(path) is None:
+                self._opened = False
+        return self._opened
+
+    async def _pace(self) -> None:
+        rate = self._settings.tasks_per_second
+        if rate > 0:
+            now = self._runtime.now()
+            start = max(now, self._next_task)
+            self._next_task = start + 1 / rate
+            await asyncio.sleep(start - now)
+
+    async def _search(self, names: Names) -> ZooKeeperLedgerLock | None:
+        locked = frozenset(await names(self._locks))
+        return await self._search_below(self._ledgers, 0, names, locked)
+
+    async def _search_below(
+        self, directory: str, level: int, names: Names, locked: frozenset[str]
+    ) -> ZooKeeperLedgerLock | None:
+        """Lock a marked ledger below a directory, going through it in random order."""
+        found = list(await names(directory))
+        self._random.shuffle(found)
+        for name in found:
+            if level < MARK_LEVELS:
+                lock = await self._search_below(f"{directory}/{name}", level + 1, names, locked)
+            else:
+                lock = None if name in locked else await self._try_lock(name)
+            if lock is not None:
+                return lock
+        return None
+
+    async def _try_lock(self, name: str) -> ZooKeeperLedgerLock | None:
+        ledger_id = mark_ledger_id(name)
+        if ledger_id is None:
+            return None
+        right = await self._claim(ledger_id)
+        if right is None:
+            return None
+        stat = await self._zk.exists(self._mark(ledger_id))
+        if stat is None:
+            await self.locks.release(right)
+            return None
+        return ZooKeeperLedgerLock(self, ledger_id, right, stat.version)
+
+    async def _claim(self, ledger_id: int) -> Right | None:
+        data = encode_lock(self._runtime.hostname())
+        while True:
+            try:
+                return await self.locks.claim(self._lock(ledger_id), data)
+            except NoNode:
+                await self._zk.ensure(self._locks)
+
+    def _lock(self, ledger_id: int) -> str:
+        return f"{self._locks}/{mark_name(ledger_id)}"
+
+    async def acquire(self, ledger_id: int) -> ZooKeeperLedgerLock:
+        await self._open()
+        right = await self._claim(ledger_id)
+        if right is None:
+            raise LockHeld(f"somebody repairs ledger {ledger_id} already")
+        return ZooKeeperLedgerLock(self, ledger_id, right, _NOT_LOCKED_THROUGH_A_MARK)
+
+    async def is_locked(self, ledger_id: int) -> bool:
+        return await self._zk.exists(self._lock(ledger_id)) is not None
+
+    async def lock_owner(self, ledger_id: int) -> str | None:
+        try:
+            data, _ = await self._zk.get(self._lock(ledger_id))
+        except NoNode:
+            return None
+        return parse_lock(data)

@@ -1,0 +1,655 @@
+"""One ZooKeeper session behind coroutines.
+
+Theory of operation
+
+**Threads.** kazoo keeps the connection in a thread of its own and calls back from others. Here every such callback
+does one thing: it posts to the event loop. The loop never waits for kazoo: operations use kazoo's `*_async` calls,
+whose results resolve futures; starting and stopping (which join threads) run on a worker.
+
+**Outcomes.** An operation is an answer of the server, or no answer. `NoNode`, `NodeExists`, `BadVersion`, `NotEmpty`
+are answers. A lost connection, an expired session, a time-out are none: the operation is tried again under the limits
+of `zkRetryBackoff*`, and every later answer carries `after_unknown`, because the earlier attempt may have been
+applied. What that means is for the caller to find out (spec metadata §12.1); kazoo's own retries are switched off so
+that nothing is hidden.
+
+**Waiting.** While the connection is down nothing is handed to kazoo: its queue is woken through a socket pair, and a
+full one would block the loop. For the same reason at most `max_in_flight` requests are under way at once. kazoo can
+lose a request for good (it replaces its queue when a session expires), so each one also has a time limit of one
+session timeout.
+
+**Session.** States arrive in kazoo's order: CONNECTED, SUSPENDED, then CONNECTED again (survived) or LOST and
+CONNECTED (a new session). `generation` counts lost sessions. An answer may overtake the news that its session is
+gone, as they come from different threads; so an ephemeral node counts as created only if the generation is still the
+one it was asked under, else its creation has an unknown outcome. One session timeout after the server last heard us,
+the session is *in doubt*: its ephemerals may be gone and somebody else's in their place, though nobody can tell us
+so.
+
+**Watches** are one-shot hints: the callback says "read again", nothing more. One `_WatchPoint` per node and kind is
+what kazoo and the server know, however many subscribers there are; when the last one leaves, the server is told to
+forget it. Lost connections fire all watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from kazoo import exceptions as kz
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from ....errors import MetadataError, NotInitialized, RecordTooLarge, ServiceUnavailable, SessionLost
+from ....runtime.api import Runtime, TimerHandle, Workers
+from ....runtime.tasks import TaskScope
+from ..settings import ZooKeeperSettings
+from .keepalive import KeepAliveHandler
+from .removewatches import RemoveWatches, WatchKind
+
+log = logging.getLogger(__name__)
+
+RECONNECT_START_SECONDS = 0.05
+RECONNECT_MAX_SECONDS = 1.0
+"""Pause between attempts to connect; grows from the first to the second, or to a tenth of the session timeout."""
+
+RETRY_FLOOR_SECONDS = 0.02
+"""Shortest pause before an operation is tried again although the connection is up; doubles with each attempt."""
+
+FAREWELL_SECONDS = 2.0
+"""How long `close` waits for the server to confirm the end of the session."""
+
+REQUEST_OVERHEAD = 512
+"""Bytes of a request besides paths and data, at most: headers, lengths, flags, and the owner that an ACL names."""
+
+ANY_VERSION = -1
+
+Changed = Callable[[], None]
+"""Called on the loop, once, when a watched node may have changed."""
+
+
+class Stat(Protocol):
+    """What ZooKeeper keeps about a node (the fields used here)."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    version: int
+    cversion: int
+    ephemeralOwner: int  # noqa: N815  (ZooKeeper's name)
+    numChildren: int  # noqa: N815
+
+
+class Refused(MetadataError):
+    """The server answered: no. With `after_unknown` an earlier attempt of the same call may have been applied."""
+
+    def __init__(self, path: str, after_unknown: bool = False) -> None:
+        super().__init__(f"{type(self).__name__}: {path}")
+        self.path = path
+        self.after_unknown = after_unknown
+
+
+class NoNode(Refused):
+    """There is no such node (for a create: no such parent)."""
+
+
+class NodeExists(Refused):
+    """The node exists already."""
+
+
+class BadVersion(Refused):
+    """The node has another version."""
+
+
+class NotEmpty(Refused):
+    """The node has children."""
+
+
+_REFUSALS: tuple[tuple[type[Exception], type[Refused]], ...] = (
+    (kz.NoNodeError, NoNode),
+    (kz.NodeExistsError, NodeExists),
+    (kz.BadVersionError, BadVersion),
+    (kz.NotEmptyError, NotEmpty),
+)
+
+_NO_ANSWER = (
+    kz.ConnectionLoss,
+    kz.OperationTimeoutError,
+    kz.RequestTimeoutError,
+    kz.SessionMovedError,
+    kz.SessionExpiredError,
+    kz.ThrottledOpError,
+    kz.ConnectionDropped,
+    TimeoutError,
+)
+
+
+class SessionObserver(Protocol):
+    """Hears about the session, on the loop, in order."""
+
+    def connected(self) -> None:
+        """With a new session, or still with the old one."""
+
+    def suspended(self) -> None: ...
+
+    def in_doubt(self) -> None:
+        """The session's ephemerals may be gone: nothing may be done in their name any more."""
+
+    def lost(self) -> None:
+        """The session and its ephemerals are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Names one session; see `ZooKeeper.session`."""
+
+    generation: int
+    id: int
+
+
+class _WatchPoint:
+    """What kazoo calls when a node changed, on behalf of any number of subscribers."""
+
+    __slots__ = ("_post", "_table", "key", "subscribers")
+
+    def __init__(
+        self,
+        key: tuple[WatchKind, str],
+        table: dict[tuple[WatchKind, str], _WatchPoint],
+        post: Callable[..., None],
+    ) -> None:
+        self.key = key
+        self.subscribers: dict[Changed, None] = {}
+        self._table = table
+        self._post = post
+
+    def on_event(self, _event: object) -> None:
+        """Called by kazoo's thread."""
+        self._post(self.fire)
+
+    def fire(self) -> None:
+        if self._table.get(self.key) is self:
+            del self._table[self.key]
+        subscribers, self.subscribers = self.subscribers, {}
+        for changed in subscribers:
+            changed()
+
+
+class ZooKeeper:
+    """One session with a ZooKeeper ensemble. All methods belong to the event loop that `open` ran on."""
+
+    def __init__(
+        self, hosts: str, root: str, settings: ZooKeeperSettings, runtime: Runtime, observer: SessionObserver
+    ) -> None:
+        self.root = root
+        """The ledgers root path: parents are made below it only."""
+        self._settings = settings
+        self._runtime = runtime
+        self._observer = observer
+        self._random = runtime.random("zookeeper-retry")
+        self._timeout = settings.timeout_ms / 1000
+        self._acl = CREATOR_ALL_ACL if settings.secure else OPEN_ACL_UNSAFE
+        self._handler = KeepAliveHandler(runtime.now)
+        self._kazoo = KazooClient(
+            hosts=hosts,
+            timeout=self._timeout,
+            handler=self._handler,
+            auth_data=set(settings.auth),
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=RECONNECT_START_SECONDS,
+                max_delay=min(RECONNECT_MAX_SECONDS, self._timeout / 10),
+                max_jitter=0.4,
+            ),
+            command_retry=KazooRetry(max_tries=0),
+        )
+        self._kazoo.add_listener(self._on_state)
+        self._lane: Workers | None = None  # None: not opened
+        self._points: dict[tuple[WatchKind, str], _WatchPoint] = {}
+        self._pending: dict[asyncio.Future[Any], None] = {}
+        self._slots = asyncio.Semaphore(settings.max_in_flight)
+        self._next_request = 0.0  # when the rate limit allows the next request
+        self._ready = asyncio.Event()
+        self._closing = False
+        self._doubt: TimerHandle | None = None
+        self._doubtful = False
+        self.generation = 0
+        """How many sessions were lost so far."""
+        self.session_id: int | None = None
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Connect. Raises `ServiceUnavailable` if no session is there after one session timeout."""
+        self._loop = asyncio.get_running_loop()
+        self._lane = self._runtime.workers("zookeeper")
+        self._tasks = TaskScope(self._runtime, "zookeeper")
+        await self._lane.submit(self._kazoo.start_async)
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._ready.wait()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise ServiceUnavailable(
+                    f"no ZooKeeper server answered within {self._timeout:g} s at {self.addresses}"
+                ) from None
+            raise
+
+    async def close(self) -> None:
+        """End the session: pending operations fail, ephemerals vanish, watches fire a last time. Idempotent."""
+        if self._closing:
+            return
+        farewell = FAREWELL_SECONDS if self.connected else 0.0
+        self._closing = True
+        self._stop_doubting()
+        self._ready.set()  # whoever waits for the connection finds out that there will be none
+        for future in list(self._pending):
+            if not future.done():
+                future.set_exception(kz.ConnectionLoss())
+        for point in list(self._points.values()):
+            point.fire()
+        if self._lane is not None:
+            await self._tasks.close()
+            timer = self._runtime.call_later(farewell, self._handler.give_up)
+            await self._lane.submit(self._stop_kazoo)
+            timer.cancel()
+            await self._lane.close()
+
+    def _stop_kazoo(self) -> None:
+        """On the worker: it joins kazoo's threads."""
+        self._kazoo.stop()
+        self._kazoo.close()
+
+    @property
+    def addresses(self) -> str:
+        """The servers, as a connect string."""
+        return ",".join(f"{host}:{port}" for host, port in self._kazoo.hosts)
+
+    @property
+    def connected(self) -> bool:
+        return self._ready.is_set() and not self._closing
+
+    def closed(self) -> bool:
+        return self._closing
+
+    @property
+    def session(self) -> Session:
+        """The session now. Raises `SessionLost` if there is none, or if it is in doubt."""
+        session = self.session_in_any_state()
+        if session is None or self._doubtful:
+            raise SessionLost("there is no ZooKeeper session at the moment")
+        return session
+
+    def session_in_any_state(self) -> Session | None:
+        """The session now, even if it is in doubt."""
+        return None if self.session_id is None else Session(self.generation, self.session_id)
+
+    def owns(self, stat: Stat) -> bool:
+        """Whether an ephemeral node belongs to our session."""
+        return self.session_id is not None and stat.ephemeralOwner == self.session_id
+
+    # --- session events ---
+
+    def _post(self, call: Callable[..., object], *args: Any) -> None:
+        """From kazoo's threads to the loop."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *args)
+
+    def _on_state(self, state: str) -> None:
+        """Called by kazoo's connection thread; must not block."""
+        client_id = self._kazoo.client_id
+        self._post(self._state_changed, state, client_id[0] if client_id else None, self._handler.heard)
+
+    def _state_changed(self, state: str, session_id: int | None, heard: float) -> None:
+        if self._closing:
+            return
+        if state == KazooState.CONNECTED:
+            self._stop_doubting()
+            self.session_id = session_id
+            self._ready.set()
+            self._observer.connected()
+        elif state == KazooState.SUSPENDED:
+            self._ready.clear()
+            left = heard + self._granted_timeout() - self._runtime.now()
+            self._doubt = self._runtime.call_later(max(0.0, left), self._begin_doubt)
+            self._observer.suspended()
+        else:
+            self._ready.clear()
+            self._stop_doubting()
+            self.generation += 1
+            self.session_id = None
+            self._observer.lost()
+
+    def _granted_timeout(self) -> float:
+        """The session timeout that the server granted, never more than was asked for; seconds."""
+        limit = self._handler.write_limit
+        return self._timeout if limit is None else min(self._timeout, limit * len(self._kazoo.hosts))
+
+    def _begin_doubt(self) -> None:
+        self._doubt = None
+        self._doubtful = True
+        self._observer.in_doubt()
+
+    def _stop_doubting(self) -> None:
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
+        self._doubtful = False
+
+    # --- operations ---
+
+    async def get(self, path: str, changed: Changed | None = None) -> tuple[bytes, Stat]:
+        """Data and stat. With `changed`, it is called once when the node may have changed. Raises `NoNode`."""
+        data, stat = await self._watched(WatchKind.DATA, path, changed, "get_async")
+        return data or b"", stat
+
+    async def exists(self, path: str, changed: Changed | None = None) -> Stat | None:
+        """The stat, or None; with `changed` also told when the node is created."""
+        stat: Stat | None = await self._watched(WatchKind.DATA, path, changed, "exists_async")
+        return stat
+
+    async def children(
+        self, path: str, changed: Changed | None = None, *, sync: bool = False
+    ) -> tuple[list[str], Stat]:
+        """Names below a node, sorted, and its stat; with `sync`, as the leader has them now. Raises `NoNode`."""
+        names, stat = await self._watched(
+            WatchKind.CHILDREN, path, changed, "get_children_async", sync, include_data=True
+        )
+        return sorted(names), stat
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        world: bool = False,
+    ) -> None:
+        """Create a node. `world`: open to everybody even with security on. Raises `NodeExists`, `NoNode` (parent)."""
+        self._check_size([(path, data)])
+        acl = self._acl_for(world)
+        await self._call(
+            path,
+            lambda: self._kazoo.create_async(path, data, acl=acl, ephemeral=ephemeral),
+            changes=True,
+            ephemeral=ephemeral,
+        )
+
+    async def create_sequential(
+        self, prefix: str, data: bytes = b"", *, world: bool = False, retry: bool = True
+    ) -> str:
+        """Create an ephemeral node with a number after `prefix`; returns its path.
+
+        After an attempt with unknown outcome there may be one more node than returned. Without `retry` that is
+        reported as `ServiceUnavailable(maybe_applied=True)`, for the caller to look into. Raises `NoNode` (parent).
+        """
+        self._check_size([(prefix, data)])
+        acl = self._acl_for(world)
+        path: str = await self._call(
+            prefix,
+            lambda: self._kazoo.create_async(prefix, data, acl=acl, ephemeral=True, sequence=True),
+            changes=True,
+            ephemeral=True,
+            attempts=None if retry else 1,
+        )
+        return path
+
+    async def ensure(self, path: str, *, world: bool = False) -> None:
+        """Create a node without data and its missing parents; existing ones are fine. Raises `NotInitialized`."""
+        await self.create_with_parents(path, world=world, exist_ok=True)
+
+    async def create_with_parents(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, world: bool = False, exist_ok: bool = False
+    ) -> None:
+        """Create a node, and its parents as far as they are missing. Raises `NodeExists` unless `exist_ok`.
+
+        Somebody may remove a parent (empty ledger directories go with their last ledger) between its creation and
+        that of the node: then start over. Nothing but the tools makes the root: `NotInitialized` if it is missing.
+        """
+        if len(path) <= len(self.root):
+            raise NotInitialized(f"there is no cluster at {self.root}")
+        unknown = False
+        while True:
+            try:
+                return await self.create(path, data, ephemeral=ephemeral, world=world)
+            except NodeExists as error:
+                if exist_ok:
+                    return None
+                raise NodeExists(path, unknown or error.after_unknown) from None
+            except NoNode as error:
+                unknown = unknown or error.after_unknown
+                await self.create_with_parents(path.rpartition("/")[0], world=world, exist_ok=True)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """Write; returns the new stat. Raises `BadVersion`, `NoNode`."""
+        self._check_size([(path, data)])
+        stat: Stat = await self._call(path, lambda: self._kazoo.set_async(path, data, version), changes=True)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION, *, session: Session | None = None) -> None:
+        """Delete a node. With `session`, only as long as that session lives (`SessionLost` afterwards): it may be
+        another owner's node in the next one. Raises `NoNode`, `BadVersion`, `NotEmpty`.
+        """
+        await self._call(path, lambda: self._kazoo.delete_async(path, version), changes=True, session=session)
+
+    async def delete_tree(self, path: str) -> None:
+        """Delete a node and everything below; a missing one is fine."""
+        while True:
+            try:
+                names, _ = await self.children(path)
+                for name in names:
+                    await self.delete_tree(f"{path}/{name}")
+                return await self.delete(path)
+            except NoNode:
+                return None
+            except NotEmpty:
+                continue  # somebody put a node there meanwhile
+
+    async def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> None:
+        """Create several nodes (path, data), in this order, or none. Raises `NodeExists`, `NoNode`."""
+        self._check_size(nodes)
+
+        def submit() -> Any:
+            transaction = self._kazoo.transaction()
+            for path, data in nodes:
+                transaction.create(path, data, acl=self._acl)
+            return transaction.commit_async()
+
+        await self._call(nodes[0][0], submit, changes=True)
+
+    def unwatch(self, kind: WatchKind, path: str, changed: Changed) -> None:
+        """Forget a subscription; when it was the node's last one, the server is told. Never fails."""
+        point = self._points.get((kind, path))
+        if point is None:
+            return
+        point.subscribers.pop(changed, None)
+        if point.subscribers:
+            return
+        del self._points[point.key]
+        if self.connected:  # else the watch is gone with the connection
+            self._tasks.spawn(self._remove_watch(kind, path), name="remove-watch")
+
+    # --- the machinery ---
+
+    def _check_size(self, nodes: Sequence[tuple[str, bytes]]) -> None:
+        """Raises `RecordTooLarge` for what the servers would answer with a broken connection, again and again."""
+        size = sum(len(path.encode()) + len(data) + REQUEST_OVERHEAD for path, data in nodes)
+        if size > self._settings.max_packet:
+            raise RecordTooLarge(
+                f"{nodes[0][0]}: a record of {sum(len(data) for _, data in nodes)} bytes is more than ZooKeeper takes "
+                f"(zkJuteMaxBuffer is {self._settings.max_packet}, as jute.maxbuffer of the servers must be)"
+            )
+
+    def _acl_for(self, world: bool) -> Any:
+        return OPEN_ACL_UNSAFE if world else self._acl
+
+    async def _watched(
+        self, kind: WatchKind, path: str, changed: Changed | None, call: str, sync: bool = False, **options: Any
+    ) -> Any:
+        """A read that arms a watch if it succeeds (`exists`: also if there is no node)."""
+        point = None
+        if changed is not None:
+            point = self._points.get((kind, path))
+            if point is None:
+                point = self._points[kind, path] = _WatchPoint((kind, path), self._points, self._post)
+            point.subscribers[changed] = None
+
+        def submit() -> Any:
+            if sync:
+                self._kazoo.sync_async(path)  # requests of one session are answered in order: no need to wait
+            return getattr(self._kazoo, call)(path, watch=point.on_event if point else None, **options)
+
+        try:
+            return await self._call(path, submit)
+        except BaseException:
+            if point is not None and changed is not None:
+                self._disarm(point, changed)
+            raise
+
+    def _disarm(self, point: _WatchPoint, changed: Changed) -> None:
+        """After a read that failed, so that nothing was armed for it."""
+        point.subscribers.pop(changed, None)
+        if not point.subscribers and self._points.get(point.key) is point:
+            del self._points[point.key]
+
+    async def _remove_watch(self, kind: WatchKind, path: str) -> None:
+        try:
+            await self._call(path, lambda: self._submit_remove(kind, path), attempts=1)
+        except ServiceUnavailable as error:
+            log.debug("watch of %s stays until it fires: %s", path, error)
+
+    def _submit_remove(self, kind: WatchKind, path: str) -> Any:
+        result = self._handler.async_result()
+        if (kind, path) in self._points:  # somebody watches the node again, or is about to
+            result.set(True)
+            return result
+        self._kazoo._call(RemoveWatches(path, kind, self._kazoo), result)
+        return result
+
+    async def _call(
+        self,
+        path: str,
+        submit: Callable[[], Any],
+        *,
+        changes: bool = False,
+        ephemeral: bool = False,
+        session: Session | None = None,
+        attempts: int | None = None,
+    ) -> Any:
+        """Run one operation to an answer. `changes`: a lost attempt may have been applied."""
+        if self._lane is None:
+            raise ServiceUnavailable("the metadata driver is not open")
+        limit = self._settings.retry_limit + 1 if attempts is None else attempts
+        unknown = False
+        wait = self._timeout
+        attempt = 0
+        while True:
+            attempt += 1
+            await self._connection(wait)
+            if session is not None and not self._is_current(session):
+                raise SessionLost(f"the session that {path} belongs to has ended")
+            generation = self.generation
+            problem: object = "the connection is down"
+            if self.connected:
+                try:
+                    result = await self._attempt(submit)
+                except _NO_ANSWER as error:
+                    unknown = unknown or changes
+                    problem = type(error).__name__
+                except kz.ZookeeperError as error:
+                    raise self._refusal(error, path, unknown) from None
+                else:
+                    if not ephemeral or generation == self.generation:
+                        return self._checked(result, path, unknown)
+                    unknown = True
+                    problem = "the session has ended meanwhile"
+            if self._closing:
+                raise ServiceUnavailable(f"the metadata driver is closed ({path})", maybe_applied=unknown)
+            if attempt >= limit:
+                raise ServiceUnavailable(
+                    f"ZooKeeper at {self.addresses} gave no answer for {path}: {problem}", maybe_applied=unknown
+                )
+            wait = await self._back_off(attempt)
+
+    def _is_current(self, session: Session) -> bool:
+        """Asks kazoo too, whose thread learns of a new session before the loop does."""
+        client_id = self._kazoo.client_id
+        return session.generation == self.generation and (client_id is None or client_id[0] == session.id)
+
+    @staticmethod
+    def _refusal(error: kz.ZookeeperError, path: str, unknown: bool) -> MetadataError:
+        for kind, refusal in _REFUSALS:
+            if isinstance(error, kind):
+                return refusal(path, unknown)
+        return ServiceUnavailable(f"ZooKeeper refused {path}: {type(error).__name__}", maybe_applied=unknown)
+
+    def _checked(self, result: Any, path: str, unknown: bool) -> Any:
+        """A transaction answers with a list that holds the errors, first the one that made it fail."""
+        if isinstance(result, list):
+            errors = [item for item in result if isinstance(item, Exception)]
+            for error in errors:
+                if not isinstance(error, kz.RolledBackError | kz.RuntimeInconsistency):
+                    raise self._refusal(error, path, unknown)
+            if errors:
+                raise self._refusal(errors[0], path, unknown)
+        return result
+
+    async def _connection(self, wait: float) -> None:
+        """Wait until the connection is up, at most `wait` seconds; and for the rate limit."""
+        if not self._ready.is_set():
+            try:
+                async with asyncio.timeout(wait):
+                    await self._ready.wait()
+            except TimeoutError:
+                return
+        rate = self._settings.requests_per_second
+        if rate > 0:
+            now = self._runtime.now()
+            start = max(now, self._next_request)
+            self._next_request = start + 1 / rate
+            if start > now:
+                await asyncio.sleep(start - now)
+
+    async def _attempt(self, submit: Callable[[], Any]) -> Any:
+        """Hand one request to kazoo and wait for its result."""
+        await self._slots.acquire()
+        if not self.connected:
+            self._slots.release()
+            raise kz.ConnectionLoss
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._pending[future] = None
+        timer = self._runtime.call_later(self._timeout, self._settle, future, None)
+        try:
+            submit().rawlink(partial(self._post, self._settle, future))
+            return await future
+        finally:
+            timer.cancel()
+            if future.cancelled():
+                # The caller has left, the request is still kazoo's: it keeps its slot until it is answered or lost.
+                self._runtime.call_later(self._timeout, self._settle, future, None)
+
+    def _settle(self, future: asyncio.Future[Any], result: Any) -> None:
+        """kazoo's answer, or None when the time is up."""
+        if self._pending.pop(future, 0) is None:
+            self._slots.release()
+        if future.done():
+            return
+        if result is None:
+            future.set_exception(TimeoutError())
+        elif result.exception is not None:
+            future.set_exception(result.exception)
+        else:
+            future.set_result(result.value)
+
+    async def _back_off(self, attempt: int) -> float:
+        """Pause before the next attempt; returns how long it may wait for the connection (spec metadata §4.5)."""
+        base, most = self._settings.backoff_start_ms / 1000, self._settings.backoff_max_ms / 1000
+        ceiling = min(most, base * max(1, self._random.randrange(2 ** min(attempt + 1, 30))))
+        floor = min(ceiling, RETRY_FLOOR_SECONDS * 2 ** min(attempt - 1, 10))
+        await asyncio.sleep(floor)
+        return float(ceiling - floor)

@@ -1,0 +1,50 @@
+"""Protocol version 3: protobuf messages, and the data path read and written by hand (spec wire-protocol §3).
+
+schema     the messages as protobuf knows them
+messages   any message, to bytes and back
+flags      v3's words for flags and priorities
+adds       rows of adds and their answers, without protobuf
+acks       a client's acknowledgements: bytes to (ledger, entry, status)
+reads      rows of reads and their answers
+
+Its names are those of `protocol.v2`, so that whoever handles both calls the same functions.
+"""
+
+from .acks import Responses
+from .adds import (
+    AddRequestEncoder,
+    decode_add_runs,
+    encode_add_response,
+    encode_add_responses,
+    txn_id,
+    txn_token,
+)
+from .messages import decode_request, decode_response, encode_request, encode_response
+from .reads import (
+    HEADER_AT,
+    READ_HEADER,
+    ReadAnswers,
+    decode_read_run,
+    encode_read_requests,
+    encode_read_responses,
+)
+
+__all__ = [
+    "HEADER_AT",
+    "READ_HEADER",
+    "AddRequestEncoder",
+    "ReadAnswers",
+    "Responses",
+    "decode_add_runs",
+    "decode_read_run",
+    "decode_request",
+    "decode_response",
+    "encode_add_response",
+    "encode_add_responses",
+    "encode_read_requests",
+    "encode_read_responses",
+    "encode_request",
+    "encode_response",
+    "txn_id",
+    "txn_token",
+]
