@@ -23,9 +23,9 @@ from typing import Any
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.journal.journals import Journals
+from bookkeeper.bookie.ledgers import LedgerTable
 from bookkeeper.bookie.requests.adds import AddPath
 from bookkeeper.bookie.requests.connection import BookieConnection
-from bookkeeper.bookie.requests.ledgers import LedgerTable
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.metadata import open_driver
 from bookkeeper.protocol import messages as m

@@ -16,7 +16,8 @@ from bookkeeper.client.reads.batch import BatchRead
 from bookkeeper.client.reads.ledger_reads import LedgerReads
 from bookkeeper.client.reads.range import RangeRead
 from bookkeeper.client.wire.add_channel import AddChannel, AddRoute
-from bookkeeper.client.wire.connection import Connection, Dialer, OnReply, ReadCall
+from bookkeeper.client.wire.calls import OnReply, ReadCall
+from bookkeeper.client.wire.connection import Connection, Dialer
 from bookkeeper.client.wire.connection_v2 import V2Connection
 from bookkeeper.client.wire.connection_v3 import V3Connection
 from bookkeeper.config import ClientConfiguration

@@ -32,12 +32,12 @@ from bookkeeper.bookie.journal.file import JournalFile
 from bookkeeper.bookie.journal.format import LEDGER_KEY
 from bookkeeper.bookie.journal.journals import Journals
 from bookkeeper.bookie.journal.last_mark import LogMark
+from bookkeeper.bookie.ledgers import LedgerHandle, LedgerTable
 from bookkeeper.bookie.node.mode import BookieState
 from bookkeeper.bookie.requests import adds as bookie_adds
 from bookkeeper.bookie.requests import error_status as status
 from bookkeeper.bookie.requests import reads
 from bookkeeper.bookie.requests.fencing import Fences
-from bookkeeper.bookie.requests.ledgers import LedgerHandle, LedgerTable
 from bookkeeper.bookie.storage import db_directory
 from bookkeeper.bookie.storage.compaction import LogMover
 from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter

@@ -42,7 +42,9 @@ from .journal.apply import Replayer
 from .journal.journal import Journal
 from .journal.journals import Journals
 from .journal.last_mark import MarkFiles, file_name
+from .ledgers import LedgerTable
 from .node import dirty
+from .node.compaction_switch import CompactionSwitch
 from .node.cookies import check_cookies
 from .node.directories import Directories, current
 from .node.disks import DiskMonitor, DiskVerdict, journal_bytes
@@ -53,12 +55,10 @@ from .node.validate import validate, warn
 from .requests.adds import AddPath
 from .requests.connection import BookieConnection
 from .requests.fencing import Fences
-from .requests.ledgers import LedgerTable
 from .requests.reads import ReadPath
-from .requests.service import RequestService
+from .requests.service import RequestService, ServedConnection
 from .stats import BookieStats
 from .storage.api import LedgerStorage
-from .storage.compaction_switch import CompactionSwitch
 from .storage.engines import create_storage
 
 __all__ = ["Bookie", "ExitCode"]
@@ -153,7 +153,7 @@ class Bookie:
         """Long polls that wait for a LAC now."""
         return self.service.reads.polls.waiting
 
-    def connections(self) -> list[BookieConnection]:
+    def connections(self) -> list[ServedConnection]:
         """The client connections that are open now."""
         return self.service.connections()
 
@@ -219,7 +219,7 @@ class Bookie:
         self._disks = DiskMonitor(runtime, config, directories)
         self._state = BookieState(runtime, config, identity.bookie_id, directories.ledger, self._fail)
         self._check_disks(self._disks, self._state)
-        storage = create_storage(runtime, config, directories)
+        storage = create_storage(runtime, config, [current(root) for root in directories.index])
         storage.use_metadata(self._driver, identity.bookie_id)
         await storage.open()
         self._storage = storage

@@ -1,17 +1,16 @@
 """What the parts of a client share, and the contracts between them.
 
-One `ClientContext` per client object. The connection layer (`bookie_client`) implements `BookieClient` and
-`AddChannel`; the writer's add pipeline implements `AddSink`; placement implements `Placement`.
+One `ClientContext` per client object. The connections (`wire.pool`) implement `BookieClient`; `placement` implements
+`Placement`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..config import ClientConfiguration
-from ..errors import BKError
 from ..metadata.api import BookieDirectory, LedgerIdAllocator, LedgerStore
 from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
@@ -19,43 +18,9 @@ from ..runtime.tasks import TaskScope
 from ..types import BookieId, WriteFlag
 from .stats import ClientStats
 from .store import Home
+from .wire.add_channel import AddChannel, AddSink
 from .wire.batch_support import BatchSupport
-
-if TYPE_CHECKING:
-    from .wire.connection import OnReply, ReadCall
-
-
-class AddSink(Protocol):
-    """Receives the answers to the adds of one writer. Called from the loop, never from inside `AddChannel.send`."""
-
-    def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
-        """All answers that one socket read brought for this writer: ids stored; (id, result code) refused."""
-
-    def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
-        """Everything sent on this channel and not answered has failed."""
-
-    def on_writable(self, bookie: BookieId) -> None:
-        """The channel became writable again."""
-
-
-class AddChannel(Protocol):
-    """The way of one writer's adds to one bookie.
-
-    After `on_channel_lost` it may be used again: the next `send` connects anew.
-    """
-
-    bookie: BookieId
-
-    @property
-    def writable(self) -> bool:
-        """False while more than the high-water mark waits to be written."""
-
-    def send(self, frames: bytes, count: int = 1) -> None:
-        """Queue an encoded add request. Frames are gathered until the loop turns and written together, and queued
-        (bounded; beyond it they fail with TooManyRequests) while connecting. Never calls the sink from inside."""
-
-    def close(self) -> None:
-        """Deliver no more answers. What was handed to `send` before is still written. Idempotent."""
+from .wire.calls import OnReply, ReadCall
 
 
 class BookieClient(Protocol):

@@ -8,7 +8,7 @@ Theory of operation
   recovery follows it with a watch. Where a ledger was recovered it is closed, and only its fragments can move
   (re-replication); following that is the caller's choice.
 - How one entry, a run of entries, the LAC, or the LAC and an entry are got from replicas that fail, lie or dawdle is
-  the business of `read_range`, `read_batch`, `read_lac` and `read_long_poll`. This module puts them together.
+  the business of `reads`. This module puts them together.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import ProtocolError
 
-from .v3.schema import AuthMessage
+from .schema import AuthMessage
 
 AUTH_DISABLED_PLUGIN = "AuthDisabledPlugin"
 """A bookie without authentication, and one whose client is authenticated already, answers AUTH with this name and an

@@ -30,7 +30,8 @@ from .checkers.metadata_states import MetadataChecker
 from .checkers.quorums import QuorumChecker
 from .checkers.replicas import check_replicas
 from .cluster import SimulatedCluster
-from .harm.nemesis import Fault, Nemesis, draw_plan
+from .harm.fault import Fault
+from .harm.nemesis import Nemesis, draw_plan
 from .history import History, LedgerHistory, Violation
 from .programs.users import read_whole
 from .programs.workload import Workload

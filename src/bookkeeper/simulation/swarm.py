@@ -46,7 +46,7 @@ class Options:
     """Settings of the bookies that win over what is drawn."""
     client_settings: Mapping[str, Any] = field(default_factory=dict)
     flavours: tuple[str, ...] | None = None
-    """Kinds of ledgers that writers make (see `programs`)."""
+    """Kinds of ledgers that writers make (see `programs.users`)."""
     entries: int | None = None
     """About how many entries a ledger gets."""
     pause: float | None = None

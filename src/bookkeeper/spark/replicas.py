@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client.client import BookKeeper
-from ..client.wire.connection import Answer, ReadCall
+from ..client.wire.calls import Answer, ReadCall
 from ..client.wire.results import OK, READ, result_code
 from ..errors import (
     BKError,

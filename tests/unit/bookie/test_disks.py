@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.bookie.node.compaction_switch import CompactionSwitch
 from bookkeeper.bookie.node.disks import DiskLimits, DiskVerdict, DiskWatch, judge, sum_of_file_systems
 from bookkeeper.bookie.node.mode import BookieState
-from bookkeeper.bookie.storage.compaction_switch import CompactionSwitch
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import DiskUsage
 from bookkeeper.runtime.real import RealRuntime

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.requests.ledgers import (
+from bookkeeper.bookie.ledgers import (
     FENCED_AND_DELETED_SECONDS,
     MAX_FENCED_AND_DELETED,
     TRIM_LOOK,
@@ -242,7 +242,7 @@ def test_it_is_refused_also_if_its_handle_had_been_dropped_before() -> None:
 
 
 def test_the_memory_of_deleted_ledgers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    import bookkeeper.bookie.requests.ledgers as module
+    import bookkeeper.bookie.ledgers as module
 
     assert MAX_FENCED_AND_DELETED > 0
     monkeypatch.setattr(module, "MAX_FENCED_AND_DELETED", 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.requests.ledgers import LedgerHandle
+from bookkeeper.bookie.ledgers import LedgerHandle
 from bookkeeper.bookie.requests.long_poll import ALWAYS_ALLOWED, ENDED_AT_ONCE, SPARE_HEAP, LongPolls
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.protocol import messages as m

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.client.wire.add_channel import AddChannel, AddRoute
-from bookkeeper.client.wire.connection import Answer, Connection, Dialer, ReadCall
+from bookkeeper.client.wire.calls import Answer, ReadCall
+from bookkeeper.client.wire.connection import Connection, Dialer
 from bookkeeper.client.wire.connection_v2 import V2Connection
 from bookkeeper.client.wire.connection_v3 import V3Connection
 from bookkeeper.config import ClientConfiguration

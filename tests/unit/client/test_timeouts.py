@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.wire.connection import Answer, Connection, ReadCall
+from bookkeeper.client.wire.calls import Answer, ReadCall
+from bookkeeper.client.wire.connection import Connection
 from bookkeeper.client.wire.pool import BookieClient
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError, BookieUnavailableError, ClientClosedError, RequestTimeoutError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bookkeeper.client.wire.connection import OnReply
+from bookkeeper.client.wire.calls import OnReply
 from bookkeeper.errors import (
     BackpressureError,
     DuplicateEntryIdError,

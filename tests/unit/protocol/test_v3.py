@@ -40,8 +40,8 @@ from bookkeeper.protocol.messages import (
     WriteLacRequest,
     WriteLacResponse,
 )
-from bookkeeper.protocol.v3.schema import Request as WireRequest
-from bookkeeper.protocol.v3.schema import Response as WireResponse
+from bookkeeper.protocol.schema import Request as WireRequest
+from bookkeeper.protocol.schema import Response as WireResponse
 from bookkeeper.protocol.varint import unvarint, varint
 from tests.support.wire import INT64, damaged_bodies, recorded, v3_add_requests, v3_requests, v3_responses
 

@@ -1,4 +1,4 @@
-"""One journal file while it is written (layout: `journal_format`).
+"""One journal file while it is written (layout: `format`).
 
 Its methods block and run on the journal's lanes: `write` on the write lane, `sync` on the force lane, at the same time.
 What they share are two numbers, each set by one of them: `end`, how far the file is written, and `synced`.

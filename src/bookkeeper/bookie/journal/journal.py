@@ -26,7 +26,7 @@ some ten to fifty adds. So:
 Rolling. When a file has passed `journalMaxSizeMB`, nothing more is written until all of it is synced and the next
 file exists durably (its header and its name in the directory). So no two files are ever unsynced together, no
 acknowledgement can outrun the sync of an older file, and the new file's header can say where the old one ended
-(`journal_scan`).
+(`scan`).
 
 The mark is the end of the last synced batch, or the first record of a new file. Whoever checkpoints takes it before
 flushing the storage, and gives it back through `checkpoint_complete` afterwards.

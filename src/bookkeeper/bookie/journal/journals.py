@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..requests.ledgers import LedgerHandle
+from ..ledgers import LedgerHandle
 from .format import ledger_key_record
 from .journal import Journal
 

@@ -6,7 +6,7 @@ adds           adds: storage, journal, acknowledgements
 reads          reads, LACs, lists of entries
 long_poll      reads that wait for the LAC to move
 fencing        after it no normal add of a ledger is accepted
-ledgers        what is known about the ledgers in use
+caller         what all of these may know of the connection that asked
 ledger_queues  requests that may need the disk: in order within a ledger
 replies        answers, by request
 error_status   which status a failure is answered with

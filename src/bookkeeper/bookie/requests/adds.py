@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import NoWritableLedgerDirError
@@ -34,15 +33,13 @@ from bookkeeper.types import WriteFlag
 
 from ..journal.format import entry_prefix
 from ..journal.journals import Journals, key_record_if_due
+from ..ledgers import LedgerHandle, LedgerTable
 from ..node.mode import BookieState
 from ..sharing.permits import Permits
 from ..stats import BookieStats
 from ..storage.api import LedgerStorage
+from .caller import Caller
 from .error_status import ADD, status_of
-from .ledgers import LedgerHandle, LedgerTable
-
-if TYPE_CHECKING:
-    from .connection import BookieConnection
 
 JOIN_BELOW = 4096
 """Entries up to this size are copied into one piece per run: cheaper than two pieces each all the way to the disk."""
@@ -114,11 +111,11 @@ class _Group:
 class AddBatch:
     """The adds of one connection on their way through one turn of the loop."""
 
-    __slots__ = ("_connection", "_groups", "_path", "_started")
+    __slots__ = ("_caller", "_groups", "_path", "_started")
 
-    def __init__(self, path: AddPath, connection: BookieConnection, started: float) -> None:
+    def __init__(self, path: AddPath, caller: Caller, started: float) -> None:
         self._path = path
-        self._connection = connection
+        self._caller = caller
         self._groups: dict[int, _Group] = {}  # journal index -> what is gathered for it
         self._started = started
 
@@ -172,7 +169,7 @@ class AddBatch:
         path.stats.ADD_ENTRY.fail(count=len(run.entries))
         if status is Status.ETOOMANYREQUESTS:
             path.stats.ADD_ENTRY_REJECTED += len(run.entries)
-        self._connection.send(encode_responses(run, status))
+        self._caller.send(encode_responses(run, status))
 
     def submit(self) -> None:
         """Hand everything gathered to the journals."""
@@ -199,7 +196,7 @@ class AddBatch:
 
     def _submit(self, index: int, group: _Group) -> None:
         path = self._path
-        done = partial(_acknowledge, path, self._connection, group.runs, group.count, self._started)
+        done = partial(_acknowledge, path, self._caller, group.runs, group.count, self._started)
         if path.write_data:
             pieces = group.pieces
             path.journals.of(index).append(
@@ -215,13 +212,13 @@ class AddBatch:
         done()
 
 
-def _acknowledge(path: AddPath, connection: BookieConnection, runs: list[AddRun], count: int, started: float) -> None:
+def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, started: float) -> None:
     """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
     try:
         path.permits.give_back(count)
         path.stats.ADD_ENTRY.ok(path.runtime.now() - started, count)
         for run in runs:
-            connection.send(encode_responses(run, Status.EOK))
+            caller.send(encode_responses(run, Status.EOK))
     except Exception as error:
         path.on_error(error)
 

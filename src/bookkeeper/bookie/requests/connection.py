@@ -3,9 +3,9 @@
 Theory of operation
 
 One socket read is cut into frames, which are handled in the same turn of the loop as long as this peer has time left in
-it (`turns`). Whether a frame is v2 or v3 is told by its first byte, frame by frame. Rows of adds go to `adds` as runs,
-rows of plain reads to `reads`; everything else is decoded and dispatched one by one. Answers are gathered and written
-once per turn.
+it (`sharing.turns`). Whether a frame is v2 or v3 is told by its first byte, frame by frame. Rows of adds go to `adds`
+as runs, rows of plain reads to `reads`; everything else is decoded and dispatched one by one. Answers are gathered and
+written once per turn.
 
 What bounds a connection:
 
@@ -31,7 +31,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from bookkeeper.errors import ProtocolError
 from bookkeeper.protocol import messages as m
@@ -43,17 +43,13 @@ from bookkeeper.runtime import TimerHandle
 
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, SMALL_FRAME, Account, Peer
+from ..sharing.shares import Shares
 from ..sharing.turns import SLICE_REQUESTS, SLICE_SECONDS
 from .adds import AddBatch, as_run
 from .ledger_queues import Gate, Lanes
+from .long_poll import LongPoll
 from .replies import Reply
-
-if TYPE_CHECKING:
-    from ..sharing.shares import Shares
-    from .ledgers import LedgerHandle
-    from .long_poll import LongPoll
-    from .reads import ReadPath
-    from .service import RequestService
+from .service import RequestService
 
 log = logging.getLogger(__name__)
 log.addFilter(LogRate())
@@ -517,22 +513,6 @@ class BookieConnection(asyncio.Protocol):
         finally:
             self._service.stats.READ_ENTRY_BLOCKED -= 1
             self._resume(_READS)
-
-    def wait_for_lac(
-        self, reads: ReadPath, handle: LedgerHandle, previous_lac: int, timeout: float, reply: Reply
-    ) -> None:
-        """Leave a long poll behind that keeps its permit while it waits and ends with this connection."""
-
-        def end(moved_at: int | None) -> None:
-            if poll not in self.polls:
-                return  # the connection has ended meanwhile
-            del self.polls[poll]
-            self.requests_ended(1)
-            reads.poll_ended(self, reply, moved_at)
-
-        poll = reads.polls.wait(handle, previous_lac, timeout, end)
-        self.polls[poll] = None
-        self.requests_wait(1)
 
     @property
     def may_use_journal(self) -> bool:

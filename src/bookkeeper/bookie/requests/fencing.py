@@ -16,8 +16,8 @@ from functools import partial
 
 from ..journal.format import fence_record
 from ..journal.journals import Journals
+from ..ledgers import LedgerHandle, LedgerTable
 from ..storage.api import LedgerStorage
-from .ledgers import LedgerHandle, LedgerTable
 
 
 class Fences:

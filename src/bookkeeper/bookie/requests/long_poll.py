@@ -25,7 +25,7 @@ from collections.abc import Callable
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import Runtime, TimerHandle
 
-from .ledgers import LedgerHandle
+from ..ledgers import LedgerHandle
 
 SPARE_HEAP = 1000
 """Ended polls that a heap may hold before it is cleaned, beside as many as there are live ones."""
@@ -90,6 +90,12 @@ class WaitingPolls(_Heap):
     __slots__ = ()
 
 
+def _of(handle: LedgerHandle) -> WaitingPolls:
+    """The polls of a ledger that has some."""
+    assert isinstance(handle.polls, WaitingPolls)
+    return handle.polls
+
+
 class LongPolls:
     """All waiting polls of a bookie."""
 
@@ -124,7 +130,7 @@ class LongPolls:
         poll = LongPoll(handle, previous_lac, end)
         if handle.polls is None:
             handle.polls = WaitingPolls()
-        handle.polls.push(previous_lac, poll)
+        _of(handle).push(previous_lac, poll)
         deadline = self._runtime.now() + timeout
         self._deadlines.push(deadline, poll)
         if self._timer is None or deadline < self._timer_at:
@@ -141,9 +147,9 @@ class LongPolls:
 
     def due(self, handle: LedgerHandle, lac: int | None) -> None:
         """The ledger's LAC is `lac` now; None: all its polls end, without a LAC's move."""
-        polls = handle.polls
-        if polls is None:
+        if handle.polls is None:
             return
+        polls = _of(handle)
         moved_at: int | None = None
         while (previous := polls.first()) is not None and (lac is None or previous < lac):
             if lac is not None and moved_at is None:
@@ -166,8 +172,7 @@ class LongPolls:
 
     def _left(self, handle: LedgerHandle) -> None:
         """A poll of this ledger has ended that may not be at the top of the ledger's heap."""
-        polls = handle.polls
-        assert polls is not None
+        polls = _of(handle)
         polls.ended()
         if not polls.living:
             handle.polls = None

@@ -3,7 +3,7 @@
 Theory of operation (spec bookie-server §2.6 to §2.15, wire-protocol §2.6, §4.2 to §4.10)
 
 A plain read of an entry that is in memory is answered at once, in the turn of the loop that received it. All others
-go through the connection's lanes (`lanes`), fencing and high-priority ones through lanes of their own, so that
+go through the connection's lanes (`ledger_queues`), fencing and high-priority ones through lanes of their own, so that
 recovery does not wait behind a reader that is catching up. For the same reason there are two sets of slots for reads
 under way, and an urgent read does not wait for a permit (`maxReadsInProgressLimit`), though it counts.
 
@@ -24,7 +24,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import BookieError, LimboError, NoEntryError, NoLedgerError
@@ -35,21 +34,19 @@ from bookkeeper.protocol.messages import V2, Flags, ReadRun, Status
 from bookkeeper.runtime import Runtime
 from bookkeeper.types import LAST_ADD_CONFIRMED
 
+from ..ledgers import LedgerHandle, LedgerTable
 from ..node.disks import DiskMonitor
 from ..sharing.memory import read_slots
 from ..sharing.permits import Permits
 from ..sharing.shares import Shares
 from ..stats import BookieStats, OpStats
 from ..storage.api import LedgerStorage
+from .caller import Caller
 from .error_status import READ, status_of
 from .fencing import Fences
 from .ledger_queues import Work
-from .ledgers import LedgerTable
 from .long_poll import LongPolls
 from .replies import Reply
-
-if TYPE_CHECKING:
-    from .connection import BookieConnection
 
 ANSWERS_AT_ONCE = 256 * 1024
 """Bytes of answers from memory, after which it is looked whether the peer takes them."""
@@ -70,7 +67,7 @@ _DO_FENCING = int(Flags.DO_FENCING)
 _PIGGYBACK = int(Flags.ENTRY_PIGGYBACK)
 _size = Struct(">i").unpack_from
 
-Read = Callable[["BookieConnection", Reply], Awaitable[bytes]]
+Read = Callable[[Caller, Reply], Awaitable[bytes]]
 """Answers one request; may raise whatever `status.READ` knows."""
 
 
@@ -108,24 +105,24 @@ class ReadPath:
 
     # --- the ways in -------------------------------------------------------------------------------------
 
-    def read(self, connection: BookieConnection, reply: Reply) -> bool:
+    def read(self, caller: Caller, reply: Reply) -> bool:
         """A READ_ENTRY of any kind; False if it has to wait for a permit: nothing has happened then."""
         request = reply.request
         assert isinstance(request, m.ReadRequest)
         if request.flags & _DO_FENCING:
-            return self._fence(connection, reply, self._read_fenced)
+            return self._fence(caller, reply, self._read_fenced)
         if request.previous_lac is not None:
-            return self._start(connection, reply, self._long_poll, self._stats.READ_ENTRY_LONG_POLL_REQUEST)
-        if self._read_from_memory(connection, reply, request):
+            return self._start(caller, reply, self._long_poll, self._stats.READ_ENTRY_LONG_POLL_REQUEST)
+        if self._read_from_memory(caller, reply, request):
             return True
-        return self._start(connection, reply, self._read, self._stats.READ_ENTRY)
+        return self._start(caller, reply, self._read, self._stats.READ_ENTRY)
 
-    def read_from_memory(self, connection: BookieConnection, run: ReadRun) -> int:
+    def read_from_memory(self, caller: Caller, run: ReadRun) -> int:
         """Answer plain reads from memory; returns how many, from the first on.
 
         Ends at the first that is not in memory, and when there is much to send.
         """
-        if connection.output_full:
+        if caller.output_full:
             return 0
         lac = None
         if run.version != V2 and (lac := self._lac_in_memory(run.ledger_id)) is None:
@@ -145,24 +142,24 @@ class ReadPath:
         if entries:
             self._stats.READ_BYTES += size
             self._stats.READ_ENTRY.ok(0.0, len(entries))
-            connection.send(_encode(run, entries, lac))
+            caller.send(_encode(run, entries, lac))
         return len(entries)
 
-    def read_together(self, connection: BookieConnection, run: ReadRun) -> int:
+    def read_together(self, caller: Caller, run: ReadRun) -> int:
         """Queue plain reads as one piece of work; returns how many: 0, if they must be looked at one by one."""
         count = len(run.entry_ids)
-        work = Work(partial(self._answer_together, connection, run, self._runtime.now()), count)
+        work = Work(partial(self._answer_together, caller, run, self._runtime.now()), count)
         if (
             count < 2
             or not self.permits.free()
-            or not connection.may_ask_more()
-            or not connection.lanes.submit(run.ledger_id, work)
+            or not caller.may_ask_more()
+            or not caller.lanes.submit(run.ledger_id, work)
         ):
             return 0
-        connection.requests_wait(count)
+        caller.requests_wait(count)
         return count
 
-    async def _answer_together(self, connection: BookieConnection, run: ReadRun, started: float) -> Work | None:
+    async def _answer_together(self, caller: Caller, run: ReadRun, started: float) -> Work | None:
         """Answer the reads of a run; returns the rest when the peer does not take its answers."""
         stats = self._stats.READ_ENTRY
         answered = 0
@@ -171,14 +168,14 @@ class ReadPath:
         size = 0
         tokens = run.txn_tokens if run.version != V2 else [b""] * len(run.entry_ids)
         for entry_id, token in zip(run.entry_ids, tokens, strict=True):
-            if connection.gone:
+            if caller.gone:
                 return None
             answered += 1
             try:
                 entry = await self._load(run.ledger_id, entry_id)
             except Exception as error:
                 request = m.ReadRequest(run.ledger_id, entry_id, txn_id=v3.txn_id(token), version=run.version)
-                connection.send(Reply(request, run.version).plain(status_of(error, READ)))
+                caller.send(Reply(request, run.version).plain(status_of(error, READ)))
                 stats.fail(self._runtime.now() - started)
                 continue
             found.entry_ids.append(entry_id)
@@ -186,46 +183,44 @@ class ReadPath:
             entries.append(entry)
             size += len(entry)
             if size > ANSWERS_AT_ONCE:
-                await self._send_together(connection, found, entries, started)
+                await self._send_together(caller, found, entries, started)
                 found = ReadRun(run.ledger_id, run.version)
                 entries.clear()
                 size = 0
-                if connection.output_full and answered < len(run.entry_ids):
+                if caller.output_full and answered < len(run.entry_ids):
                     rest = run.part(answered)
-                    work = partial(self._answer_together, connection, rest, started)
+                    work = partial(self._answer_together, caller, rest, started)
                     return Work(work, len(rest.entry_ids))
-        await self._send_together(connection, found, entries, started)
+        await self._send_together(caller, found, entries, started)
         return None
 
-    async def _send_together(
-        self, connection: BookieConnection, run: ReadRun, entries: Sequence[bytes], started: float
-    ) -> None:
+    async def _send_together(self, caller: Caller, run: ReadRun, entries: Sequence[bytes], started: float) -> None:
         if not entries:
             return
         lac = await self._lac(run.ledger_id) if run.version != V2 else None
         self._stats.READ_ENTRY.ok(self._runtime.now() - started, len(entries))
         answers = _encode(run, entries, lac)
-        connection.answer_has(len(answers))
-        connection.send(answers)
+        caller.answer_has(len(answers))
+        caller.send(answers)
 
-    def batch_read(self, connection: BookieConnection, reply: Reply) -> bool:
+    def batch_read(self, caller: Caller, reply: Reply) -> bool:
         request = reply.request
         assert isinstance(request, m.BatchReadRequest)
         if request.entry_id < 0:
-            connection.send(reply.plain(Status.EBADREQ))
+            caller.send(reply.plain(Status.EBADREQ))
             return True
         if request.flags & _DO_FENCING:
-            return self._fence(connection, reply, self._batch_read)
-        return self._start(connection, reply, self._batch_read, self._stats.READ_ENTRY)
+            return self._fence(caller, reply, self._batch_read)
+        return self._start(caller, reply, self._batch_read, self._stats.READ_ENTRY)
 
-    def read_lac(self, connection: BookieConnection, reply: Reply) -> bool:
-        return self._start(connection, reply, self._read_lac, self._stats.READ_LAC)
+    def read_lac(self, caller: Caller, reply: Reply) -> bool:
+        return self._start(caller, reply, self._read_lac, self._stats.READ_LAC)
 
-    def list_entries(self, connection: BookieConnection, reply: Reply) -> bool:
-        return self._start(connection, reply, self._list_entries, self._stats.GET_LIST_OF_ENTRIES_OF_LEDGER)
+    def list_entries(self, caller: Caller, reply: Reply) -> bool:
+        return self._start(caller, reply, self._list_entries, self._stats.GET_LIST_OF_ENTRIES_OF_LEDGER)
 
-    def bookie_info(self, connection: BookieConnection, reply: Reply) -> bool:
-        return self._start(connection, reply, self._bookie_info, self._stats.GET_BOOKIE_INFO)
+    def bookie_info(self, caller: Caller, reply: Reply) -> bool:
+        return self._start(caller, reply, self._bookie_info, self._stats.GET_BOOKIE_INFO)
 
     async def close(self) -> None:
         self.polls.close()
@@ -233,71 +228,69 @@ class ReadPath:
 
     # --- admission and lanes -------------------------------------------------------------------------------
 
-    def _start(self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats) -> bool:
+    def _start(self, caller: Caller, reply: Reply, read: Read, stats: OpStats) -> bool:
         """Queue a request for its lane."""
         if not (self.permits.free() or reply.urgent):
             return False
-        self._queue(connection, reply, read, stats)
+        self._queue(caller, reply, read, stats)
         return True
 
-    def _queue(self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats) -> None:
-        if connection.gone:
+    def _queue(self, caller: Caller, reply: Reply, read: Read, stats: OpStats) -> None:
+        if caller.gone:
             return
-        lanes = connection.urgent_lanes if reply.urgent else connection.lanes
-        work = Work(partial(self._answer, connection, reply, read, stats, self._runtime.now()))
-        connection.requests_wait(1)
-        busy = not connection.may_ask_more() or self._runtime.buggify("read refused", 0.01)
+        lanes = caller.urgent_lanes if reply.urgent else caller.lanes
+        work = Work(partial(self._answer, caller, reply, read, stats, self._runtime.now()))
+        caller.requests_wait(1)
+        busy = not caller.may_ask_more() or self._runtime.buggify("read refused", 0.01)
         if busy or not lanes.submit(getattr(reply.request, "ledger_id", -1), work):
-            connection.requests_ended(1)
+            caller.requests_ended(1)
             self._stats.READ_ENTRY_REJECTED += 1
-            connection.send(reply.plain(Status.ETOOMANYREQUESTS))
+            caller.send(reply.plain(Status.ETOOMANYREQUESTS))
 
-    async def _answer(
-        self, connection: BookieConnection, reply: Reply, read: Read, stats: OpStats, started: float
-    ) -> None:
+    async def _answer(self, caller: Caller, reply: Reply, read: Read, stats: OpStats, started: float) -> None:
         """Run `read` and send what comes of it."""
-        if connection.gone:
+        if caller.gone:
             return
         try:
-            answer = await read(connection, reply)
+            answer = await read(caller, reply)
         except Exception as error:
             answer = reply.plain(status_of(error, READ))
             stats.fail(self._runtime.now() - started)
         else:
             stats.ok(self._runtime.now() - started)
         if answer:
-            connection.answer_has(len(answer))
-            connection.send(answer)
+            caller.answer_has(len(answer))
+            caller.send(answer)
 
-    def _fence(self, connection: BookieConnection, reply: Reply, read: Read) -> bool:
+    def _fence(self, caller: Caller, reply: Reply, read: Read) -> bool:
         """Fence; once that is durable, read."""
         request = reply.request
         assert isinstance(request, m.ReadRequest | m.BatchReadRequest)
         stats = self._stats.READ_ENTRY_FENCE_REQUEST
         if request.ledger_id < 0 or request.master_key is None:
             stats.fail()
-            connection.send(reply.plain(Status.EBADREQ if request.ledger_id < 0 else Status.EUA))
+            caller.send(reply.plain(Status.EBADREQ if request.ledger_id < 0 else Status.EUA))
             return True
-        if not connection.may_use_journal:
-            connection.send(reply.plain(Status.ETOOMANYREQUESTS))
+        if not caller.may_use_journal:
+            caller.send(reply.plain(Status.ETOOMANYREQUESTS))
             return True
 
         def go_on() -> None:
-            connection.journal_has_it()
-            self._queue(connection, reply, read, stats)
+            caller.journal_has_it()
+            self._queue(caller, reply, read, stats)
 
         def durable() -> None:
             self._fenced.append(go_on)
             if len(self._fenced) == 1:
                 asyncio.get_running_loop().call_soon(self._go_on_fenced)
 
-        connection.waits_for_journal()
+        caller.waits_for_journal()
         try:
             self._fences.fence(request.ledger_id, request.master_key, durable)
         except Exception as error:
-            connection.journal_has_it()
+            caller.journal_has_it()
             stats.fail()
-            connection.send(reply.plain(status_of(error, READ)))
+            caller.send(reply.plain(status_of(error, READ)))
         return True
 
     def _go_on_fenced(self) -> None:
@@ -311,11 +304,11 @@ class ReadPath:
 
     # --- entries -------------------------------------------------------------------------------------------
 
-    def _read_from_memory(self, connection: BookieConnection, reply: Reply, request: m.ReadRequest) -> bool:
+    def _read_from_memory(self, caller: Caller, reply: Reply, request: m.ReadRequest) -> bool:
         """Answer at once what is in memory, unless the peer does not take its answers."""
         ledger_id = request.ledger_id
         entry_id = request.entry_id
-        if entry_id < 0 or connection.output_full:
+        if entry_id < 0 or caller.output_full:
             return False
         entry = self._storage.cached_entry(ledger_id, entry_id)
         if entry is None:
@@ -325,7 +318,7 @@ class ReadPath:
             return False
         self._stats.READ_BYTES += len(entry)
         self._stats.READ_ENTRY.ok(0.0)
-        connection.send(self._entry(reply, request, entry, lac))
+        caller.send(self._entry(reply, request, entry, lac))
         return True
 
     def _lac_in_memory(self, ledger_id: int) -> int | None:
@@ -357,14 +350,14 @@ class ReadPath:
             )
         )
 
-    async def _read(self, _: BookieConnection, reply: Reply) -> bytes:
+    async def _read(self, _: Caller, reply: Reply) -> bytes:
         """A plain read."""
         request = reply.request
         assert isinstance(request, m.ReadRequest)
         entry = await self._load(request.ledger_id, request.entry_id)
         return self._entry(reply, request, entry, await self._lac(request.ledger_id) if reply.protocol != V2 else None)
 
-    async def _read_fenced(self, _: BookieConnection, reply: Reply) -> bytes:
+    async def _read_fenced(self, _: Caller, reply: Reply) -> bytes:
         """A fencing read, after its fence."""
         request = reply.request
         assert isinstance(request, m.ReadRequest)
@@ -389,7 +382,7 @@ class ReadPath:
             return LimboError(f"ledger {ledger_id} is in limbo")
         return NoEntryError(f"ledger {ledger_id} has no entry {entry_id}")
 
-    async def _batch_read(self, _: BookieConnection, reply: Reply) -> bytes:
+    async def _batch_read(self, _: Caller, reply: Reply) -> bytes:
         request = reply.request
         assert isinstance(request, m.BatchReadRequest)
         room = min(request.max_size, self._max_batch) - _BATCH_FRAME
@@ -410,7 +403,7 @@ class ReadPath:
 
     # --- long polls ------------------------------------------------------------------------------------------
 
-    async def _long_poll(self, connection: BookieConnection, reply: Reply) -> bytes:
+    async def _long_poll(self, caller: Caller, reply: Reply) -> bytes:
         """Answer if the LAC has moved on already, else leave a waiting poll behind."""
         request = reply.request
         assert isinstance(request, m.ReadRequest)
@@ -420,25 +413,40 @@ class ReadPath:
             lac = await self._ledgers.load_lac(handle)
             handle = self._ledgers.find(request.ledger_id)
             if max(lac, handle.lac) <= request.previous_lac:
-                if not (self.polls.may_wait(handle, len(connection.polls)) and connection.may_ask_more()):
+                if not (self.polls.may_wait(handle, len(caller.polls)) and caller.may_ask_more()):
                     return reply.plain(Status.ETOOMANYREQUESTS)
                 timeout = min(request.timeout_ms / 1000, self._max_poll_seconds)
                 timeout = 0.001 if self._runtime.buggify("long poll ends early") else timeout
-                connection.wait_for_lac(self, handle, request.previous_lac, timeout, reply)
+                self._wait_for_lac(caller, handle, request.previous_lac, timeout, reply)
                 return b""
-        return await self._answer_poll(None, connection, reply)
+        return await self._answer_poll(None, caller, reply)
 
-    def poll_ended(self, connection: BookieConnection, reply: Reply, moved_at: int | None) -> None:
-        """A waiting poll is over: answer it from the lane."""
-        read = partial(self._answer_poll, moved_at)
-        self._queue(connection, reply, read, self._stats.READ_ENTRY_LONG_POLL_REQUEST)
+    def _wait_for_lac(
+        self, caller: Caller, handle: LedgerHandle, previous_lac: int, timeout: float, reply: Reply
+    ) -> None:
+        """Leave a poll behind that keeps its permit while it waits. When it is over it is answered from the lane.
 
-    async def _answer_poll(self, moved_at: int | None, connection: BookieConnection, reply: Reply) -> bytes:
+        One whose caller is gone is not in `caller.polls` any more.
+        """
+
+        def end(moved_at: int | None) -> None:
+            if poll not in caller.polls:
+                return
+            del caller.polls[poll]
+            caller.requests_ended(1)
+            read = partial(self._answer_poll, moved_at)
+            self._queue(caller, reply, read, self._stats.READ_ENTRY_LONG_POLL_REQUEST)
+
+        poll = self.polls.wait(handle, previous_lac, timeout, end)
+        caller.polls[poll] = None
+        caller.requests_wait(1)
+
+    async def _answer_poll(self, moved_at: int | None, caller: Caller, reply: Reply) -> bytes:
         request = reply.request
         assert isinstance(request, m.ReadRequest)
         assert request.previous_lac is not None
         if not request.flags & _PIGGYBACK:
-            return await self._read(connection, reply)
+            return await self._read(caller, reply)
         if request.entry_id != LAST_ADD_CONFIRMED:
             return reply.plain(Status.EBADREQ)
         ledger_id = request.ledger_id
@@ -458,7 +466,7 @@ class ReadPath:
 
     # --- about a ledger, about the bookie -------------------------------------------------------------------
 
-    async def _read_lac(self, _: BookieConnection, reply: Reply) -> bytes:
+    async def _read_lac(self, _: Caller, reply: Reply) -> bytes:
         request = reply.request
         assert isinstance(request, m.ReadLacRequest)
         ledger_id = request.ledger_id
@@ -475,14 +483,14 @@ class ReadPath:
             return reply.plain(Status.ENOENTRY)
         return reply.encode(m.ReadLacResponse(Status.EOK, ledger_id, explicit, last, request.txn_id))
 
-    async def _list_entries(self, _: BookieConnection, reply: Reply) -> bytes:
+    async def _list_entries(self, _: Caller, reply: Reply) -> bytes:
         request = reply.request
         assert isinstance(request, m.GetListOfEntriesRequest)
         ids = await self._storage.list_entries(request.ledger_id)
         encoded = await self._encoder.submit(encode_availability, ids)
         return reply.encode(m.GetListOfEntriesResponse(Status.EOK, request.ledger_id, encoded, request.txn_id))
 
-    async def _bookie_info(self, _: BookieConnection, reply: Reply) -> bytes:
+    async def _bookie_info(self, _: Caller, reply: Reply) -> bytes:
         request = reply.request
         assert isinstance(request, m.GetBookieInfoRequest)
         total, usable = await self._disks.total_and_usable()

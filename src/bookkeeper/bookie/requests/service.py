@@ -20,7 +20,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import NoWritableLedgerDirError
@@ -32,18 +32,18 @@ from bookkeeper.runtime import Runtime, TaskScope
 
 from ..journal.format import explicit_lac_record
 from ..journal.journals import Journals
+from ..ledgers import LedgerTable
 from ..node.mode import BookieState
-from ..sharing.admission import Admission
+from ..sharing.admission import Admission, Connected
 from ..sharing.log_rate import LogRate
-from ..sharing.memory import Account, Peer, RequestMemory, largest_message, read_slots, request_memory
+from ..sharing.memory import Account, Holder, Peer, RequestMemory, largest_message, read_slots, request_memory
 from ..sharing.shares import Shares
 from ..sharing.turns import Turns
 from ..stats import BookieStats
 from ..storage.api import LedgerStorage
 from .adds import AddPath
-from .connection import BookieConnection
+from .caller import Caller
 from .error_status import WRITE_LAC, status_of
-from .ledgers import LedgerTable
 from .reads import ReadPath
 from .replies import Reply
 
@@ -55,6 +55,30 @@ LAC_RECORDS = 256
 
 LONGEST_LOOK_SECONDS = 1.0
 """Pause between two looks at all connections, at most."""
+
+
+class ServedConnection(Connected, Holder, Protocol):
+    """A connection, as seen from here."""
+
+    asked: bool
+    """It has sent a request."""
+    frame_ticks: int
+    """Looks since the frame that is incomplete now began, or grew complete the last time."""
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from, for logs."""
+
+    @property
+    def frame_begun(self) -> bool:
+        """A frame is incomplete, and it is the peer's turn to go on with it."""
+
+    @property
+    def frame_stands_still(self) -> bool:
+        """Others wait for memory that a frame of this connection has, and does not use fast enough."""
+
+    def close(self) -> None:
+        """Close after what was sent has gone out."""
 
 
 class RequestService:
@@ -89,7 +113,7 @@ class RequestService:
         self._closed = False
         self.serving = False
         """Connections are accepted."""
-        self._admission: Admission[BookieConnection] = Admission(config, runtime.open_files_limit())
+        self._admission: Admission[ServedConnection] = Admission(config, runtime.open_files_limit())
         total = request_memory(runtime, config)
         self.memory = RequestMemory(total, sum(read_slots(runtime, config)) * largest_message(config), self.connections)
         """What requests and answers of all connections may take."""
@@ -113,17 +137,17 @@ class RequestService:
         """Whoever has this address."""
         return self._admission.peer_at(address)
 
-    def admit(self, connection: BookieConnection) -> bool:
+    def admit(self, connection: ServedConnection) -> bool:
         """Whether a new connection may stay. May close one that has been idle for long to make room."""
         if not self.serving or not self._admission.admit(connection):
             self.stats.connections_refused += 1
             return False
         return True
 
-    def connections(self) -> list[BookieConnection]:
+    def connections(self) -> list[ServedConnection]:
         return list(self._admission.connections)
 
-    def left(self, connection: BookieConnection) -> None:
+    def left(self, connection: ServedConnection) -> None:
         self._admission.left(connection)
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
@@ -168,7 +192,7 @@ class RequestService:
                     log.info("closing the connection of %s: %s", connection.peer, problem)
                     connection.abort()
 
-    def _look_at(self, connection: BookieConnection, frame_looks: float, first_looks: float) -> str:
+    def _look_at(self, connection: ServedConnection, frame_looks: float, first_looks: float) -> str:
         """Why a connection must end now, if it must."""
         connection.quiet_ticks += 1
         if not connection.asked and connection.quiet_ticks > first_looks:
@@ -183,32 +207,32 @@ class RequestService:
 
     # --- reads ------------------------------------------------------------------------------------------------
 
-    def read(self, connection: BookieConnection, reply: Reply) -> bool:
+    def read(self, caller: Caller, reply: Reply) -> bool:
         """Serve a request that reads; False if it has to wait for a permit."""
         match reply.request:
             case m.ReadRequest():
-                return self.reads.read(connection, reply)
+                return self.reads.read(caller, reply)
             case m.BatchReadRequest():
-                return self.reads.batch_read(connection, reply)
+                return self.reads.batch_read(caller, reply)
             case m.ReadLacRequest():
-                return self.reads.read_lac(connection, reply)
+                return self.reads.read_lac(caller, reply)
             case m.GetBookieInfoRequest():
-                return self.reads.bookie_info(connection, reply)
+                return self.reads.bookie_info(caller, reply)
             case m.GetListOfEntriesRequest():
-                return self.reads.list_entries(connection, reply)
+                return self.reads.list_entries(caller, reply)
         raise AssertionError(f"{type(reply.request).__name__} is not a read")
 
     # --- WRITE_LAC and FORCE_LEDGER ---------------------------------------------------------------------------
 
-    def to_journal(self, connection: BookieConnection, reply: Reply) -> bool:
+    def to_journal(self, caller: Caller, reply: Reply) -> bool:
         """Serve a WRITE_LAC or FORCE_LEDGER; False if it has to wait for room in the journal."""
-        if not connection.may_use_journal:
-            connection.send(reply.plain(Status.ETOOMANYREQUESTS))
+        if not caller.may_use_journal:
+            caller.send(reply.plain(Status.ETOOMANYREQUESTS))
             return True
         if isinstance(reply.request, m.WriteLacRequest):
-            return self._write_lac(connection, reply, reply.request)
+            return self._write_lac(caller, reply, reply.request)
         assert isinstance(reply.request, m.ForceLedgerRequest)
-        self._force(connection, reply, reply.request)
+        self._force(caller, reply, reply.request)
         return True
 
     async def wait_for_journal(self, reply: Reply) -> None:
@@ -217,16 +241,16 @@ class RequestService:
         ledger_id, _ = LAC_HEADER.unpack_from(reply.request.body)
         await self._journals.of(ledger_id).wait_for_room(LAC_RECORDS)
 
-    def _write_lac(self, connection: BookieConnection, reply: Reply, request: m.WriteLacRequest) -> bool:
+    def _write_lac(self, caller: Caller, reply: Reply, request: m.WriteLacRequest) -> bool:
         """Keep the body of the request as the ledger's explicit LAC. What counts is the ledger id in the body."""
         if self.state.read_only:
-            connection.send(reply.plain(Status.EREADONLY))
+            caller.send(reply.plain(Status.EREADONLY))
             return True
         body = request.body
         ledger_id, lac = LAC_HEADER.unpack_from(body) if len(body) >= LAC_HEADER_SIZE else (-1, -1)
         if ledger_id < 0 or len(body) > MAX_LAC_BODY:
             self.stats.WRITE_LAC.fail()
-            connection.send(reply.plain(Status.EBADREQ))
+            caller.send(reply.plain(Status.EBADREQ))
             return True
         journal = self._journals.of(ledger_id)
         if not journal.has_room(LAC_RECORDS):
@@ -238,44 +262,44 @@ class RequestService:
             if isinstance(error, NoWritableLedgerDirError):
                 self.state.no_space(str(error))
             self.stats.WRITE_LAC.fail()
-            connection.send(reply.plain(status_of(error, WRITE_LAC)))
+            caller.send(reply.plain(status_of(error, WRITE_LAC)))
             return True
         self._ledgers.raise_lac(handle, lac)
-        connection.waits_for_journal()
-        done = partial(self._journal_has_it, connection, reply, self.runtime.now())
+        caller.waits_for_journal()
+        done = partial(self._journal_has_it, caller, reply, self.runtime.now())
         if journal.journals_explicit_lac:
             self._journals.append(handle, explicit_lac_record(ledger_id, body), done)
         else:
             journal.force(done)
         return True
 
-    def _force(self, connection: BookieConnection, reply: Reply, request: m.ForceLedgerRequest) -> None:
+    def _force(self, caller: Caller, reply: Reply, request: m.ForceLedgerRequest) -> None:
         """Answer when everything that the ledger's journal took before is synced."""
-        connection.waits_for_journal()
+        caller.waits_for_journal()
         started = self.runtime.now()
         if self.config.journalWriteData:
-            self._journals.of(request.ledger_id).force(partial(self._journal_has_it, connection, reply, started))
+            self._journals.of(request.ledger_id).force(partial(self._journal_has_it, caller, reply, started))
         else:
-            self.spawn(self._force_storage(connection, reply, started), name="force")
+            self.spawn(self._force_storage(caller, reply, started), name="force")
 
-    async def _force_storage(self, connection: BookieConnection, reply: Reply, started: float) -> None:
+    async def _force_storage(self, caller: Caller, reply: Reply, started: float) -> None:
         """Without entries in the journal, durable means flushed (G17)."""
         try:
             await self._flush_storage()
         except OSError as error:
-            connection.journal_has_it()
+            caller.journal_has_it()
             self.stats.FORCE_LEDGER.fail(self.runtime.now() - started)
             self.state.no_space(str(error))
-            connection.send(reply.plain(Status.EIO))
+            caller.send(reply.plain(Status.EIO))
             return
-        self._journal_has_it(connection, reply, started)
+        self._journal_has_it(caller, reply, started)
 
-    def _journal_has_it(self, connection: BookieConnection, reply: Reply, started: float) -> None:
+    def _journal_has_it(self, caller: Caller, reply: Reply, started: float) -> None:
         """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
         try:
-            connection.journal_has_it()
+            caller.journal_has_it()
             is_lac = isinstance(reply.request, m.WriteLacRequest)
             (self.stats.WRITE_LAC if is_lac else self.stats.FORCE_LEDGER).ok(self.runtime.now() - started)
-            connection.send(reply.plain(Status.EOK))
+            caller.send(reply.plain(Status.EOK))
         except Exception as error:
             self._on_error(error)

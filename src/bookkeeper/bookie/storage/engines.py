@@ -7,12 +7,12 @@ before one is opened, the index directories are looked over for another engine's
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.runtime import Files, Runtime
 
-from ..node.directories import Directories, current
 from .api import LedgerStorage
 from .db_storage import DbLedgerStorage
 
@@ -29,8 +29,8 @@ def finds_ledgers_by_place(config: ServerConfiguration) -> bool:
     return config.ledgerStorageClass.rpartition(".")[2] == DB
 
 
-def create_storage(runtime: Runtime, config: ServerConfiguration, directories: Directories) -> LedgerStorage:
-    """The configured engine, not opened yet. Blocks.
+def create_storage(runtime: Runtime, config: ServerConfiguration, index_directories: Sequence[str]) -> LedgerStorage:
+    """The configured engine, not opened yet. `index_directories` are looked over for files of another one. Blocks.
 
     Raises `ConfigurationError` for an unknown engine, one that is not available, and data of another one.
     """
@@ -41,8 +41,8 @@ def create_storage(runtime: Runtime, config: ServerConfiguration, directories: D
         )
     if name != DB:
         raise ConfigurationError(f"ledgerStorageClass={config.ledgerStorageClass} is not available: use {DB}")
-    for root in directories.index:
-        found = _index_file(runtime.files, current(root))
+    for path in index_directories:
+        found = _index_file(runtime.files, path)
         if found is not None:
             raise ConfigurationError(
                 f"{found} was written by {INTERLEAVED} or {SORTED}, but ledgerStorageClass is "

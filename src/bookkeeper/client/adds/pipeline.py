@@ -51,7 +51,8 @@ from ...quorum.window import PendingWindow
 from ...runtime.api import TimerHandle
 from ...runtime.awake import AwakeClock
 from ...types import BookieId, WriteFlag
-from ..context import AddChannel, ClientContext
+from ..context import ClientContext
+from ..wire.add_channel import AddChannel
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from ...quorum.reading import EntryRead
 from ...runtime import TimerHandle
 from ...types import BookieId
 from ..entry import LedgerEntry
-from ..wire.connection import Answer, ReadCall
+from ..wire.calls import Answer, ReadCall
 from ..wire.results import DIGEST_MISMATCH, OK
 from .ledger_reads import ENTRY_OVERHEAD, LedgerReads, Orders
 from .speculation import Speculation

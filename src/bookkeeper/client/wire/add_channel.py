@@ -24,21 +24,46 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from ...errors import BKError, RequestTimeoutError
 from ...protocol.frames import Acks
 from ...types import BookieId
-from ..context import AddSink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .connection import Connection
-
 
 AddAnswers = dict[int, tuple[list[int], list[tuple[int, int]]]]
 """By ledger: entries stored, entries refused with their result codes."""
+
+
+class AddSink(Protocol):
+    """Receives the answers to the adds of one writer. Called from the loop, never from inside `AddChannel.send`."""
+
+    def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
+        """All answers that one socket read brought for this writer: ids stored; (id, result code) refused."""
+
+    def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
+        """Everything sent on this channel and not answered has failed."""
+
+    def on_writable(self, bookie: BookieId) -> None:
+        """The channel became writable again."""
+
+
+class RoutedConnection(Protocol):
+    """A connection, as seen by the routes on it."""
+
+    bookie: BookieId
+    writable: bool
+
+    def send(self, frames: bytes) -> None: ...
+
+    def failed(self, code: int, count: int = 1) -> None:
+        """So many requests were not answered well."""
+
+    def drop_route(self, route: AddRoute) -> None:
+        """A route is not needed any more."""
+
+    def give_up_route(self, route: AddRoute) -> None:
+        """The answers of a route without a channel are overdue."""
 
 
 class AddRoute:
@@ -46,7 +71,7 @@ class AddRoute:
 
     __slots__ = ("_answered_before", "_deadline", "_marks", "answered", "channel", "connection", "ledger_id", "sent")
 
-    def __init__(self, connection: Connection, channel: AddChannel, ledger_id: int) -> None:
+    def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
         self.connection = connection
         self.channel: AddChannel | None = channel
         """None: nobody listens any more; answers still to come are dropped."""

@@ -24,9 +24,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol, cast
+from typing import cast
 
 from ...config import ClientConfiguration
 from ...errors import (
@@ -46,6 +46,7 @@ from ...runtime import Runtime, SocketOptions, TaskScope, guarded
 from ...runtime.awake import AwakeClock
 from ...types import BookieId
 from .add_channel import AddAnswers, AddRoute, by_ledger
+from .calls import OnReply, ReadCall
 from .progress import Progress
 from .results import OK, TIMEOUT
 
@@ -53,9 +54,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_TICK_SECONDS = 1.0
 """How often overdue requests are looked for when `timeoutMonitorIntervalSec` does not say."""
-
-OnReply = Callable[[int, Response | None], None]
-"""Hears the outcome of a request: result code, and the response if one came."""
 
 OnFailure = Callable[[BookieId, int, int], None]
 """Hears that so many requests to a bookie failed: bookie, result code, count. Not of requests that were lost together
@@ -66,56 +64,10 @@ def ignore_failure(_bookie: BookieId, _code: int, _count: int) -> None:
     """Nobody wants to know."""
 
 
-Answer = tuple[int, int, bytes | None, int | None]
-"""Outcome of one entry read: entry id, result code, the packaged entry if the code is 0, and the LAC the bookie
-knows if it said."""
-
-
 class ConnectionState(Enum):
     CONNECTING = 1
     CONNECTED = 2
     CLOSED = 3
-
-
-class ReadSink(Protocol):
-    """Who hears about reads of entries."""
-
-    def on_answers(self, call: ReadCall, answers: list[Answer], /) -> None:
-        """What one socket read brought for this call (or what failed)."""
-
-
-class ReadCall:
-    """Reads of entries that share a bookie, a sink and a deadline. One object for many entries."""
-
-    __slots__ = ("answers", "bookie", "deadline", "index", "patience", "sent", "sink")
-
-    def __init__(self, bookie: BookieId, index: int, sink: ReadSink, deadline: float) -> None:
-        self.bookie = bookie
-        self.index = index
-        """The caller's: which replica this is."""
-        self.sink = sink
-        self.deadline = deadline
-        """From `BookieClient.read_deadline`: a tick of the client's clock."""
-        self.sent = 0
-        """The tick in which it was handed to a connection."""
-        self.patience = 0.0
-        """Ticks that it waits when its turn has come."""
-        self.answers: list[Answer] = []
-        """Collected during one socket read, then delivered together."""
-
-    def deliver(self) -> None:
-        answers, self.answers = self.answers, []
-        if answers:
-            self.sink.on_answers(self, answers)
-
-
-def deliver(calls: Iterable[ReadCall]) -> None:
-    """Hand out collected answers. One sink's error is logged, and keeps nothing from the others."""
-    for call in calls:
-        try:
-            call.deliver()
-        except Exception:
-            log.exception("answers of bookie %s to reads: unexpected error", call.bookie)
 
 
 class Registered:

@@ -27,7 +27,8 @@ from ...protocol.messages import (
 )
 from ...types import BookieId
 from .add_channel import AddAnswers
-from .connection import Answer, Connection, Dialer, OnReply, ReadCall, deliver
+from .calls import Answer, OnReply, ReadCall, deliver
+from .connection import Connection, Dialer
 from .results import LOCAL_FAILURES, OK, READ, TIMEOUT, WRITE, result_code, status_of
 
 Waiting = ReadCall | deque[ReadCall]

@@ -31,7 +31,8 @@ from ...protocol.messages import (
 from ...protocol.varint import varint
 from ...types import BookieId
 from .add_channel import AddAnswers
-from .connection import Connection, Dialer, OnReply, ReadCall, deliver
+from .calls import OnReply, ReadCall, deliver
+from .connection import Connection, Dialer
 from .results import OK, READ, TIMEOUT, WRITE, default_code, operation_of, result_code
 
 

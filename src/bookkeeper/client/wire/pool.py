@@ -33,9 +33,9 @@ from ...protocol.messages import (
 )
 from ...runtime import Runtime, guarded
 from ...types import BookieId, WriteFlag
-from ..context import AddSink
-from .add_channel import AddChannel, AddRoute
-from .connection import Connection, Dialer, OnFailure, OnReply, ReadCall, ignore_failure
+from .add_channel import AddChannel, AddRoute, AddSink
+from .calls import OnReply, ReadCall
+from .connection import Connection, Dialer, OnFailure, ignore_failure
 from .connection_v2 import V2Connection
 from .connection_v3 import V3Connection
 

@@ -1,8 +1,8 @@
 """The little of protocol buffers (proto2) that stored metadata uses, as data.
 
 A message type is a `Message` with its `Field`s; a message is a plain dict from field name to value, in which a repeated
-field is a list and a nested message a dict. A field that is absent from the dict is unset. `wire_format` gives
-the binary form, `text_format` the text form; the message types themselves are in `data_formats`.
+field is a list and a nested message a dict. A field that is absent from the dict is unset. `wire` gives the
+binary form, `text` the text form; the message types themselves are in `messages`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Protocol version 3: protobuf messages, and the data path read and written by hand (spec wire-protocol §3).
 
-schema     the messages as protobuf knows them
 messages   any message, to bytes and back
 flags      v3's words for flags and priorities
 adds       rows of adds and their answers, without protobuf

@@ -24,10 +24,10 @@ from bookkeeper.types import MASTER_KEY_LENGTH
 
 from .. import entry as packaged
 from ..messages import V3, AddRun, Flags, Operation, Status
+from ..schema import VERSION_THREE
+from ..schema import Request as WireRequest
 from ..varint import size_behind_its_varint, unvarint, varint
 from .flags import ADD_FLAGS, priority_flag, priority_of
-from .schema import VERSION_THREE
-from .schema import Request as WireRequest
 
 ADD_HEADER = b"\x08\x03\x10\x02\x18"
 """BKPacketHeader up to its txn id: version 3, operation ADD_ENTRY."""

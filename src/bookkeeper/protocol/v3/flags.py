@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..messages import HIGH_PRIORITY, Flags
-from .schema import ADD_RECOVERY_ADD, READ_ENTRY_PIGGYBACK, READ_FENCE_LEDGER, UNSET
+from ..schema import ADD_RECOVERY_ADD, READ_ENTRY_PIGGYBACK, READ_FENCE_LEDGER, UNSET
 
 READ_FLAGS = {UNSET: 0, READ_FENCE_LEDGER: int(Flags.DO_FENCING), READ_ENTRY_PIGGYBACK: int(Flags.ENTRY_PIGGYBACK)}
 """Our flags of `ReadRequest.flag`."""

@@ -1,7 +1,6 @@
-"""Protocol version 3: protobuf messages (spec wire-protocol §3; the fields are in `v3_schema`).
+"""Protocol version 3: protobuf messages (spec wire-protocol §3; the fields are in `protocol.schema`).
 
-This module handles any message. The data path is in `v3_adds`, `v3_acks` (a client's acknowledgements) and `v3_reads`;
-their names are offered here too, so that `v2` and `v3` look alike.
+This module handles any message; the data path is in `adds`, `acks` (a client's acknowledgements) and `reads`.
 
 A message without a required field is broken, but asking protobuf whether it is complete costs as much as parsing. Reads
 are known to be complete when no required field reads as its default; only otherwise the question is asked.
@@ -21,42 +20,16 @@ from .. import messages as m
 from ..auth import plugin_name
 from ..frames import frame
 from ..messages import Operation, Status
+from ..schema import UNSET, UNSET_INT64, UNSET_STATUS, VERSION_THREE
+from ..schema import Request as WireRequest
+from ..schema import Response as WireResponse
 from ..varint import varint
-from .acks import Responses
-from .adds import AddRequestEncoder, decode_add_runs, encode_add_response, encode_add_responses, txn_id, txn_token
+from .adds import AddRequestEncoder, encode_add_response, txn_token
 from .flags import ADD_FLAGS, READ_FLAGS, priority_flag, priority_of, read_flag
 from .reads import (
-    HEADER_AT,
     READ_HEADER,
     READ_TAG,
-    ReadAnswers,
-    decode_read_run,
-    encode_read_requests,
-    encode_read_responses,
 )
-from .schema import UNSET, UNSET_INT64, UNSET_STATUS, VERSION_THREE
-from .schema import Request as WireRequest
-from .schema import Response as WireResponse
-
-__all__ = [
-    "decode_request",
-    "encode_request",
-    "decode_response",
-    "encode_response",
-    "AddRequestEncoder",
-    "decode_add_runs",
-    "encode_add_response",
-    "encode_add_responses",
-    "txn_id",
-    "txn_token",
-    "Responses",
-    "HEADER_AT",
-    "READ_HEADER",
-    "ReadAnswers",
-    "decode_read_run",
-    "encode_read_requests",
-    "encode_read_responses",
-]
 
 
 @dataclass(frozen=True, slots=True)

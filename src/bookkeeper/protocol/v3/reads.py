@@ -6,7 +6,7 @@ A plain read asks for one entry by its id and for nothing else: no fence, no lon
     response  0a h 08 03 10 01 18 txn   10 00   a2 06 n   08 00 10 ledger 18 entry 22 m body [28 lac]
 
 h, n and m are the sizes of what follows them: of the header, of the read and of the packaged entry. As with adds
-(`v3_adds`), what is written is this canonical form, and only this form is read by hand, byte for byte; everything else,
+(`adds`), what is written is this canonical form, and only this form is read by hand, byte for byte; everything else,
 errors too, is left to protobuf.
 
 Messages that come together are mostly laid out alike. The first one is read by a pattern and becomes the example; those

@@ -12,14 +12,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ..cluster import SimulatedCluster
 from ..world.loop import Thaw
-
-if TYPE_CHECKING:
-    from ..cluster import SimulatedCluster
-    from ..world.world import World
-    from .nemesis import Fault
+from ..world.world import World
+from .fault import Fault
 
 CALM = ("freeze client", "narrow links of client")
 

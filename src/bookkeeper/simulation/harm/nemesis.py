@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..cluster import STORE, SimulatedCluster
+from .fault import Fault
 from .hardships import HARDSHIP_DAMAGE, Hardships
 
 DAMAGE = ("flip a bit",)
@@ -53,27 +54,6 @@ FAULTS = (
 
 MOMENTS = ("recovery begins", "ensemble changes", "ledger is closed", "fence is answered", "force is answered")
 """What a fault may wait for."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One element of a plan."""
-
-    at: float
-    """Seconds after the beginning."""
-    kind: str
-    target: str
-    other: str = ""
-    duration: float = 0.0
-    amount: int = 0
-    moment: str = ""
-    """What to wait for, from then on; empty: nothing."""
-    delay: float = 0.0
-    """Seconds after that."""
-
-    def __str__(self) -> str:
-        when = f", {self.delay * 1000:g} ms after: {self.moment}" if self.moment else ""
-        return f"{self.kind}: {self.target} ({self.other}, {self.duration:.2f} s, {self.amount}{when})"
 
 
 def draw_plan(

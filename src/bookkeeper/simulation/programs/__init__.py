@@ -3,5 +3,7 @@
 workload    keeps the programs going
 users       write, recover, follow, browse, delete
 claims      several clients want to be the one writer
+hostile     peers of bookies that do not behave
+moody       parts of an operator's own that fail now and then
 impatience  whatever it waits for may be cancelled
 """

@@ -13,14 +13,14 @@ from typing import Any
 from ...client.client import BookKeeper
 from ...errors import BookKeeperError
 from ..cluster import SimulatedCluster
-from ..harm.hostile import Hostility
-from ..harm.moody import moody_settings
 from ..history import History, Violation
 from ..swarm import Shape, client_settings
 from ..world.disk import MachineCrashed
 from ..world.world import SimulatedRuntime
 from .claims import Claims
+from .hostile import Hostility
 from .impatience import Impatience
+from .moody import moody_settings
 from .users import OPERATION_SECONDS, Programs, unexpected
 
 END_SECONDS = 2 * OPERATION_SECONDS

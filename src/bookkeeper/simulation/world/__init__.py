@@ -4,6 +4,7 @@ loop      an event loop in virtual time
 world     machines, and what happens to them
 disk      a disk, with what real disks do at a crash
 keyvalue  a key-value store, with RocksDB's promises at a crash
+keyvalue_state  what its folder holds
 network   TCP: latency, fragments, back-pressure, partitions, resets
 trace     what a run has to tell
 """

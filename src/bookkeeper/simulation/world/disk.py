@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...runtime.api import Buffer, DiskUsage, File, Files, KeyValueStore
-from .keyvalue import KeyValueState, SimulatedKeyValueStore
+from ...runtime.api import Buffer, DiskUsage, File, Files
+from .keyvalue_state import KeyValueState
 
 SECTOR = 512
 CAPACITY = 1 << 34
@@ -439,11 +439,3 @@ class SimulatedFiles(Files):
         used = sum(len(inode.seen) for inode in self._disk.names.values())
         usable = self._disk.given_back if self._disk.is_full(path) else CAPACITY - used
         return DiskUsage(total=CAPACITY, usable=usable, device=1 if self._disk.is_mounted(path) else 0)
-
-
-def open_store(disk: SimulatedDisk, path: str, options: Mapping[str, Any]) -> KeyValueStore:
-    """Open the key-value store at `path` of a disk."""
-    state = disk.stores.get(path)
-    if state is None:
-        state = disk.stores[path] = KeyValueState()
-    return SimulatedKeyValueStore(disk, path, state, read_only=bool(options.get("read_only")))

@@ -13,17 +13,15 @@ sender, whose `pause_writing` is then called. Without that no back-pressure bug 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ...runtime.api import DEFAULT_OPTIONS, Network, ServiceListener, SocketOptions
-from .loop import QUANTUM, from_outside
-
-if TYPE_CHECKING:
-    from .world import Incarnation, World
+from .loop import QUANTUM, SimulatedLoop, from_outside
 
 WINDOW = 256 * 1024
 """Bytes that may be under way or unread on one connection before the sender's buffer grows."""
@@ -78,10 +76,51 @@ class Link:
         return delay
 
 
+class Machine(Protocol):
+    """A machine, as the network sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Owner(Protocol):
+    """Whose end of a connection it is: what runs on a machine between a start and a crash."""
+
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def context(self) -> contextvars.Context: ...
+
+
+class Wires(Protocol):
+    """The world, as the network sees it."""
+
+    loop: SimulatedLoop
+    dice: random.Random
+    fragment_chance: float
+    corrupt: bool
+    tap: Tap | None
+    on_buffered: Callable[[SimulatedTransport], None] | None
+    listeners: dict[tuple[str, int], SimulatedListener]
+
+    def has_power(self, machine: str) -> bool | None:
+        """Whether a machine has power; None if there is none of that name."""
+
+    def sometimes(self, name: str) -> None: ...
+    def link(self, source: str, target: str) -> Link: ...
+    async def passable(self, *links: Link) -> None: ...
+    def remember(self, transport: SimulatedTransport) -> None: ...
+    def forget(self, transport: SimulatedTransport) -> None: ...
+    def listen(self, owner: Owner, port: int, factory: Callable[[], asyncio.Protocol]) -> SimulatedListener: ...
+    def stop_listening(self, listener: SimulatedListener) -> None: ...
+
+
 class SimulatedTransport(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, world: World, owner: Incarnation, peer_machine: str, *, accepted: bool) -> None:
+    def __init__(self, world: Wires, owner: Owner, peer_machine: str, *, accepted: bool) -> None:
         super().__init__()
         self.accepted = accepted
         """Whether this is the listener's end."""
@@ -316,7 +355,7 @@ class SimulatedTransport(asyncio.Transport):
 class SimulatedListener(ServiceListener):
     """A listening port of a machine."""
 
-    def __init__(self, world: World, owner: Incarnation, port: int, factory: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, world: Wires, owner: Owner, port: int, factory: Callable[[], asyncio.Protocol]) -> None:
         self._world = world
         self.owner = owner
         self.host = owner.machine.name
@@ -330,7 +369,7 @@ class SimulatedListener(ServiceListener):
 class SimulatedNetwork(Network):
     """The network as one machine's incarnation sees it. Host names are machine names."""
 
-    def __init__(self, world: World, owner: Incarnation) -> None:
+    def __init__(self, world: Wires, owner: Owner) -> None:
         self._world = world
         self._owner = owner
 
@@ -350,10 +389,10 @@ class SimulatedNetwork(Network):
             await world.passable(there, back)
             await asyncio.sleep(there.draw(world.dice) + back.draw(world.dice))
             await world.passable(there, back)
-            machine = world.machines.get(host)
-            if machine is None:
+            powered = world.has_power(host)
+            if powered is None:
                 raise OSError(f"host {host} not found (simulated)")
-            if not machine.powered:
+            if not powered:
                 await asyncio.Event().wait()  # nobody answers; the timeout ends this
             listener = world.listeners.get((host, port))
             if listener is None or not listener.owner.alive:

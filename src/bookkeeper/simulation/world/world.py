@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...runtime.api import KeyValueStore, Runtime, Workers
-from .disk import MachineCrashed, SimulatedDisk, SimulatedFiles, open_store
+from .disk import MachineCrashed, SimulatedDisk, SimulatedFiles
+from .keyvalue import open_store
 from .loop import MACHINE, SimulatedLoop, Thaw, from_outside
-from .network import Link, SimulatedListener, SimulatedNetwork, SimulatedTransport, Tap
+from .network import Link, Owner, SimulatedListener, SimulatedNetwork, SimulatedTransport, Tap
 
 T = TypeVar("T")
 
@@ -175,6 +176,11 @@ class World:
             machine = self.machines[name] = Machine(self, name)
         return machine
 
+    def has_power(self, machine: str) -> bool | None:
+        """Whether a machine has power; None if there is none of that name."""
+        found = self.machines.get(machine)
+        return None if found is None else found.powered
+
     def tell(self, where: str, what: str) -> None:
         """Put an event into the trace, and before whoever reads it."""
         self.loop.note(where, what)
@@ -275,7 +281,7 @@ class World:
             if {connection.owner.machine.name, connection.peer_machine} == {one, other}:
                 connection.abort()
 
-    def listen(self, owner: Incarnation, port: int, factory: Callable[[], asyncio.Protocol]) -> SimulatedListener:
+    def listen(self, owner: Owner, port: int, factory: Callable[[], asyncio.Protocol]) -> SimulatedListener:
         if port == 0:
             self._next_port += 1
             port = self._next_port

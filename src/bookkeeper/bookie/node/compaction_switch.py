@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from bookkeeper.config import ServerConfiguration
 
-from ..node.disks import DiskVerdict
-from .api import LedgerStorage
+from ..storage.api import LedgerStorage
+from .disks import DiskVerdict
 
 
 class CompactionSwitch:

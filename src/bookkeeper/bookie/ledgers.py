@@ -26,17 +26,14 @@ import asyncio
 import hmac
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
 from bookkeeper.protocol.entry import LAC_HEADER, LAC_HEADER_SIZE, MIN_STORED_SIZE, lac_of
 from bookkeeper.protocol.limits import MAX_MASTER_KEY
 from bookkeeper.runtime import Runtime
 
-from ..storage.api import LedgerStorage
-
-if TYPE_CHECKING:
-    from .long_poll import WaitingPolls
+from .storage.api import LedgerStorage
 
 FENCED_AND_DELETED_SECONDS = 7 * 24 * 3600.0
 """How long after its last use a fenced and deleted ledger is remembered."""
@@ -48,6 +45,12 @@ MAX_FENCED_AND_DELETED = 100_000
 TRIM_LOOK = 64
 """Handles that one clean-up drops, and looks at beside. So its cost does not grow with the table; after a rush, or
 while most of the oldest are pinned, the table is larger than its limit for some turns of the loop."""
+
+
+class Polls(Protocol):
+    """The long polls of one ledger (`requests.long_poll`). Never empty while it is in a handle."""
+
+    living: int
 
 
 class LedgerHandle:
@@ -68,7 +71,7 @@ class LedgerHandle:
         self.lac_known = lac_known
         self.fence_waiters: list[Callable[[], None]] | None = None
         """Not None exactly while a fence record is on its way to the disk: who waits for it."""
-        self.polls: WaitingPolls | None = None
+        self.polls: Polls | None = None
         """Long polls that wait for a LAC beyond theirs; None if there are none."""
 
     @property
