@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,9 @@ FLOORS: dict[str, int] = {
 
 FREE = {"simulation", "__init__", "__main__"}
 """`simulation` imports anything; nothing imports it. The package's face re-exports the client."""
+
+MOST_FILES = 15
+"""In one room, without its `__init__`."""
 
 OUTSIDE_WORLD = {
     "multiprocessing", "os", "queue", "random", "secrets", "select", "shutil", "signal", "socket",
@@ -98,6 +102,82 @@ def test_side_effects_go_through_the_runtime(path: Path) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id != "open", f"{relative}:{node.lineno} opens a file: use runtime.files"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("bookkeeper", *parts)).removesuffix(".__init__")
+
+
+def imported_modules(path: Path, known: set[str]) -> set[str]:
+    """The project's modules that a file imports, for type checkers only or not."""
+    package = module_name(path).split(".") if path.stem == "__init__" else module_name(path).split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            for alias in node.names:
+                found |= known.intersection({f"{origin}.{alias.name}"}) or known.intersection({origin})
+        elif isinstance(node, ast.Import):
+            found |= known.intersection(alias.name for alias in node.names)
+    return found - {module_name(path)}
+
+
+def circle(arrows: dict[str, set[str]]) -> list[str]:
+    """A way that comes back to where it began; empty if there is none."""
+    done: set[str] = set()
+    way: list[str] = []
+
+    def visit(here: str) -> list[str]:
+        if here in way:
+            return [*way[way.index(here) :], here]
+        if here in done:
+            return []
+        way.append(here)
+        for there in sorted(arrows.get(here, ())):
+            if found := visit(there):
+                return found
+        done.add(way.pop())
+        return []
+
+    return next((found for start in sorted(arrows) if (found := visit(start))), [])
+
+
+def packages() -> list[Path]:
+    return sorted(path.parent for path in ROOT.rglob("__init__.py"))
+
+
+@pytest.fixture(scope="module")
+def arrows() -> dict[str, set[str]]:
+    known = {module_name(path) for path in modules()}
+    return {module_name(path): imported_modules(path, known) for path in modules()}
+
+
+@pytest.mark.parametrize("package", packages(), ids=lambda path: str(path.relative_to(ROOT.parent)))
+def test_nothing_goes_round_in_a_room(package: Path, arrows: dict[str, set[str]]) -> None:
+    """A room's files and the rooms inside it, each taken as one: none depends on itself by way of others."""
+    room = ".".join(package.relative_to(ROOT.parent).parts)
+
+    def part(module: str) -> str:
+        below = module.removeprefix(f"{room}.")
+        return "" if below == module else below.split(".")[0]
+
+    inside: dict[str, set[str]] = {}
+    for module, targets in arrows.items():
+        if own := part(module):
+            inside.setdefault(own, set()).update({part(target) for target in targets} - {own, ""})
+    assert not circle(inside), f"{room}: {' -> '.join(circle(inside))}"
+
+
+@pytest.mark.parametrize("package", packages(), ids=lambda path: str(path.relative_to(ROOT.parent)))
+def test_a_room_can_be_overlooked(package: Path) -> None:
+    """No more than 15 files, and where there are several the room's `__init__` says what each is for."""
+    names = [path.stem for path in package.glob("*.py") if not path.stem.startswith("__")]
+    assert len(names) <= MOST_FILES, f"{package} has {len(names)} files: give it inner rooms"
+    listing = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    missing = [name for name in names if not re.search(rf"\b{name}\b", listing)]
+    assert package == ROOT or not missing, f"{package}/__init__.py does not say what {', '.join(missing)} is for"
 
 
 def test_every_package_is_documented() -> None:

@@ -1,1 +1,15 @@
-"""Commands."""
+"""Commands.
+
+main       entry point
+app        all commands, by name
+output     how commands speak: tables, plain columns, JSON, one line for an error
+session    how commands reach a cluster, and how they are stopped
+server     `bookie`: run a bookie
+bookies    `bookies ...`: which there are
+ledger     `ledger ...`; append is what its `append` does
+shell/     `shell ...`: BookKeeper's admin shell
+local/     clusters on this machine, and demonstrations
+bench      `bench ...`: how fast a cluster is; latency keeps its histogram
+spark      `spark ...`: jobs over many ledgers
+reference  writes the reference pages from the program itself
+"""

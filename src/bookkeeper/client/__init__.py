@@ -1,1 +1,19 @@
-"""The client library."""
+"""The client library.
+
+client      create, open, delete and list ledgers
+arguments   what callers hand in, checked
+opening     a handle that is about to be opened
+handle      what readers and writers of a ledger share
+writer      append, force, close
+reader      a ledger opened to be read
+readable    all its reads, put together
+entry       what reads give
+recovery    carries out what `quorum.recovery` decides
+adds/       what carries entries to their bookies
+reads/      ways to read
+wire/       connections to bookies
+placement/  which bookies get a ledger
+store       the metadata store as a client calls it
+context     what all of these share, and the contracts between them
+stats       what a client counts, under BookKeeper's names
+"""

@@ -1,4 +1,15 @@
-"""Ledger metadata, cookies and registration, and the stores that keep them."""
+"""Ledger metadata, cookies and registration, and the stores that keep them.
+
+api              the contract of all stores
+uri, drivers     from a metadata service address to its driver
+ledger_metadata  the record that describes one ledger
+update           changing it by compare-and-set until it sticks
+formats/         everything stored, as bytes
+zookeeper/       the driver for ZooKeeper, in the Java system's layout
+records/         drivers over a store of small records:
+memory           in memory
+sqlite           in an SQLite file; sqlite_file is its blocking side
+"""
 
 from .drivers import open_driver
 from .ledger_metadata import LedgerMetadata

@@ -1,1 +1,12 @@
-"""Wire formats: bytes to messages and back, without I/O."""
+"""Wire formats: bytes to messages and back, without I/O.
+
+messages      what clients and bookies say to each other, however it is written
+v2            fixed binary layouts
+v3/           protobuf messages; schema describes them, varint is their integer
+frames        messages cut out of a byte stream
+limits        how large an entry may be
+entry         the packaged entry
+digest        its check sum, or its message authentication code
+auth          what AUTH messages carry
+availability  which entries of a ledger a bookie holds
+"""

@@ -9,6 +9,18 @@
 
 Needs `pip install 'bookkeeper-ledger[spark]'` and a Java 17 or newer. Every function raises errors of this package
 (`bookkeeper.BookKeeperError`) with one plain line, whatever Spark made of them on the way.
+
+source    the data source `bookkeeper`
+options   what a read's options are called, mean, and which go together
+where     conditions on ids; bounds is what they leave
+planning  from a selection of ledgers to pieces of work of about equal size
+reading   what a task does
+columns   packed entries to columns; rows has their types
+session   one client per process and cluster
+replicas  every copy of every entry by itself
+jobs/     export, scrub, usage
+errors    what goes wrong, in words for the person at the driver
+launch    starting Spark from a command
 """
 
 from __future__ import annotations

@@ -23,6 +23,12 @@ Theory of operation
 - After `close` of the client everything is a `ClientClosedError`, and whoever was waiting gets it.
 - Going to the loop and back costs more than an append. So appends are gathered (`appends`); iterators run ahead of
   their caller by a bounded number of entries and bytes, and hand them over in runs (`iterator`).
+
+client    what `bookkeeper.client.client` has
+ledger    readers and writers
+blocking  calls from any thread to the loop's, and waiting for them
+appends   appends of many threads come to the one writer in order and in bulk
+iterator  plain iterators over asynchronous ones
 """
 
 from .client import BookKeeper, connect

@@ -1,1 +1,17 @@
-"""Where a bookie keeps entries: one interface (`api.LedgerStorage`), several engines."""
+"""Where a bookie keeps entries: one interface (`api.LedgerStorage`), several engines.
+
+api               the contract
+engines           from `ledgerStorageClass` to an engine
+db_storage        the engine with a RocksDB index: several ledger directories
+db_directory      one ledger directory: write caches, entry logs, indexes, read cache
+directory_jobs    its blocking work, on threads
+write_cache       entries that are not in the entry logs yet
+read_cache        records read ahead from entry logs
+entry_log/        the files that entries end up in
+index/            the two databases beside them
+garbage           gives disk space back: when, and what
+ledger_collector  which local ledgers are to be deleted
+compaction        what is still alive in an entry log, and moving it
+reserve           space kept for what must be written on a full disk
+packing           many small fields at once
+"""

@@ -5,6 +5,12 @@ of Java's shell, 4.17; exit code 0 means that it was done, anything else that it
 go here too.
 
 Options may be said as there, with one dash or two (`-force`, `--force`, `-f`).
+
+cluster  make, format, remove, name
+bookies  which there are
+cookies  look at, save, put back, take away
+ledgers  which there are, and what is known of them
+common   where the cluster is, and asking before something is destroyed
 """
 
 from __future__ import annotations

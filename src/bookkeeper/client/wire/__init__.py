@@ -4,6 +4,7 @@ pool           connections to all bookies of a client: the one way to ask a book
 connection     one TCP connection: sending together, what waits for an answer, timeouts
 connection_v2  version 2
 connection_v3  version 3
+calls          what is asked, and who hears the answers
 add_channel    one writer's adds to one bookie
 progress       is it the bookie that a request waits for?
 batch_support  which bookies answer batch reads

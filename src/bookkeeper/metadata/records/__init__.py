@@ -2,14 +2,12 @@
 
 ZooKeeper and etcd have layouts of their own; a store that is ours needs none of that. It offers one thing, atomic
 transactions over named records (`store.py`), and everything that BookKeeper means by ledgers, registration, cookies,
-locks and election is written once, on top of it:
+locks and election is written once, on top of it.
 
-| module | holds |
-|---|---|
-| `store.py` | what a store must offer: transactions, sessions, news of changes |
-| `link.py` | running transactions: retries, unknown outcomes, following a record |
-| `changes.py` | who waits for which change |
-| `session.py` | keeping the session alive, and telling everybody when it is not |
-| `ledgers.py`, `bookies.py`, `underreplication.py`, `cluster.py` | the components of the driver |
-| `driver.py` | puts them together |
+store     what a store must offer: transactions, sessions, news of changes
+link      running transactions: retries, unknown outcomes, following a record
+changes   who waits for which change
+session   keeping the session alive, and telling everybody when it is not
+driver    puts these components together:
+ledgers, bookies, underreplication, cluster
 """
