@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -161,6 +162,24 @@ def test_a_cut_link_delays_and_a_healed_one_delivers() -> None:
         assert await client.wait_for(5) == b"hello"
 
     world.run(main())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_stay_in_order_over_a_link_that_is_cut_while_they_are_under_way(seed: int) -> None:
+    world = echo_world(seed)
+    dice = random.Random(seed)
+
+    async def main() -> bytes:
+        await asyncio.sleep(0.01)
+        client = await connect(world)
+        for number in range(200):
+            client.transport.write(b"%03d;" % number)
+            world.set_blocked("client", "server", dice.random() < 0.3)
+            await asyncio.sleep(dice.random() / 5000)
+        world.heal()
+        return await client.wait_for(200 * 4)
+
+    assert world.run(main()) == b"".join(b"%03d;" % number for number in range(200))
 
 
 def test_a_killed_process_closes_its_connections() -> None:

@@ -16,6 +16,7 @@ import asyncio
 import contextvars
 import math
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -142,7 +143,9 @@ class SimulatedTransport(asyncio.Transport):
         self._closing = False
         self._closed = False
         self._last_arrival = 0.0
-        self._stalled: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        # Sent and not delivered. Each has an arrival scheduled, whichever of them it then delivers, or is stalled.
+        self._wire: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._stalled = 0  # arrivals that a blocked link holds back
         """Deliveries that wait for a blocked link, in order."""
 
     # --- asyncio.Transport ---
@@ -256,30 +259,36 @@ class SimulatedTransport(asyncio.Transport):
 
     def _deliver(self, call: Callable[..., None], *args: Any) -> None:
         """Run `call` at the peer after the link's latency; never before an earlier delivery."""
+        self._wire.append((call, args))
+        if self._world.link(self.owner.machine.name, self.peer_machine).blocked or self._stalled:
+            self._stalled += 1
+        else:
+            self._schedule_arrival(args)
+
+    def _schedule_arrival(self, args: tuple[Any, ...]) -> None:
         link = self._world.link(self.owner.machine.name, self.peer_machine)
-        if link.blocked or self._stalled:
-            self._stalled.append((call, args))
-            return
         loop = self._world.loop
         # A whole step later than the one before: timers of one instant fire in no particular order.
         left = link.sent_at(loop.time(), len(args[0]) if args and isinstance(args[0], bytes) else 0)
         at = max(self._last_arrival + 2 * QUANTUM, left + link.draw(self._world.dice))
         self._last_arrival = at
         assert self.peer is not None
-        loop.call_at(at, self._arrive, call, args, context=self.peer.owner.context)
+        loop.call_at(at, self._arrive, context=self.peer.owner.context)
 
     @from_outside
-    def _arrive(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def _arrive(self) -> None:
+        """The first that is under way arrives."""
         if self._world.link(self.owner.machine.name, self.peer_machine).blocked:
-            self._stalled.append((call, args))  # the link went down while the bytes were under way
+            self._stalled += 1  # the link went down while the bytes were under way
         else:
+            call, args = self._wire.popleft()
             call(*args)
 
     def link_restored(self) -> None:
         """Deliver what a blocked link has held back."""
-        stalled, self._stalled = self._stalled, []
-        for call, args in stalled:
-            self._deliver(call, *args)
+        stalled, self._stalled = self._stalled, 0
+        for _, args in list(self._wire)[len(self._wire) - stalled :]:
+            self._schedule_arrival(args)
 
     # --- receiving; these run on the receiving machine ---
 
