@@ -132,8 +132,9 @@ format: setup ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 .PHONY: docs
-docs: setup ## write docs/commands.md and docs/settings.md from the program
+docs: setup ## write docs/commands.md and docs/settings.md from the program, docs/spec/codes.md from pages and tests
 	$(BIN)/python -m bookkeeper.cli.reference docs
+	$(BIN)/python -m tests.support.references docs/spec/codes.md
 
 # --- measuring ---
 

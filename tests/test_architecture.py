@@ -93,6 +93,7 @@ def test_imports_go_down_the_floors(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_side_effects_go_through_the_runtime(path: Path) -> None:
+    """SR-1, SR-2, SR-3, SR-4."""
     relative = str(path.relative_to(ROOT))
     if relative.startswith(SEAMS):
         return
@@ -184,3 +185,13 @@ def test_every_package_is_documented() -> None:
     for path in modules():
         if path.stat().st_size:
             assert ast.get_docstring(ast.parse(path.read_text())), f"{path} does not say what it is for"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_data_is_run_as_code(path: Path) -> None:
+    """SEC-54."""
+    for line, name in imports(path):
+        assert name[0] not in {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, f"{path}:{line} imports {name[0]}"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec"}, f"{path}:{node.lineno} runs what it is given"

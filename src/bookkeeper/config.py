@@ -186,8 +186,9 @@ class ServerConfiguration(Settings):
     zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
     zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
     zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
-    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
     """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
+    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
+    """The `jute.maxbuffer` of the ZooKeeper servers: the largest request that they take, in bytes. Not a Java key."""
     zkAuth: str | None = Field(None, repr=False)
     """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
     ledgerManagerType: str | None = None
@@ -441,8 +442,9 @@ class ClientConfiguration(Settings):
     zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
     zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
     zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
-    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
     """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
+    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
+    """The `jute.maxbuffer` of the ZooKeeper servers: the largest request that they take, in bytes. Not a Java key."""
     zkAuth: str | None = Field(None, repr=False)
     """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
     ledgerManagerType: str | None = None

@@ -121,6 +121,7 @@ async def test_unregistering_an_absent_bookie_is_fine(store: StoreUnderTest) -> 
 
 
 async def test_a_killed_bookie_disappears_and_watchers_are_told(store: StoreUnderTest) -> None:
+    """MI-5."""
     p, q = await store.open(session_timeout_ms=SHORT_MS), await store.open()
     await p.registration.register(A, Mode.WRITABLE, info())
     async with aclosing(q.discovery.watch(Mode.WRITABLE)) as watch:
@@ -174,6 +175,7 @@ async def test_the_registration_may_be_renewed_from_the_callback_itself(store: S
 
 
 async def test_what_a_cut_off_driver_holds_is_flagged_lost_by_its_own_clock(store: StoreUnderTest) -> None:
+    """MF-2."""
     p, q = await store.open(session_timeout_ms=SHORT_MS), await store.open()
     told = record(p)
     await p.registration.register(A, Mode.WRITABLE, info())
@@ -219,6 +221,7 @@ async def test_an_unknown_bookie_has_no_info(store: StoreUnderTest) -> None:
 
 
 async def test_a_changed_or_gone_registration_is_noticed(store: StoreUnderTest) -> None:
+    """FX-21."""
     p, q = await store.open(), await store.open()
     await p.registration.register(A, Mode.WRITABLE, info(1))
     assert await q.discovery.info(A) == info(1)

@@ -28,6 +28,7 @@ async def test_a_created_ledger_is_read_back_with_its_version(store: StoreUnderT
 
 
 async def test_a_ledger_can_be_created_once(store: StoreUnderTest) -> None:
+    """MI-2."""
     p, q = await store.open(), await store.open()
     created = await p.ledgers.create(7, ledger(7, custom_metadata={"k": b"v"}))
     for driver in (p, q):
@@ -38,6 +39,7 @@ async def test_a_ledger_can_be_created_once(store: StoreUnderTest) -> None:
 
 
 async def test_a_write_needs_the_current_version(store: StoreUnderTest) -> None:
+    """MI-1."""
     p, q = await store.open(), await store.open()
     created = await p.ledgers.create(7, ledger(7))
     written = await q.ledgers.write(7, created.value.in_recovery(), created.version)
@@ -91,6 +93,7 @@ async def test_two_clients_lose_no_update_through_the_update_loop(store: StoreUn
 
 
 async def test_a_create_without_an_answer_is_recognised_by_its_token(store: StoreUnderTest) -> None:
+    """MF-7."""
     p, q = await store.open(), await store.open()
     store.lose_answer(p, "ledgers.create")
     created = await p.ledgers.create(7, ledger(7))
@@ -133,6 +136,7 @@ async def test_the_first_update_forgets_the_creation_token(store: StoreUnderTest
 
 
 async def test_an_unreadable_record_is_reported_and_still_listed(store: StoreUnderTest) -> None:
+    """MF-10."""
     p = await store.open()
     await p.ledgers.create(7, ledger(7))
     await store.put_raw(7, b"garbage")
@@ -145,6 +149,7 @@ async def test_an_unreadable_record_is_reported_and_still_listed(store: StoreUnd
 
 
 async def test_ids_are_never_given_out_twice(store: StoreUnderTest) -> None:
+    """MI-7."""
     p, q = await store.open(), await store.open()
     found = await asyncio.gather(*(driver.ids.allocate() for driver in (p, q) for _ in range(150)))
     assert len(set(found)) == len(found)
@@ -172,6 +177,7 @@ async def test_an_empty_store_has_no_range(store: StoreUnderTest) -> None:
 
 
 async def test_ranges_ascend_over_small_and_large_ids(store: StoreUnderTest) -> None:
+    """FX-81."""
     p = await store.open()
     ids = [0, 1, 9999, 10000, 2147483646, 2147483647, 4294967296, 2**63 - 1]
     for ledger_id in reversed(ids):
@@ -181,6 +187,7 @@ async def test_ranges_ascend_over_small_and_large_ids(store: StoreUnderTest) -> 
 
 @pytest.mark.slow
 async def test_many_ledgers_are_all_listed(store: StoreUnderTest) -> None:
+    """FX-81."""
     p = await store.open()
     ids = range(3, 3 + store.many)
     for start in range(0, store.many, 200):
@@ -189,6 +196,7 @@ async def test_many_ledgers_are_all_listed(store: StoreUnderTest) -> None:
 
 
 async def test_ledgers_removed_and_created_during_the_walk_do_no_harm(store: StoreUnderTest) -> None:
+    """MI-8, FX-81."""
     p, q = await store.open(), await store.open()
     ids = list(range(0, 60_000, 5_000))
     for ledger_id in ids:
@@ -207,6 +215,7 @@ async def test_ledgers_removed_and_created_during_the_walk_do_no_harm(store: Sto
 
 
 async def test_a_walk_that_loses_the_store_raises(store: StoreUnderTest) -> None:
+    """FX-41, FX-81."""
     p, q = await store.open(session_timeout_ms=500), await store.open()
     for ledger_id in range(3):
         await q.ledgers.create(ledger_id, ledger(ledger_id))
@@ -219,6 +228,7 @@ async def test_a_walk_that_loses_the_store_raises(store: StoreUnderTest) -> None
 
 
 async def test_a_watch_sees_the_current_record_and_the_last_of_many_changes(store: StoreUnderTest) -> None:
+    """MI-6, MF-4."""
     p, q = await store.open(), await store.open()
     current = await q.ledgers.create(7, ledger(7))
     async with aclosing(p.ledgers.watch(7)) as watch:
@@ -269,6 +279,7 @@ async def test_watchers_are_independent(store: StoreUnderTest) -> None:
 
 
 async def test_changes_made_while_cut_off_are_seen_later(store: StoreUnderTest) -> None:
+    """FX-82, MF-4."""
     p, q = await store.open(session_timeout_ms=1000), await store.open()
     current = await q.ledgers.create(7, ledger(7))
     async with aclosing(p.ledgers.watch(7)) as watch:

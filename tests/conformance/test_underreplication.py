@@ -155,6 +155,7 @@ async def test_the_lock_of_a_killed_holder_becomes_free(store: StoreUnderTest) -
 
 
 async def test_the_holder_is_told_when_its_session_is_lost(store: StoreUnderTest) -> None:
+    """MI-5."""
     p, q = await store.open(), await store.open()
     await p.underreplication.mark(5, ["a:1"])
     lock = await p.underreplication.get()

@@ -50,6 +50,7 @@ def _bodies(good: list[bytes], decoder: str) -> list[bytes]:
 def test_a_decoder_raises_protocol_errors_only(
     decode: Callable[[bytes], object], good: list[bytes], request: pytest.FixtureRequest
 ) -> None:
+    """SEC-4, SEC-5, SEC-30."""
     refused = 0
     for body in _bodies(good, request.node.name):
         try:
@@ -148,6 +149,7 @@ def test_acknowledgements_taken_in_bulk_are_those_that_the_single_decoder_sees(c
 
 
 def test_a_splitter_never_holds_more_than_a_frame() -> None:
+    """SEC-1, SEC-3."""
     for body in _bodies(V2_BODIES + V3_BODIES, "splitter"):
         splitter = FrameSplitter(200)
         for chunk in (body[:17], body[17:]):
@@ -159,6 +161,7 @@ def test_a_splitter_never_holds_more_than_a_frame() -> None:
 
 @pytest.mark.parametrize("kind", DigestType)
 def test_a_batch_of_damaged_entries_is_read_up_to_the_damage(kind: DigestType) -> None:
+    """SEC-31, RI-12."""
     digest = digest_for(kind, b"secret")
     entries = [digest.package(7, entry_id, entry_id - 1, 10 * entry_id, b"payload") for entry_id in range(3)]
     good = b"".join(len(entry).to_bytes(4, "big") + entry for entry in entries)

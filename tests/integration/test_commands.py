@@ -363,6 +363,7 @@ def free_port() -> int:
 
 
 async def test_a_bookie_whose_port_is_taken(shared: Local, tmp_path: Path) -> None:
+    """FX-58, gap G5."""
     taken = shared.ports[0]
     result = await run(
         "bookie", "--log-level", "ERROR", "--conf", conf(tmp_path, shared.uri, taken, bookieId="another")
@@ -372,6 +373,7 @@ async def test_a_bookie_whose_port_is_taken(shared: Local, tmp_path: Path) -> No
 
 
 async def test_a_bookie_on_the_directories_of_another(shared: Local, tmp_path: Path) -> None:
+    """SEC-51, FX-58, RT-18."""
     mine = shared.directory / "b1"
     path = conf(
         tmp_path, shared.uri, free_port(), journalDirectories=mine / "journal", ledgerDirectories=mine / "ledgers"

@@ -10,6 +10,7 @@ from bookkeeper.runtime.real import RealRuntime
 
 
 async def test_a_good_client_is_served_beside_hostile_connections_of_every_kind() -> None:
+    """SEC-3, SEC-20, SEC-22, SEC-23, BI-26, RT-26."""
     lines: list[str] = []
     rows = await compare(RealRuntime(), list(KINDS), connections=10, seconds=0.7, show=lines.append)
     for row in rows:

@@ -56,6 +56,7 @@ async def end(process: Process) -> None:
 
 
 async def test_a_bookie_killed_during_load(cluster: LocalCluster) -> None:
+    """RT-1."""
     dice = random.Random(1)
     async with bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk:
         for _ in range(ROUNDS):
@@ -80,6 +81,7 @@ async def test_a_bookie_killed_during_load(cluster: LocalCluster) -> None:
 
 
 async def test_all_bookies_killed_at_once_during_load(cluster: LocalCluster) -> None:
+    """RT-2."""
     dice = random.Random(2)
     held: dict[int, int] = {}
     for _ in range(ROUNDS):
@@ -103,6 +105,7 @@ async def test_all_bookies_killed_at_once_during_load(cluster: LocalCluster) -> 
 
 
 async def test_the_writer_killed(cluster: LocalCluster) -> None:
+    """RT-6: of one ledger, not of a chain."""
     dice = random.Random(3)
     for _ in range(ROUNDS):
         process = await start("write", cluster.uri)

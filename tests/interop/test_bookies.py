@@ -58,6 +58,7 @@ async def test_read_only(new_cluster: MakeCluster, connect: Connect) -> None:
 
 @verifies(AREA, "bookies whose id is a name (bookieId): found by their published address")
 async def test_named_bookies(new_cluster: MakeCluster, connect: Connect) -> None:
+    """FX-66."""
     cluster = new_cluster(JAVA, OURS)
     await asyncio.to_thread(cluster.init_by_us)
     for number, bookie in enumerate(cluster.bookies):

@@ -74,6 +74,7 @@ def prepare(new_cluster: MakeCluster, kind: str, **settings: object) -> Cluster:
 @both_ways
 @verifies(AREA, "killed (SIGKILL) with everything in the journal only: the other kind replays it")
 async def test_unreplayed_journal(new_cluster: MakeCluster, connect: Connect, cluster: str) -> None:
+    """RT-28."""
     running = await asyncio.to_thread(prepare, new_cluster, cluster, **NO_CHECKPOINT)
     client = await connect(running, "java-v3")
     made = await write_some(client)
@@ -87,6 +88,7 @@ async def test_unreplayed_journal(new_cluster: MakeCluster, connect: Connect, cl
 @both_ways
 @verifies(AREA, "stopped in an orderly way: the other kind serves entry logs and RocksDB indexes; and back again")
 async def test_flushed_and_back(new_cluster: MakeCluster, connect: Connect, cluster: str) -> None:
+    """FX-47, FX-65: from 4.17.3."""
     running = await asyncio.to_thread(prepare, new_cluster, cluster)
     client = await connect(running, "ours-auto")
     made = await write_some(client)
@@ -113,6 +115,7 @@ async def write_some_more(client: Client) -> list[tuple[int, list[int]]]:
 @both_ways
 @verifies(AREA, "half flushed, half in the journal, killed; small entry logs and journals that roll")
 async def test_half_flushed(new_cluster: MakeCluster, connect: Connect, cluster: str) -> None:
+    """RT-28."""
     settings = {"logSizeLimit": 1 << 20, "journalMaxSizeMB": 1, "flushInterval": 500}
     running = await asyncio.to_thread(prepare, new_cluster, cluster, **settings)
     client = await connect(running, "java-v3")
@@ -135,6 +138,8 @@ async def test_half_flushed(new_cluster: MakeCluster, connect: Connect, cluster:
 @both_ways
 @verifies(AREA, "two journal, three ledger and three index directories: half flushed, killed, under the other kind")
 async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_path: Path, cluster: str) -> None:
+    """RT-28, FX-30."""
+
     def several(kind: str, count: int) -> str:
         return ",".join(str(tmp_path / f"{kind}{number}") for number in range(count))
 
@@ -167,6 +172,7 @@ async def test_many_directories(new_cluster: MakeCluster, connect: Connect, tmp_
 @both_ways
 @verifies(AREA, "a fence and the master key survive the change of kind")
 async def test_fence_survives(new_cluster: MakeCluster, connect: Connect, cluster: str) -> None:
+    """RT-28, BI-2."""
     running = await asyncio.to_thread(prepare, new_cluster, cluster, **NO_CHECKPOINT)
     writing, recovering = await connect(running, "java-v3"), await connect(running, "ours-auto")
     writer = await writing.create(**ONE, password="disk")

@@ -300,6 +300,7 @@ async def test_random_history(
     report: Report,
     history_seed: int,
 ) -> None:
+    """RT-27, RT-28."""
     rounds = pytestconfig.getoption("--rounds")
     cluster = new_cluster("java", "ours", "java", "ours", "ours")
     await asyncio.to_thread(cluster.init_by_us)

@@ -29,6 +29,7 @@ PAIRS = pytest.mark.parametrize(
 @PAIRS
 @verifies(AREA, "begun by one client under load, fenced and recovered by the other; closed metadata agree")
 async def test_recovery_of_a_living_writer(cluster: Cluster, connect: Connect, begins: str, recovers: str) -> None:
+    """RT-27."""
     writing, recovering = await connect(cluster, begins), await connect(cluster, recovers)
     writer = await writing.create(password="r", digest="MAC")
     await writer.start_load(window=200)
@@ -47,6 +48,7 @@ async def test_recovery_of_a_living_writer(cluster: Cluster, connect: Connect, b
 @CLUSTERS
 @verifies(AREA, "the Java writer's process is killed; our client recovers")
 async def test_java_writer_killed(cluster: Cluster, connect: Connect, tmp_path: Path) -> None:
+    """RT-27."""
     victim = JavaSession(tmp_path / "log.txt")
     dying = await JavaClient.connect(victim, cluster.uri, "v3")
     writer = await dying.create(e=4, qw=3, qa=2)
@@ -67,6 +69,7 @@ async def test_java_writer_killed(cluster: Cluster, connect: Connect, tmp_path: 
 @PAIRS
 @verifies(AREA, "begun by one, a bookie dies, recovered by the other with an ensemble change; ids above 2^31")
 async def test_recovery_with_a_lost_bookie(cluster: Cluster, connect: Connect, begins: str, recovers: str) -> None:
+    """RT-27."""
     writing, recovering = await connect(cluster, begins), await connect(cluster, recovers)
     big = 2**40 + (await highest(writing)) % 2**40 + 1
     writer = await writing.create(adv=True, ledger=big, qa=2)
@@ -115,6 +118,7 @@ async def close_when_done(writer: Handle) -> None:
 @pytest.mark.parametrize(("writes", "deletes"), [("java-v3", "ours-auto"), ("ours-auto", "java-v3")])
 @verifies(AREA, "listed and deleted by the other client")
 async def test_deleted_by_the_other(cluster: Cluster, connect: Connect, writes: str, deletes: str) -> None:
+    """FX-26."""
     writing, deleting = await connect(cluster, writes), await connect(cluster, deletes)
     writer = await writing.create()
     await writer.append(10)

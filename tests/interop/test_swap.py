@@ -22,6 +22,7 @@ MakeCluster = Callable[..., Cluster]
 @pytest.mark.parametrize("client", ["java-v3", "ours-auto"])
 @verifies(AREA, "4 live Java bookies become ours one by one under load, and Java's again: no append fails, all is read")
 async def test_rolling_swap(new_cluster: MakeCluster, connect: Connect, tools: Tools, client: str) -> None:
+    """RT-29."""
     cluster = new_cluster(JAVA, JAVA, JAVA, JAVA)
     await asyncio.to_thread(cluster.init_by_java, tools)
     await asyncio.to_thread(cluster.start)

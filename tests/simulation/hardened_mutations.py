@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.bookie import ledgers as bookie_ledgers
 from bookkeeper.bookie.journal import journal as bookie_journal
 from bookkeeper.bookie.journal.journal import Journal
 from bookkeeper.bookie.journal.last_mark import LogMark
 from bookkeeper.bookie.node import disks as bookie_disks
-from bookkeeper.bookie.requests import ledgers as bookie_ledgers
 from bookkeeper.bookie.requests import service as bookie_service
 from bookkeeper.bookie.requests.ledger_queues import Lanes
 from bookkeeper.bookie.sharing.memory import RequestMemory
@@ -169,11 +169,13 @@ def parked_reads_count_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("answers that nobody takes have a bound", **HOSTILE)
 def answers_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MU-37."""
     monkeypatch.setattr(RequestMemory, "make_room", lambda self: None)
 
 
 @mutation("what is kept for each ledger is small", **HOSTILE)
 def keys_of_any_size_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-26."""
     monkeypatch.setattr(bookie_ledgers, "MAX_MASTER_KEY", 1 << 20)
     monkeypatch.setattr(bookie_service, "MAX_LAC_BODY", 1 << 20)
 
@@ -204,6 +206,7 @@ def woken_waiters_break_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("a full index is no end", faults=("index is full", "ledger disk is full"), fault_count=6, **HARSH)
 def no_space_is_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-18."""
     monkeypatch.setattr(directory_jobs, "NO_SPACE", ())
 
 
@@ -215,6 +218,7 @@ def no_space_is_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
     **HARSH,
 )
 def directories_may_change_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-20."""
     monkeypatch.setattr(cookie, "verify_places", lambda master, other: None)
 
 
@@ -226,6 +230,8 @@ def directories_may_change_places(monkeypatch: pytest.MonkeyPatch) -> None:
     **HARSH,
 )
 def lost_mounts_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DF-11."""
+
     def measure(files: Any, roots: Any) -> dict[str, DiskUsage | OSError]:
         for root in roots:
             files.makedirs(bookie_disks.current(root))
@@ -236,6 +242,8 @@ def lost_mounts_are_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("a damaged mark does not count", faults=("flip a bit of a mark",), fault_count=12, quorums=(3, 3, 2), **HARSH)
 def marks_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-22."""
+
     def decode(cls: type[LogMark], data: bytes) -> LogMark | None:
         return cls(*struct.unpack_from(">qq", data)) if len(data) >= 16 else None
 
@@ -251,6 +259,7 @@ def marks_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     **HARSH,
 )
 def damaged_index_logs_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-22."""
     monkeypatch.setattr(KeyValueState, "found_damage", lambda self, path, batch: self.salvage(batch))
 
 

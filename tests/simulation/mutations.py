@@ -130,7 +130,7 @@ broken_rule("ensemble is used before it is stored", "PI-14: metadata first", "st
 broken_rule("appends are acknowledged in any order", "PI-15: strictly by id", "confirm_in_order")
 
 
-@mutation("A5: an append needs Aq acknowledgements")
+@mutation("ACT-5: an append needs Aq acknowledgements")
 def append_is_done_with_one_ack_less(monkeypatch: pytest.MonkeyPatch) -> None:
     original = PendingWindow.__init__
 
@@ -152,7 +152,7 @@ def entries_carry_the_lac_plus_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_writer, "add_encoder", encoder)
 
 
-@mutation("A7: a new fragment begins behind the LAC", faults=TROUBLE)
+@mutation("ACT-7: a new fragment begins behind the LAC", faults=TROUBLE)
 def new_fragment_begins_behind_the_last_push(monkeypatch: pytest.MonkeyPatch) -> None:
     original = client_writer.LedgerWriter._change_ensemble
 
@@ -169,12 +169,12 @@ def new_fragment_begins_behind_the_last_push(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(client_writer.LedgerWriter, "_change_ensemble", change)
 
 
-@mutation("A7: pending entries are sent to the new bookies", faults=TROUBLE)
+@mutation("ACT-7: pending entries are sent to the new bookies", faults=TROUBLE)
 def nothing_is_sent_to_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PendingWindow, "resend", lambda self, index: [])
 
 
-@mutation("A8: closing is a compare-and-set", **RECOVERY)
+@mutation("ACT-8: closing is a compare-and-set", **RECOVERY)
 def writer_closes_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     async def close(store: Any, ledger_id: int, current: Any, needs: Any, transform: Any) -> Any:
         return await store.write(ledger_id, transform(current.value), ANY)
@@ -208,11 +208,11 @@ def deferred_entries_move_the_lac(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- recovery ---
 
-broken_rule("recovery reads do not fence", "A13: every recovery read fences", "fencing_reads", **RECOVERY)
+broken_rule("recovery reads do not fence", "ACT-13: every recovery read fences", "fencing_reads", **RECOVERY)
 _without_fence = MUTATIONS["recovery reads do not fence"].patch
 
 
-@mutation("A13: every recovery read fences", **RECOVERY)
+@mutation("ACT-13: every recovery read fences", **RECOVERY)
 def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     _without_fence(monkeypatch)
     original = BookieClient.call
@@ -225,19 +225,19 @@ def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieClient, "call", call)
 
 
-broken_rule("the first denial ends recovery", "A14: quorum coverage", "negatives_need_coverage", **RECOVERY)
-broken_rule("silence counts as denial", "A14: unknown is unknown", "unknown_is_not_negative", **RECOVERY)
-broken_rule("recovery starts below the last fragment", "A12: the floor", "lac_floor", faults=TROUBLE, **RECOVERY)
+broken_rule("the first denial ends recovery", "ACT-14: quorum coverage", "negatives_need_coverage", **RECOVERY)
+broken_rule("silence counts as denial", "ACT-14: unknown is unknown", "unknown_is_not_negative", **RECOVERY)
+broken_rule("recovery starts below the last fragment", "ACT-12: the floor", "lac_floor", faults=TROUBLE, **RECOVERY)
 broken_rule(
     "recovery reads from its own ensembles",
-    "A13: as they were",
+    "ACT-13: as they were",
     "reads_from_frozen_ensembles",
     faults=TROUBLE,
     **RECOVERY,
 )
-broken_rule("recovery closes before its writes are back", "A17: all of them", "close_after_write_backs", **RECOVERY)
+broken_rule("recovery closes before its writes are back", "ACT-17: all of them", "close_after_write_backs", **RECOVERY)
 broken_rule(
-    "recovery closes when a write fails", "A18: it does not", "failed_write_back_fails", faults=TROUBLE, **RECOVERY
+    "recovery closes when a write fails", "ACT-18: it does not", "failed_write_back_fails", faults=TROUBLE, **RECOVERY
 )
 broken_rule(
     "written-back entries carry the recoverer's LAC",
@@ -247,7 +247,7 @@ broken_rule(
 )
 
 
-@mutation("A10: IN_RECOVERY comes before fencing", faults=TROUBLE, fault_count=16, **RECOVERY)
+@mutation("ACT-10: IN_RECOVERY comes before fencing", faults=TROUBLE, fault_count=16, **RECOVERY)
 def recovery_does_not_tell_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     original = client_recovery.update_ledger
 
@@ -259,7 +259,7 @@ def recovery_does_not_tell_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_recovery, "update_ledger", update)
 
 
-@mutation("A17: the close of recovery is a compare-and-set", **RECOVERY)
+@mutation("ACT-17: the close of recovery is a compare-and-set", **RECOVERY)
 def recovery_closes_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     original = client_recovery.update_ledger
 
@@ -284,12 +284,14 @@ def recovery_adds_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- readers ---
 
 
+# MU-30
 @mutation("RI-5, RI-7: a reader's LAC is what some entry said")
 def reader_takes_the_last_entry_for_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = LedgerReader._heard_of_lac
     monkeypatch.setattr(LedgerReader, "_heard_of_lac", lambda self, lac, length: original(self, lac + 1, length))
 
 
+# MU-31
 @mutation("RI-6: the LAC of a handle never falls")
 def reader_lac_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     def heard(self: LedgerReader, lac: int, length: int) -> None:
@@ -299,6 +301,7 @@ def reader_lac_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerReader, "_heard_of_lac", heard)
 
 
+# MU-29
 @mutation("RI-12: digests are checked", faults=("flip a bit", "power off bookie", "kill bookie"), fault_count=16)
 def damaged_entries_are_given_to_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in Digest.__subclasses__():
@@ -324,7 +327,7 @@ def connections_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- fencing on a bookie ---
 
 
-@mutation("A4: a fenced ledger takes no normal adds", **RECOVERY)
+@mutation("ACT-4: a fenced ledger takes no normal adds", **RECOVERY)
 def fenced_ledgers_take_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     original = bookie_adds.AddBatch.add
 
@@ -335,6 +338,7 @@ def fenced_ledgers_take_adds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookie_adds.AddBatch, "add", add)
 
 
+# MU-20
 @mutation("BI-2: a fence is journaled", faults=CRASHES, **RECOVERY)
 def fences_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
     def append(self: Journals, handle: LedgerHandle, record: bytes, done: Callable[[], None]) -> None:
@@ -343,6 +347,7 @@ def fences_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journals, "append", append)
 
 
+# MU-21, JH-2
 @mutation("BI-2: a fence is answered when it is durable", faults=CRASHES, **RECOVERY)
 def fences_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Fences.fence
@@ -354,7 +359,7 @@ def fences_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fences, "fence", fence)
 
 
-@mutation("A11: a ledger never seen is fenced too", **RECOVERY)
+@mutation("ACT-11: a ledger never seen is fenced too", **RECOVERY)
 def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Fences.fence
 
@@ -367,7 +372,7 @@ def unknown_ledgers_are_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fences, "fence", fence)
 
 
-@mutation("A3: the key goes before the first record of a ledger (defect A3)", faults=CRASHES)
+@mutation("BI-3: the key goes before the first record of a ledger (defect A3)", faults=CRASHES)
 def keys_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bookkeeper.bookie.journal.journals.key_record_if_due", lambda handle: [])
     monkeypatch.setattr(bookie_adds, "key_record_if_due", lambda handle: [])
@@ -388,11 +393,13 @@ def dropped_handles_forget_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the journal ---
 
 
+# MU-17
 @mutation("BI-1: an add is answered when it is synced", faults=CRASHES)
 def journal_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JournalFile, "sync", lambda self, end: end)
 
 
+# MU-17
 @mutation("BI-1: an add is answered when it is synced", faults=CRASHES)
 def adds_are_answered_when_written(monkeypatch: pytest.MonkeyPatch) -> None:
     original = bookie_journal.Journal.append
@@ -403,6 +410,7 @@ def adds_are_answered_when_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookie_journal.Journal, "append", append)
 
 
+# MU-36
 @mutation("BI-17: a failed sync is the end", faults=("fail next sync", *CRASHES))
 def failed_syncs_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     original = JournalFile.sync
@@ -417,6 +425,7 @@ def failed_syncs_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JournalFile, "sync", sync)
 
 
+# MU-22
 @mutation("BI-4: a torn record never becomes an entry", faults=("power off bookie", "power off all bookies"))
 def seals_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_scan, "google_crc32c", _AnyCrc)
@@ -473,6 +482,7 @@ def mark_is_taken_after_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Checkpointer, "_checkpoint", checkpoint)
 
 
+# MU-18
 @mutation("BI-11: the mark is written after the flush", faults=CRASHES)
 def mark_is_written_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     async def checkpoint(self: Checkpointer, compact: bool) -> None:
@@ -484,6 +494,7 @@ def mark_is_written_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Checkpointer, "_checkpoint", checkpoint)
 
 
+# MU-19
 @mutation("BI-7: the marked journal is kept", faults=CRASHES, settings={"journalMaxBackups": 0})
 def journals_are_deleted_one_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     original = bookie_journal.Journal._trim
@@ -493,11 +504,13 @@ def journals_are_deleted_one_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the storage ---
 
 
+# A7
 @mutation("BI-11: the entry log is synced before the index", faults=("power off bookie", "power off all bookies"))
 def entry_logs_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EntryLogWriter, "sync", lambda self: self._write())
 
 
+# MU-18
 @mutation("BI-11: the index is synced before the mark", faults=("power off bookie", "power off all bookies"))
 def locations_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     original = LocationIndex.write
@@ -511,6 +524,7 @@ def locations_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocationIndex, "write", write)
 
 
+# MU-23, JH-3
 @mutation("BI-6: attributes are flushed also when there was no entry (defects A1, A2)", faults=CRASHES, **RECOVERY)
 def attributes_are_flushed_with_entries_only(monkeypatch: pytest.MonkeyPatch) -> None:
     original = db_directory.DbDirectory._write_out
@@ -523,6 +537,7 @@ def attributes_are_flushed_with_entries_only(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(db_directory.DbDirectory, "_write_out", write_out)
 
 
+# MU-24, JH-4
 @mutation("BI-12: a failed flush is remembered", faults=("disk full", *CRASHES), settings={"flushInterval": 300})
 def failed_flushes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     original = db_directory.DbDirectory._write_out
@@ -554,6 +569,7 @@ def compaction_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogMover, "_alive", lambda self, part: [])
 
 
+# MU-25
 @mutation("BI-13: the new location is durable before the old log goes", faults=CRASHES, **DELETING)
 def compaction_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     flush = LocationIndex.write
@@ -578,6 +594,7 @@ def unreadable_metadata_means_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerCollector, "_is_gone", is_gone)
 
 
+# MU-28
 @mutation("BI-16: an error is not absence", faults=("read errors", "flip a bit", "kill bookie"), fault_count=16)
 def disk_errors_are_answered_as_absence(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ((OSError, Status.ENOENTRY), *((k, Status.ENOENTRY if s is Status.EIO else s) for k, s in status.READ))
@@ -587,6 +604,7 @@ def disk_errors_are_answered_as_absence(monkeypatch: pytest.MonkeyPatch) -> None
 # --- staying alive ---
 
 
+# MU-34
 @mutation("LV-6: a bookie registers again when its session is lost", faults=("expire session", "cut off from store"))
 def lost_sessions_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BookieState, "_registration_lost", lambda self: setattr(self, "registered", False))

@@ -63,6 +63,7 @@ async def fence_of_an_idle_bookie(s: Scenario, end: Callable[..., Any], entries:
 def test_a1_a2_the_fence_of_an_idle_bookie_is_there_after_its_mark_has_passed_it(
     end: Callable[..., Any], entries: int
 ) -> None:
+    """BI-2, BI-21, FX-32, JH-3, gap G3."""
     play(lambda s: fence_of_an_idle_bookie(s, end, entries), settings=OFTEN)
 
 
@@ -84,6 +85,7 @@ async def fence_of_an_unknown_ledger(s: Scenario, end: Callable[..., Any]) -> No
 
 @ENDINGS
 def test_a3_the_fence_of_a_ledger_never_seen_survives(end: Callable[..., Any]) -> None:
+    """BI-2, BI-3, gap G2."""
     play(lambda s: fence_of_an_unknown_ledger(s, end), settings={"flushInterval": 3_600_000})
 
 
@@ -94,7 +96,7 @@ def test_a3_is_noticed_if_it_comes_back() -> None:
 
 @ENDINGS
 def test_a_fenced_writer_cannot_append_to_a_ledger_closed_by_recovery_after_a_restart(end: Callable[..., Any]) -> None:
-    """Each bookie is restarted by itself, so that at each moment an ack quorum of the others is up."""
+    """Each bookie is restarted by itself, so that at each moment an ack quorum of the others is up. RI-9."""
 
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
@@ -119,7 +121,8 @@ def test_a_fenced_writer_cannot_append_to_a_ledger_closed_by_recovery_after_a_re
 
 @pytest.mark.parametrize("calls", range(1, 13))
 def test_s6_the_fence_survives_a_power_loss_at_every_disk_call_around_it(calls: int) -> None:
-    """b1 dies in its nth disk call after recovery has begun. What it has answered by then must hold."""
+    """b1 dies in its nth disk call after recovery has begun. What it has answered by then must hold. BI-2, gap G1."""
+    # PI-10
 
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
@@ -139,6 +142,8 @@ def test_s6_the_fence_survives_a_power_loss_at_every_disk_call_around_it(calls: 
 
 
 def test_s14_a_fence_and_adds_meet_although_the_handle_is_dropped_all_the_time() -> None:
+    """FX-13."""
+
     async def story(s: Scenario) -> None:
         w = await s.connect("w")
         writer = await s.create(w)
@@ -163,6 +168,8 @@ def test_s14_a_fence_and_adds_meet_although_the_handle_is_dropped_all_the_time()
 
 @pytest.mark.parametrize("handles", [1, 20_000])
 def test_s15_a_fenced_and_deleted_ledger_is_not_brought_back_by_its_old_writer(handles: int) -> None:
+    """FX-12."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         r = await s.connect("r")
@@ -220,6 +227,8 @@ def test_c81_the_old_writer_stays_fenced_when_its_ensemble_is_rewritten() -> Non
 
 
 def test_s13_a_wiped_bookie_refuses_to_start_under_its_old_name() -> None:
+    """BI-20, FX-9, FX-11."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         await s.append(writer, 3)
@@ -237,6 +246,8 @@ def test_s13_a_wiped_bookie_refuses_to_start_under_its_old_name() -> None:
 
 
 def test_bookies_with_each_others_disks_refuse_to_start() -> None:
+    """BI-20."""
+
     async def story(s: Scenario) -> None:
         one, other = s.cluster.machine("b1"), s.cluster.machine("b2")
         one.kill()
@@ -254,6 +265,8 @@ def test_bookies_with_each_others_disks_refuse_to_start() -> None:
 
 @pytest.mark.parametrize("end", [kill, power_off])
 def test_everything_comes_back_from_the_journal_alone(end: Callable[..., Any]) -> None:
+    """BI-21, BI-1."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         for _ in range(5):
@@ -268,6 +281,8 @@ def test_everything_comes_back_from_the_journal_alone(end: Callable[..., Any]) -
 
 
 def test_a_bookie_that_dies_in_every_disk_call_of_its_start_starts_in_the_end() -> None:
+    """BI-8."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         await s.append(writer, 20)
@@ -287,6 +302,8 @@ def test_a_bookie_that_dies_in_every_disk_call_of_its_start_starts_in_the_end() 
 
 
 def test_a_failed_journal_sync_ends_the_bookie_and_its_next_start_recovers() -> None:
+    """BI-17, DF-6."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         await s.append(writer, 5)
@@ -320,6 +337,8 @@ def test_a_fence_written_but_not_synced_by_a_flush_that_failed_is_durable_before
 
 
 def test_a_bookie_with_a_full_disk_turns_read_only_and_comes_back() -> None:
+    """BI-18, FX-51, LV-6."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         await s.append(writer, 5)
@@ -341,7 +360,7 @@ def test_a_bookie_with_a_full_disk_turns_read_only_and_comes_back() -> None:
 
 
 def test_a_flush_without_space_makes_read_only_until_the_disks_are_looked_at() -> None:
-    """Shorter than `diskCheckInterval`: the disk monitor never sees the disk full."""
+    """Shorter than `diskCheckInterval`: the disk monitor never sees the disk full. BI-18, LV-6."""
 
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))

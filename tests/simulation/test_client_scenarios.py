@@ -57,7 +57,7 @@ class Counter:
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_s18_recovery_may_die_at_every_step_and_the_next_one_ends_alike(protocol: str) -> None:
-    """The writer leaves an unacknowledged tail on one bookie; the recoverer dies after its nth answer."""
+    """The writer leaves an unacknowledged tail on one bookie; the recoverer dies after its nth answer. PI-18."""
 
     async def story(s: Scenario, step: int) -> bool:
         writer = await s.create(await s.connect("w", protocol=protocol))
@@ -127,6 +127,8 @@ def test_a_writer_that_dies_while_it_changes_the_ensemble_leaves_a_ledger_that_c
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
 def test_c78_ten_clients_recover_at_once_while_the_writer_writes_and_agree(protocol: str) -> None:
+    """RI-10, PI-18."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w", protocol=protocol))
         await s.append(writer, 5)
@@ -155,6 +157,8 @@ def test_c78_ten_clients_recover_at_once_while_the_writer_writes_and_agree(proto
 
 
 def test_mf1_a_bookie_serves_on_without_its_session_and_registers_again() -> None:
+    """FX-71, LV-6."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         await s.append(writer, 2)
@@ -171,6 +175,8 @@ def test_mf1_a_bookie_serves_on_without_its_session_and_registers_again() -> Non
 
 
 def test_mf5_a_writer_without_store_goes_on_until_it_needs_another_ensemble_and_ends_in_time() -> None:
+    """LV-2."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"), 3, 3, 3)
         await s.append(writer, 2)
@@ -228,7 +234,7 @@ def test_mf7_a_lost_answer_of_the_store_neither_doubles_nor_loses_a_change(opera
 
 
 def test_c69_recovery_outlasts_a_rolling_restart() -> None:
-    """Silence of a bookie that is down is never taken for "no such entry"."""
+    """Silence of a bookie that is down is never taken for "no such entry". LV-1."""
 
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
@@ -254,6 +260,8 @@ def test_c69_recovery_outlasts_a_rolling_restart() -> None:
 
 
 def test_c68_recovery_without_enough_bookies_ends_when_there_are_enough_again() -> None:
+    """LV-1."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"), 3, 3, 3)
         await s.append(writer, 5)
@@ -291,6 +299,8 @@ def test_c77_a_writer_of_a_ledger_that_was_fenced_and_deleted_fails_and_does_not
 
 
 def test_c79_one_bookie_that_hangs_does_not_hold_recovery_up() -> None:
+    """FX-10, LV-3."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))
         await s.append(writer, 5)
@@ -391,6 +401,8 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["v2", "auto", "v3"])
 
 @PROTOCOLS
 def test_a_tailer_of_a_quiet_writer_sees_its_last_entry_within_a_second(protocol: str) -> None:
+    """FX-19, LV-7."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w", protocol=protocol))
         reader = await s.open(await s.connect("r", protocol=protocol), writer.id)
@@ -416,6 +428,8 @@ def test_a_tailer_of_a_quiet_writer_sees_its_last_entry_within_a_second(protocol
 
 @PROTOCOLS
 def test_a_reader_opened_after_one_append_of_a_quiet_writer_sees_it(protocol: str) -> None:
+    """FX-19."""
+
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w", protocol=protocol))
         await s.append(writer)

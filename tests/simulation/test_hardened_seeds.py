@@ -53,7 +53,7 @@ def test_nothing_is_violated_and(what: str, seed: int) -> None:
 
 
 def test_a_hundred_operations_are_cancelled_and_nothing_hangs_leaks_or_is_lost() -> None:
-    """`make cancellations` does a thousand."""
+    """SR-8, SR-11: `make cancellations` does a thousand. FX-23."""
     cancelled = 0
     for seed in range(20):
         report = run_seed(seed, Options(programs=IMPATIENTS))

@@ -22,7 +22,7 @@ def test_nothing_is_violated(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [7, 16])
 def test_a_network_that_flips_bits_gives_nobody_wrong_bytes(seed: int) -> None:
-    """Nothing protects the numbers in headers: in seed 16 recovery misses what a writer had forced."""
+    """Nothing protects the numbers in headers: in seed 16 recovery misses what a writer had forced. RI-12."""
     report = run_seed(seed, Options(corrupt_network=True))
     assert report.violation is None
     assert report.reads > 0

@@ -110,11 +110,13 @@ def test_bytes_arrive_once_and_in_order() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+    """SR-7."""
     assert exchange(3) == exchange(3)
     assert exchange(3)[0] != exchange(4)[0]
 
 
 def test_the_run_does_not_depend_on_the_hash_seed() -> None:
+    """SR-5, SR-6, SR-14."""
     script = "from tests.simulation.test_world import exchange; print(exchange(5)[0])"
     hashes = {
         subprocess.run(
@@ -268,6 +270,7 @@ def test_a_reader_that_does_not_read_stops_the_writer() -> None:
 
 
 def test_unsynced_sectors_may_vanish_and_synced_ones_stay() -> None:
+    """DF-1."""
     outcomes = set()
     for seed in range(60):
         world = World(seed)
@@ -287,6 +290,7 @@ def test_unsynced_sectors_may_vanish_and_synced_ones_stay() -> None:
 
 
 def test_a_new_name_needs_a_sync_of_its_directory() -> None:
+    """DF-4."""
     kept = set()
     for seed in range(40):
         world = World(seed)
@@ -305,6 +309,7 @@ def test_a_new_name_needs_a_sync_of_its_directory() -> None:
 
 
 def test_a_failed_sync_forgets_the_data_and_the_next_one_succeeds() -> None:
+    """DF-6."""
     world = World(1)
     machine = world.machine("m")
     files = machine.start().files

@@ -45,13 +45,17 @@ class Home:
 
 COMMANDS = {
     "bookie": Home("server", "bookie", "Run one bookie in the foreground."),
-    "localbookie": Home("local.localbookie", "localbookie", "Run a cluster of bookies on this machine until it is stopped."),
+    "localbookie": Home(
+        "local.localbookie", "localbookie", "Run a cluster of bookies on this machine until it is stopped."
+    ),
     "shell": Home("shell", "app", "Make, look at and remove clusters: BookKeeper's admin shell."),
     "ledger": Home("ledger", "app", "Create, append to, read, follow, inspect, list and delete ledgers."),
     "bookies": Home("bookies", "app", "What bookies there are."),
     "bench": Home("bench", "app", "Measure appends, reads and tailing."),
     "demo": Home(
-        "local.demo", "demo", "Ingest real data, kill a bookie and the writer on the way, and prove that nothing was lost."
+        "local.demo",
+        "demo",
+        "Ingest real data, kill a bookie and the writer on the way, and prove that nothing was lost.",
     ),
     "spark": Home("spark", "app", "Export, scrub and measure ledgers with Apache Spark."),
     "version": Home("app", "version", "Version of this program and of what it stands on."),

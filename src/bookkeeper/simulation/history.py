@@ -1,7 +1,7 @@
 """What really happened in a run, as no node of it can know: what was sent, acknowledged, read, closed.
 
 Payloads are a function of ledger and entry id, so that any entry read anywhere can be checked on its own.
-A broken promise raises `Violation` at the step where it is seen.
+A broken promise raises `Violation` at the step where it is seen: rules H1 to H9 and H11 of spec safety §4.3.
 """
 
 from __future__ import annotations

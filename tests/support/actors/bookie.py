@@ -1,4 +1,7 @@
-"""A bookie: what it keeps of one ledger, and what it answers. Switches break single rules of it."""
+"""A bookie: what it keeps of one ledger, and what it answers. Switches break single rules of it.
+
+Its steps are ACT-3, ACT-4 and ACT-11 of spec safety §1.3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A client that recovers the ledger: `bookkeeper.client.recovery` without connections, clock and loop."""
+"""A client that recovers the ledger: `bookkeeper.client.recovery` without connections, clock and loop.
+
+Its steps are ACT-10 and ACT-12 to ACT-18 of spec safety §1.3.
+"""
 
 from __future__ import annotations
 

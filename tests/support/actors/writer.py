@@ -1,4 +1,4 @@
-"""A writer: `bookkeeper.client.writer` without connections, clock and loop.
+"""A writer: `bookkeeper.client.writer` without connections, clock and loop (spec safety §1.3, ACT-2, ACT-5 to ACT-9).
 
 What it waits for from the metadata store happens in `store_turn`, one compare-and-set at a time. With `slow_store` the
 write and the news of it are two turns: between them the store knows and the writer does not.

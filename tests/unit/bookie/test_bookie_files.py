@@ -109,10 +109,12 @@ def test_directories_on_one_file_system_can_be_forbidden(tmp_path: Path) -> None
     ],
 )
 def test_errors_become_statuses(error: Exception, add: Status, read: Status, write_lac: Status) -> None:
+    """BI-5, BI-16."""
     assert [status_of(error, table) for table in (ADD, READ, WRITE_LAC)] == [add, read, write_lac]
 
 
 def test_absence_is_said_only_for_the_errors_that_mean_it() -> None:
+    """BI-5, BI-16, gap G13."""
     assert status_of(NoLedgerError(), READ) is Status.ENOLEDGER
     assert status_of(NoEntryError(), READ) is Status.ENOENTRY
     assert wire_status(Status.EUNKNOWNLEDGERSTATE, V2) is Status.EIO
@@ -124,6 +126,7 @@ def test_absence_is_said_only_for_the_errors_that_mean_it() -> None:
     [(0, 0, 0), (1, 1, 1), (3, 1, 0), (14, 0, 2), (17, 1, 2), (2147483648, 0, 2), (1099511627781, 1, 0)],
 )
 def test_a_ledgers_journal_follows_from_its_id(ledger_id: int, two: int, three: int) -> None:
+    """I4."""
     assert Journals([0, 1]).of(ledger_id) == two  # type: ignore[list-item, comparison-overlap]
     assert Journals([0, 1, 2]).of(ledger_id) == three  # type: ignore[list-item, comparison-overlap]
 

@@ -87,6 +87,8 @@ ONE = ["mark 0@1", "mark 1@1", "flush begins", "flush ends", "complete 0@1", "co
 
 
 def test_marks_are_taken_before_the_flush_and_completed_after_it() -> None:
+    """I3, BI-6, BI-11, FX-33."""
+
     async def body(case: Case) -> None:
         flushing = asyncio.ensure_future(case.checkpointer.flush())
         await asyncio.sleep(0.05)
@@ -98,6 +100,8 @@ def test_marks_are_taken_before_the_flush_and_completed_after_it() -> None:
 
 
 def test_the_timer_and_requests_make_checkpoints_that_delete_journals() -> None:
+    """FX-60."""
+
     async def body(case: Case) -> None:
         case.checkpointer.start()
         await asyncio.sleep(9)
@@ -126,6 +130,8 @@ def test_checkpoints_do_not_overlap() -> None:
 
 
 def test_a_failed_flush_moves_no_mark_and_is_told_to_who_asked() -> None:
+    """BI-12, FX-36."""
+
     async def body(case: Case) -> None:
         case.storage.failure = OSError("the disk")
         with pytest.raises(OSError, match="the disk"):
@@ -137,6 +143,8 @@ def test_a_failed_flush_moves_no_mark_and_is_told_to_who_asked() -> None:
 
 
 def test_a_failed_flush_in_the_background_is_fatal() -> None:
+    """BI-17, FX-35."""
+
     async def body(case: Case) -> None:
         case.storage.failure = FatalBookieError("the disk")
         case.checkpointer.start()

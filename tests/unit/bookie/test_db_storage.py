@@ -62,6 +62,7 @@ async def test_every_entry_that_java_flushed_is_read(tmp_path: Path, bookie: str
 
 
 async def test_adding_to_a_directory_of_java_leaves_its_logs_alone(tmp_path: Path) -> None:
+    """R12."""
     root = golden.unpack(tmp_path) / "b1"
     current = root / "ledgers" / "current"
     before = {path.name: path.read_bytes() for path in current.glob("*.log")}
@@ -101,6 +102,7 @@ async def test_entries_are_read_from_memory_from_the_log_and_after_a_restart(tmp
 
 
 async def test_a_ledger_lives_in_the_directory_of_its_modulus(tmp_path: Path) -> None:
+    """R3."""
     async with opened(tmp_path, 3) as storage:
         await add(storage, 4, range(10))
     assert [len(list((tmp_path / f"d{i}" / "current").glob("*.log"))) for i in range(3)] == [0, 1, 0]
@@ -133,6 +135,7 @@ async def test_absence_is_told_by_kind(tmp_path: Path) -> None:
 
 
 async def test_absence_in_limbo_is_unknown(tmp_path: Path) -> None:
+    """BI-5."""
     async with opened(tmp_path) as storage:
         await add(storage, 1, range(3))
         await storage.flush()
@@ -290,7 +293,7 @@ async def test_a_run_keeps_its_limits(tmp_path: Path, flushed: bool) -> None:
 
 
 async def test_attributes_are_durable_without_any_entry(tmp_path: Path) -> None:
-    """Java skips them when its write cache is empty (defect A1)."""
+    """I8: Java skips them when its write cache is empty (defect A1). BI-6, JH-3, FX-32, gap G3."""
     storage = DbLedgerStorage(RealRuntime(), configuration(tmp_path))
     await storage.open()
     storage.set_master_key(1, KEY)
@@ -342,6 +345,7 @@ async def test_state_flags_are_durable_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_deleted_ledger_is_gone_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    """I9."""
     async with opened(tmp_path) as storage:
         await add(storage, 1, range(10))
         await add(storage, 2, range(10))
@@ -360,6 +364,7 @@ async def test_a_deleted_ledger_is_gone_at_once_and_after_a_restart(tmp_path: Pa
 
 
 async def test_a_ledger_created_again_shows_only_its_new_entries(tmp_path: Path) -> None:
+    """Defect A8."""
     async with opened(tmp_path) as storage:
         await add(storage, 1, range(10))
         await storage.flush()
@@ -379,7 +384,8 @@ async def test_a_ledger_created_again_shows_only_its_new_entries(tmp_path: Path)
 
 @pytest.mark.parametrize("steps", range(12))
 def test_a_ledger_deleted_in_the_middle_of_a_flush_leaves_nothing(steps: int) -> None:
-    """At whatever moment of the flush: what it wrote of the ledger is dropped, what is added again afterwards stays."""
+    """At whatever moment of the flush: what it wrote of the ledger is dropped, what is added again afterwards stays.
+    FX-42, defect A8."""
 
     async def scene(storage: DbLedgerStorage) -> None:
         await add(storage, 2, range(20))
@@ -405,6 +411,8 @@ def test_a_ledger_deleted_in_the_middle_of_a_flush_leaves_nothing(steps: int) ->
 
 
 def test_a_cache_that_fills_up_during_a_flush_is_flushed_too() -> None:
+    """I6."""
+
     async def scene(storage: DbLedgerStorage) -> None:
         for round_ in range(30):
             flush = asyncio.ensure_future(storage.flush())
@@ -443,6 +451,7 @@ async def test_waiting_for_room_ends_with_its_time(tmp_path: Path) -> None:
 
 
 async def test_a_directory_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    """SEC-51."""
     async with opened(tmp_path):
         with pytest.raises(OSError, match="lock"):
             async with opened(tmp_path):
@@ -491,6 +500,7 @@ async def test_a_list_has_the_entries_of_all_places_once_and_in_order(tmp_path: 
 
 
 async def test_a_damaged_log_is_reported_never_taken_for_absence(tmp_path: Path) -> None:
+    """BI-5, BI-10, BI-16, BI-22, FX-14."""
     async with opened(tmp_path) as storage:
         await add(storage, 1, range(5))
     path = tmp_path / "d0" / "current" / "0.log"
@@ -512,6 +522,7 @@ async def test_a_damaged_log_is_reported_never_taken_for_absence(tmp_path: Path)
 
 
 async def test_a_missing_log_is_reported(tmp_path: Path) -> None:
+    """BI-16, FX-14."""
     async with opened(tmp_path) as storage:
         await add(storage, 1, range(5))
     (tmp_path / "d0" / "current" / "0.log").unlink()
@@ -550,6 +561,7 @@ async def killed(path: Path, image: Path) -> Path:
 
 
 async def test_a_damaged_location_index_is_built_anew_from_the_logs(tmp_path: Path) -> None:
+    """BI-22, FX-50, DF-9."""
     current = await killed(tmp_path / "a", tmp_path / "b")
     damage_log(current / "locations")
     for _ in range(2):
@@ -566,6 +578,7 @@ async def test_a_damaged_location_index_is_built_anew_from_the_logs(tmp_path: Pa
 
 
 async def test_a_new_index_takes_its_place_also_after_a_crash_between_the_steps(tmp_path: Path) -> None:
+    """FX-46."""
     current = await killed(tmp_path / "a", tmp_path / "b")
     (current / "locations").rename(current / "locations.ready")
     async with opened(tmp_path / "b") as storage:
@@ -592,6 +605,7 @@ async def test_no_index_is_built_from_a_sealed_log_that_cannot_be_read_to_its_en
 
 
 async def test_a_damaged_ledger_index_refuses_the_start_and_says_what_to_do(tmp_path: Path) -> None:
+    """BI-22, FX-50."""
     current = await killed(tmp_path / "a", tmp_path / "b")
     damage_log(current / "ledgers")
     with pytest.raises(CorruptStorageError, match=r"ledgers/.*damaged at byte .*remove this bookie's data and cookie"):
@@ -603,6 +617,7 @@ async def test_a_damaged_ledger_index_refuses_the_start_and_says_what_to_do(tmp_
 
 
 async def test_the_greatest_entry_id_is_an_entry_id(tmp_path: Path) -> None:
+    """SEC-11."""
     last = 2**63 - 1
     async with opened(tmp_path) as storage:
         await add(storage, 1, [0, last])

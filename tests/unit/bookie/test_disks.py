@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.bookie.node.compaction_switch import CompactionSwitch
-from bookkeeper.bookie.node.disks import DiskLimits, DiskVerdict, DiskWatch, judge, sum_of_file_systems
+from bookkeeper.bookie.node.disks import DiskLimits, DiskVerdict, DiskWatch, entry_log_bytes, judge, sum_of_file_systems
 from bookkeeper.bookie.node.mode import BookieState
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import DiskUsage
@@ -39,6 +39,7 @@ def step(disks: DiskWatch, *used: int | None) -> DiskVerdict:
 
 
 def test_one_full_disk_and_back() -> None:
+    """FX-54."""
     disks = watch()
     assert step(disks, 10, 10) == DiskVerdict()
     verdict = step(disks, 96, 10)
@@ -53,6 +54,7 @@ def test_one_full_disk_and_back() -> None:
 
 
 def test_all_full_returns_only_below_the_low_water_mark() -> None:
+    """BI-18."""
     disks = watch()
     step(disks, 10, 10)
     for any_full in (False, True):
@@ -63,6 +65,12 @@ def test_all_full_returns_only_below_the_low_water_mark() -> None:
     assert step(disks, 94, 94).full is not None, "below full, but not below low water"
     assert step(disks, 80, 94).full is None
     assert disks.almost_full == ["ledger1"]
+
+
+def test_a_new_entry_log_needs_as_much_room_as_it_may_take() -> None:
+    """Gap G15."""
+    assert entry_log_bytes(ServerConfiguration(logSizeLimit=1000)) == 1000
+    assert entry_log_bytes(ServerConfiguration(logSizeLimit=1000, minUsableSizeForEntryLogCreation=7)) == 7
 
 
 def test_without_room_anywhere_recovery_writes_are_refused_too() -> None:
@@ -151,6 +159,7 @@ def test_a_file_system_counts_once() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=30))
 def test_a_directory_above_the_threshold_is_never_writable(series: list[tuple[int, int]]) -> None:
+    """FX-54."""
     disks = watch()
     for used in series:
         step(disks, *used)

@@ -111,6 +111,7 @@ def test_small_and_large_entries_are_where_their_locations_say(
 
 
 def test_a_restart_never_appends_to_an_existing_log(tmp_path: Path) -> None:
+    """BI-15."""
     for expected in range(3):
         writer = EntryLogWriter(FILES, str(tmp_path), 1 << 30)
         assert fmt.log_of(writer.append(1, [entry(1, 0)])[0]) == expected
@@ -119,6 +120,7 @@ def test_a_restart_never_appends_to_an_existing_log(tmp_path: Path) -> None:
 
 
 def test_ids_of_deleted_logs_are_not_used_again(tmp_path: Path) -> None:
+    """BI-15, FX-47."""
     writer = EntryLogWriter(FILES, str(tmp_path), 1 << 30)
     writer.append(1, [entry(1, 0)])
     writer.close()
@@ -141,6 +143,7 @@ def test_ids_of_deleted_logs_are_not_used_again(tmp_path: Path) -> None:
 def test_the_last_id_is_the_greatest_of_all_traces(
     tmp_path: Path, names: list[str], last_id: str | None, expected: int
 ) -> None:
+    """BI-15, FX-47."""
     for name in names:
         (tmp_path / name).touch()
     if last_id is not None:
@@ -249,12 +252,14 @@ def test_a_torn_record_behind_ends_the_run(tmp_path: Path) -> None:
 def test_a_location_that_does_not_hold_the_entry_is_corrupt(
     tmp_path: Path, location: int, ledger_id: int, entry_id: int
 ) -> None:
+    """BI-10."""
     path = write_log(tmp_path / "0.log", record(entry(4, 0)) + record(entry(4, 1))[:-1])
     with FILES.open(str(path)) as file, pytest.raises(CorruptStorageError):
         read_records(file, location, ledger_id, entry_id, 10, 1 << 20)
 
 
 def test_an_impossible_size_is_corrupt_and_allocates_nothing(tmp_path: Path) -> None:
+    """SEC-38, FX-40."""
     path = write_log(tmp_path / "0.log", b"\x7f\xff\xff\xff" + entry(4, 0))
     with FILES.open(str(path)) as file, pytest.raises(CorruptStorageError, match="impossible size"):
         read_records(file, 0x404, 4, 0, 10, 1 << 20)
@@ -265,6 +270,7 @@ def test_an_impossible_size_is_corrupt_and_allocates_nothing(tmp_path: Path) -> 
 def test_a_flipped_byte_gives_the_stored_bytes_or_corrupt(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
+    """BI-22, DF-9."""
     entries = [entry(4, i, 5 + i) for i in range(4)]
     raw = bytearray(b"".join(map(record, entries)))
     place = data.draw(st.integers(0, len(raw) - 1))
@@ -316,12 +322,14 @@ def test_a_cut_off_log_is_torn(tmp_path: Path, cut: int) -> None:
 
 
 def test_a_length_that_jumps_past_the_end_is_torn(tmp_path: Path) -> None:
+    """SEC-38, JH-5."""
     found, records = scan(write_log(tmp_path / "0.log", record(E0) + b"\x10\0\0\0" + record(E1)))
     assert len(records) == 1
     assert found.torn
 
 
 def test_a_map_offset_behind_the_file_is_torn(tmp_path: Path) -> None:
+    """SEC-38."""
     header = bytearray(fmt.new_header())
     header[8:20] = fmt.seal_fields(5000, 1)
     found, records = scan(write_log(tmp_path / "0.log", record(E0), bytes(header)))
@@ -332,7 +340,7 @@ def test_a_map_offset_behind_the_file_is_torn(tmp_path: Path) -> None:
 
 
 def direct_header(map_offset: int = 0, ledgers: int = 0) -> bytes:
-    """The header block of Java's direct-I/O writer (spec §14.4)."""
+    """The header block of Java's direct-I/O writer (spec bookie-storage §14.4)."""
     head = bytearray(fmt.new_header())
     head[8:20] = fmt.seal_fields(map_offset, ledgers)
     return (bytes(head) + bytes.fromhex("00000bfcffffffffffffffff")).ljust(4096, b"\0")
@@ -343,6 +351,7 @@ def padded(data: bytes) -> bytes:
 
 
 def test_scan_steps_over_the_padding_of_direct_io_logs(tmp_path: Path) -> None:
+    """R9."""
     first = padded(record(entry(1, 0)) + record(entry(1, 1)))
     second = padded(record(entry(2, 0, 4092 - 36 - 3)))  # three bytes of padding
     third = record(entry(3, 0))
@@ -369,6 +378,7 @@ def test_sealed_direct_io_log_with_zeros_behind_its_map(tmp_path: Path) -> None:
 @settings(max_examples=100)
 @given(st.binary(max_size=300))
 def test_any_bytes_scan_without_an_exception(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    """SEC-38."""
     _, records = scan(write_log(tmp_path_factory.mktemp("log") / "0.log", data))
     for r in records:
         assert r.size >= fmt.MIN_ENTRY_SIZE

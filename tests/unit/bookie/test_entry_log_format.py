@@ -13,6 +13,7 @@ ids = st.integers(0, 2**63 - 1)
 
 
 def test_locations_of_the_specified_example() -> None:
+    """R1."""
     assert fmt.location_of(3, 0x404).to_bytes(8, "big").hex() == "0000000300000404"
     assert fmt.location_of(3, 0x431).to_bytes(8, "big").hex() == "0000000300000431"
     assert fmt.log_of(0x0000000300000431) == 3
@@ -75,11 +76,13 @@ def test_a_damaged_ledgers_map_is_refused_or_has_other_numbers(data: st.DataObje
 
 @given(st.binary(max_size=200), st.integers(0, 5))
 def test_any_bytes_as_a_ledgers_map_give_a_map_or_corrupt(data: bytes, count: int) -> None:
+    """SEC-38."""
     with contextlib.suppress(CorruptStorageError):
         assert len(fmt.decode_ledgers_map(data, count)) == count
 
 
 def test_file_names_are_unpadded_hex() -> None:
+    """R6."""
     assert fmt.log_name(0) == "0.log"
     assert fmt.log_name(31) == "1f.log"
     assert fmt.parse_log_name("1f.log") == 31

@@ -122,10 +122,12 @@ async def collect_ledgers(tmp_path: Path, store: FakeStore, local: range) -> lis
 
 
 async def test_ledgers_that_are_gone_are_deleted(tmp_path: Path) -> None:
+    """LV-8."""
     assert await collect_ledgers(tmp_path, FakeStore(1, 2, 5, 9, 11), range(14)) == [0, 3, 4, 6, 7, 8, 10, 12, 13]
 
 
 async def test_nothing_is_deleted_when_the_listing_fails(tmp_path: Path) -> None:
+    """BI-14, FX-41."""
     store = FakeStore(*range(0, 20, 2))
     store.fail_listing_after = 2
     with pytest.raises(ServiceUnavailable):
@@ -133,12 +135,14 @@ async def test_nothing_is_deleted_when_the_listing_fails(tmp_path: Path) -> None
 
 
 async def test_a_ledger_missing_from_the_listing_alone_is_kept(tmp_path: Path) -> None:
+    """BI-14, FX-41."""
     store = FakeStore(1, 2, 3, 4)
     store.unlisted = dict.fromkeys([1, 2, 3, 4])
     assert await collect_ledgers(tmp_path, store, range(5)) == [0]
 
 
 async def test_a_ledger_that_a_lagging_server_did_not_show_at_first_is_kept(tmp_path: Path) -> None:
+    """BI-14, FX-41, JH-10, MF-3."""
     store = FakeStore(1, 2)
     store.unlisted = dict.fromkeys([1])
     store.found_again = {1: 1}
@@ -147,6 +151,7 @@ async def test_a_ledger_that_a_lagging_server_did_not_show_at_first_is_kept(tmp_
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), CorruptMetadata("bad")])
 async def test_a_ledger_whose_metadata_cannot_be_read_is_kept(tmp_path: Path, error: Exception) -> None:
+    """BI-14, MF-10."""
     store = FakeStore()
     store.failing_reads = {1: error}
     assert await collect_ledgers(tmp_path, store, range(3)) == [0, 2]
@@ -173,6 +178,7 @@ class ClockRuntime(RealRuntime):
 
 
 async def test_closed_ledgers_that_live_elsewhere_are_deleted(tmp_path: Path) -> None:
+    """BI-14, FX-78."""
     store = FakeStore(1, 2, 3)
     store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
     store.records[2] = metadata(2, OTHER)  # open
@@ -182,6 +188,7 @@ async def test_closed_ledgers_that_live_elsewhere_are_deleted(tmp_path: Path) ->
 
 
 async def test_a_ledger_under_replication_is_kept(tmp_path: Path) -> None:
+    """BI-14."""
     store = FakeStore(1)
     store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
     store.locked = [1]
@@ -189,6 +196,7 @@ async def test_a_ledger_under_replication_is_kept(tmp_path: Path) -> None:
 
 
 async def test_a_ledger_that_moved_here_meanwhile_is_kept(tmp_path: Path) -> None:
+    """BI-14."""
     store = FakeStore(1)
     store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
     store.on_lock = lambda ledger_id: store.records.update({1: metadata(1, ME, LedgerState.CLOSED)})
@@ -230,6 +238,7 @@ async def fill(storage: DbLedgerStorage, ledgers: range, count: int = 100) -> No
 
 
 async def test_logs_of_deleted_ledgers_are_deleted(tmp_path: Path) -> None:
+    """LV-8."""
     async with opened(tmp_path, logSizeLimit=LOGS) as storage:
         await fill(storage, range(5))
         before = logs(tmp_path)
@@ -264,6 +273,7 @@ async def test_a_log_that_this_process_wrote_is_deleted_without_being_read(tmp_p
 
 
 async def test_a_log_of_an_earlier_process_is_not_deleted_unread(tmp_path: Path) -> None:
+    """BI-13, FX-39."""
     path = await one_log(tmp_path)
     path.write_bytes(b"damaged")
     async with opened(tmp_path) as storage:
@@ -274,6 +284,7 @@ async def test_a_log_of_an_earlier_process_is_not_deleted_unread(tmp_path: Path)
 
 
 async def test_compaction_moves_what_lives_and_deletes_the_log(tmp_path: Path) -> None:
+    """BI-13."""
     async with opened(tmp_path, logSizeLimit=LOGS) as storage:
         for part in range(10):  # every log has a part of every ledger
             for ledger_id in range(5):
@@ -304,6 +315,7 @@ async def test_older_copies_of_rewritten_entries_are_not_moved(tmp_path: Path) -
 
 
 async def test_a_read_that_began_before_a_log_was_deleted_finds_the_entry(tmp_path: Path) -> None:
+    """BI-25, FX-56."""
     async with opened(tmp_path, logSizeLimit=LOGS) as storage:
         await fill(storage, range(3))
         directory = storage.directories[0]
@@ -350,6 +362,7 @@ async def one_log(tmp_path: Path) -> Path:
 
 
 async def test_a_log_with_a_damaged_record_and_live_entries_behind_it_is_kept(tmp_path: Path) -> None:
+    """LV-8, BI-13, JH-5, SEC-38."""
     path = await one_log(tmp_path)
     data = bytearray(path.read_bytes())
     data[0x400:0x404] = b"\x7f\xff\xff\xff"  # the first record claims the rest of the log
@@ -362,6 +375,7 @@ async def test_a_log_with_a_damaged_record_and_live_entries_behind_it_is_kept(tm
 
 
 async def test_a_ledgers_map_that_lies_deletes_nothing(tmp_path: Path) -> None:
+    """BI-13, FX-39."""
     path = await one_log(tmp_path)
     data = bytearray(path.read_bytes())
     place = int.from_bytes(data[8:16], "big") + 24
@@ -377,6 +391,7 @@ async def test_a_ledgers_map_that_lies_deletes_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_log_cut_off_in_front_of_live_entries_is_kept(tmp_path: Path) -> None:
+    """BI-13, JH-5."""
     path = await one_log(tmp_path)
     one = len(record(entry(0, 0, 100)))
     data = bytearray(path.read_bytes()[: 0x400 + 10 * one])  # all of ledger 0, nothing of ledger 1
@@ -389,11 +404,31 @@ async def test_a_log_cut_off_in_front_of_live_entries_is_kept(tmp_path: Path) ->
 
 
 async def test_a_file_that_is_no_log_is_kept(tmp_path: Path) -> None:
+    """FX-39."""
     path = await one_log(tmp_path)
     (path.parent / "5.log").write_bytes(b"BKLE" + bytes(2000))
     async with opened(tmp_path) as storage:
         await collect(storage, tmp_path)
     assert (path.parent / "5.log").exists()
+
+
+async def test_a_damaged_log_does_not_keep_others_from_being_collected(tmp_path: Path) -> None:
+    """FX-40, LV-8."""
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(5))
+    first, *others = logs(tmp_path)[:-1]
+    path = tmp_path / "d0" / "current" / fmt.log_name(first)
+    data = bytearray(path.read_bytes())
+    data[0x400:0x404] = b"\x7f\xff\xff\xff"  # the first record claims 2 GB
+    data[8:20] = bytes(12)  # and there is no map
+    path.write_bytes(data)
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        for ledger_id in range(4):
+            storage.delete_ledger(ledger_id)
+        await collect(storage, tmp_path, majorCompactionThreshold=0.99)
+        assert others
+        assert not set(others) & set(logs(tmp_path))
+        await check(storage, 4, range(100))
 
 
 async def test_empty_logs_and_torn_logs_of_a_crash_are_cleared_away(tmp_path: Path) -> None:
@@ -429,6 +464,7 @@ def test_sizes_of_a_log_from_its_map_or_by_scan(tmp_path: Path) -> None:
 
 
 def test_unfinished_compactions_are_brought_to_their_end(tmp_path: Path) -> None:
+    """Defect A5."""
     runtime = RealRuntime()
     source = EntryLogWriter(runtime.files, str(tmp_path), 1 << 30)
     locations = LocationIndex(runtime.open_key_value(str(tmp_path / "db"), {}))
@@ -450,6 +486,8 @@ def test_unfinished_compactions_are_brought_to_their_end(tmp_path: Path) -> None
 
 
 def test_a_crash_at_any_step_of_a_compaction_loses_nothing() -> None:
+    """BI-13, FX-37."""
+
     async def prepare(storage: DbLedgerStorage) -> None:
         for part in range(6):
             for ledger_id in range(3):
@@ -523,6 +561,7 @@ class Ledgers:
 
 
 async def test_no_exception_ends_garbage_collection(tmp_path: Path) -> None:
+    """LV-8."""
     async with opened(tmp_path) as storage:
         ledgers = Ledgers(KeyError("a fault of a driver"))
         garbage = GarbageCollector(
@@ -639,7 +678,7 @@ def test_a_full_disk_is_freed_of_the_logs_of_deleted_ledgers() -> None:
 
 
 def test_no_log_is_deleted_on_the_word_of_index_changes_that_were_lost() -> None:
-    """The moves of a compaction find no space: they are seen, but were never durable."""
+    """The moves of a compaction find no space: they are seen, but were never durable. BI-13, FX-37."""
 
     async def scene(storage: DbLedgerStorage) -> None:
         storage.set_master_key(1, KEY)

@@ -72,7 +72,7 @@ def test_what_was_acknowledged_is_replayed_in_order() -> None:
 
 
 def test_nothing_is_acknowledged_before_the_sync_that_covers_it() -> None:
-    """Whatever moment the power fails at: all that was acknowledged is there."""
+    """Whatever moment the power fails at: all that was acknowledged is there. BI-1."""
     for moment in range(1, 40):
         answers = Answers()
 
@@ -94,6 +94,8 @@ def test_nothing_is_acknowledged_before_the_sync_that_covers_it() -> None:
 
 
 def test_appends_of_one_turn_are_one_batch() -> None:
+    """FX-57."""
+
     async def write(journal: Journal) -> tuple[int, int, int]:
         await started(journal)
         answers = Answers()
@@ -147,6 +149,8 @@ def test_a_journal_that_groups_nothing_writes_each_run_of_appends_at_once() -> N
 
 
 def test_under_load_batches_leave_no_more_often_than_half_the_group_wait() -> None:
+    """FX-57: grouping."""
+
     async def write(journal: Journal) -> int:
         await started(journal)
         answers = Answers()
@@ -184,6 +188,8 @@ def test_deferred_sync_is_acknowledged_when_written_and_forced_when_asked() -> N
 
 
 def test_without_sync_of_data_a_force_still_syncs_and_so_does_the_interval() -> None:
+    """Defect A10, gap G17."""
+
     async def write(journal: Journal) -> None:
         await started(journal)
         synced = syncs(box)
@@ -288,7 +294,8 @@ def test_a_journal_file_survives_power_loss_as_soon_as_something_in_it_is_acknow
 
 
 def test_rolling_syncs_the_old_file_before_anything_in_the_new_one_is_acknowledged() -> None:
-    """JH-1, A13: acknowledgements on both sides of a roll come in order, each after the sync of its file."""
+    """JH-1, A13: acknowledgements on both sides of a roll come in order, each after the sync of its file.
+    FX-59, gap G4."""
     log: list[tuple[str, Any]] = []
 
     async def write(journal: Journal) -> None:
@@ -319,6 +326,8 @@ def test_rolling_syncs_the_old_file_before_anything_in_the_new_one_is_acknowledg
 
 
 def test_the_mark_is_the_end_of_what_is_synced_and_then_the_new_file() -> None:
+    """FX-34."""
+
     async def write(journal: Journal) -> None:
         await started(journal)
         marks = [journal.mark()]
@@ -338,7 +347,7 @@ def test_the_mark_is_the_end_of_what_is_synced_and_then_the_new_file() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_mark_is_never_beyond_what_is_durable(seed: int) -> None:
-    """Also while the next batch has been written already."""
+    """Also while the next batch has been written already. BI-6, FX-34."""
     checked: list[int] = []
 
     async def write(journal: Journal) -> None:
@@ -397,6 +406,7 @@ def fill(count: int) -> Callable[[Journal], Any]:
 
 @pytest.mark.parametrize("backups", [0, 2])
 def test_old_journals_are_deleted_but_not_the_marked_one_nor_the_backups(backups: int) -> None:
+    """BI-7, FX-31, FX-60."""
     with JournalMachine(journalMaxBackups=backups) as box:
         mark = box.run(fill(4))
         assert mark is not None
@@ -419,6 +429,8 @@ def test_without_compact_no_journal_is_deleted() -> None:
 
 
 def test_a_mark_never_goes_back() -> None:
+    """BI-7, FX-31."""
+
     async def program(journal: Journal) -> tuple[LogMark, LogMark]:
         await started(journal)
         old = journal.mark()
@@ -438,7 +450,7 @@ def test_a_mark_never_goes_back() -> None:
 
 
 def test_no_journal_is_deleted_while_a_ledger_directory_lacks_the_mark() -> None:
-    """JH-6, BI-7."""
+    """BI-19, JH-6, BI-7."""
 
     async def program(journal: Journal) -> int:
         await started(journal)
@@ -592,6 +604,8 @@ def test_a_file_that_cannot_be_made_leaves_nothing_behind_and_the_error_tells_wh
 
 
 def test_waiters_for_room_are_served_in_order_and_memory_stays_bounded() -> None:
+    """BI-26, FX-61."""
+
     async def program(journal: Journal) -> None:
         await started(journal)
         answers = Answers()
@@ -618,6 +632,8 @@ def test_waiters_for_room_are_served_in_order_and_memory_stays_bounded() -> None
 
 
 def test_the_number_of_waiting_records_is_bounded() -> None:
+    """BI-26."""
+
     async def program(journal: Journal) -> None:
         await started(journal)
         answers = Answers()
@@ -660,6 +676,8 @@ def test_a_waiter_that_gives_up_or_does_not_append_does_not_block_the_others() -
 
 
 def test_waiters_that_do_not_fit_together_and_ask_again_all_get_their_turn() -> None:
+    """FX-57: nobody waits for ever."""
+
     async def program(journal: Journal) -> None:
         await started(journal)
         answers = Answers()

@@ -78,6 +78,7 @@ def test_an_empty_directory_replays_nothing() -> None:
 
 @pytest.mark.parametrize("mark", [(5, 512), (5, 0), (9, 512)])
 def test_the_marked_journal_must_be_there(mark: tuple[int, int]) -> None:
+    """R4, BI-7."""
     with Box() as box:
         box.journal(6, java([0]))
         box.mark(*mark)
@@ -86,6 +87,7 @@ def test_the_marked_journal_must_be_there(mark: tuple[int, int]) -> None:
 
 
 def test_a_name_that_is_not_hexadecimal_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """SEC-37."""
     with Box() as box:
         put(box.disk, f"{DIRECTORY}/backup-1.txn", b"BKLG")
         box.journal(6, java([1]))
@@ -151,7 +153,7 @@ def test_every_version_may_come_before_ours() -> None:
 
 @pytest.mark.parametrize("kind", ["ours", "java"])
 def test_a_torn_tail_is_left_out_at_this_start_and_at_later_ones(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It lies behind the end that the next file tells, wherever the mark is by then."""
+    """It lies behind the end that the next file tells, wherever the mark is by then. BI-9, FX-45."""
 
     async def write(journal: Journal) -> None:
         await started(journal)
@@ -172,6 +174,7 @@ def test_a_torn_tail_is_left_out_at_this_start_and_at_later_ones(kind: str, capl
 
 
 def test_a_file_that_lost_its_end_after_it_was_rolled_is_refused() -> None:
+    """BI-9."""
     with Box() as box:
         box.journal(5, torn(ours(5, (0, 0), [[0], [1]])))
         box.journal(6, ours(6, (5, 1536), [[2]]))
@@ -201,6 +204,7 @@ def test_a_torn_file_of_ours_before_one_of_java_is_judged_by_its_own_seals() -> 
 
 
 def test_a_journal_missing_in_the_middle_is_refused() -> None:
+    """BI-7."""
     with Box() as box:
         box.journal(5, ours(5, (0, 0), [[0]]))
         box.journal(7, ours(7, (6, 1024), [[2]]))
@@ -212,6 +216,7 @@ def test_a_journal_missing_in_the_middle_is_refused() -> None:
 
 @pytest.mark.parametrize("blank", [b"", bytes(8192), *(ours(6, (5, 1024), [])[:size] for size in (2, 4, 9, 300))])
 def test_a_file_whose_creation_was_cut_short_is_no_part_of_the_chain(blank: bytes) -> None:
+    """BI-9, FX-45."""
     with Box() as box:
         box.journal(5, torn(ours(5, (0, 0), [[0], [1]])))
         box.journal(6, blank, allocate=0)
@@ -251,6 +256,7 @@ def test_a_file_with_zeros_for_a_header_is_refused() -> None:
 
 @pytest.mark.parametrize("where", [9, 16, 30, 44, 100])
 def test_a_damaged_header_is_refused(where: int) -> None:
+    """BI-22."""
     with Box() as box:
         data = bytearray(ours(5, (0, 0), [[0]]))
         data[where] ^= 0x10
@@ -263,6 +269,7 @@ def test_a_damaged_header_is_refused(where: int) -> None:
 
 
 def test_with_the_setting_the_rest_of_a_damaged_file_is_given_up_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    """JH-14."""
     with Box(skipReplayJournalInvalidRecord=True) as box:
         data = bytearray(ours(5, (0, 0), [[0], [1], [2]], synced=True))
         data[1024:1536] = bytes(512)
@@ -312,6 +319,7 @@ def test_an_error_of_the_storage_ends_the_start_whatever_the_settings() -> None:
 
 
 def test_a_read_error_ends_the_start() -> None:
+    """BI-9, DF-8."""
     with Box() as box:
         box.journal(5, java([0]))
         box.disk.faults.fail_reads_of = ".txn"

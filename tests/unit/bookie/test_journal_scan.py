@@ -115,6 +115,7 @@ def test_a_record_kind_that_the_version_does_not_have_ends_the_file() -> None:
 
 
 def test_unknown_kinds_of_records_are_skipped() -> None:
+    """R10."""
     unknown = struct.pack(">qq", 1, -0x10000) + b"something"
     records, reader = scan(java_journal.write([[entry(1, 0, 100), unknown, entry(1, 1, 100)]]))
     assert [record.entry_id for record in records] == [0, 1]
@@ -198,7 +199,7 @@ def test_the_layout_of_the_examples() -> None:
     ],
 )
 def test_torn_examples(sectors: tuple[int, ...], expected: list[int], java: list[int]) -> None:
-    """Java replays entries with zeros in them; we end before the batch."""
+    """Java replays entries with zeros in them; we end before the batch. BI-4, JH-8, FX-45, defect A9."""
     unsealed = lose(java_journal.write(THREE_BATCHES, allocate=4096), *sectors)
     assert [struct.unpack_from(">q", body, 8)[0] for body in java_journal.read(unsealed)[0]] == java
     assert ids(unsealed) == [(7, entry_id) for entry_id in expected]
@@ -211,6 +212,7 @@ def test_torn_examples(sectors: tuple[int, ...], expected: list[int], java: list
 
 
 def test_zeros_after_a_surviving_length_are_not_ledger_0() -> None:
+    """BI-4, FX-45, defect A9."""
     unsealed = lose(java_journal.write(TWO_IN_ONE, allocate=4096), 2)
     assert struct.unpack_from(">qq", java_journal.read(unsealed)[0][1]) == (0, 0)
     assert ids(unsealed) == []
@@ -218,7 +220,7 @@ def test_zeros_after_a_surviving_length_are_not_ledger_0() -> None:
 
 
 def test_zeros_that_end_aligned_are_not_ledger_0_either() -> None:
-    """Without the rule the zeros would look like a record that ends a batch: version 4 has no padding."""
+    """Without the rule the zeros would look like a record that ends a batch: version 4 has no padding. FX-45."""
     data = java_journal.write([[entry(7, 0, 100)]], 4) + struct.pack(">i", 200) + bytes(1000)
     assert java_journal.read(data)[0][1] == bytes(200)
     assert ids(data) == [(7, 0)]
@@ -227,6 +229,7 @@ def test_zeros_that_end_aligned_are_not_ledger_0_either() -> None:
 @given(st.data())
 @settings(max_examples=200)
 def test_any_torn_sealed_file_gives_the_longest_prefix_of_whole_batches(data: st.DataObject) -> None:
+    """JH-8, BI-4, BI-9, DF-1."""
     sizes = data.draw(st.lists(st.lists(st.integers(32, 1400), min_size=1, max_size=4), min_size=1, max_size=5))
     payloads = [[entry(7, number * 10 + i, size) for i, size in enumerate(batch)] for number, batch in enumerate(sizes)]
     whole = sealed(payloads, allocate=1024)
@@ -261,6 +264,7 @@ def test_a_torn_java_file_gives_only_batches_that_look_whole(data: st.DataObject
 
 
 def test_a_tail_of_garbage_ends_a_java_file() -> None:
+    """SEC-38, FX-45."""
     whole = java_journal.write([[entry(7, 0, 100)]])
     for garbage in (
         struct.pack(">i", -5),
@@ -286,6 +290,7 @@ SYNCED = [512, 1024, 2560]
 
 @pytest.mark.parametrize("sector", [1, 2, 3, 4])
 def test_a_hole_before_what_a_later_seal_knows_to_be_synced_is_refused(sector: int) -> None:
+    """BI-9."""
     with pytest.raises(CorruptStorageError, match="later seal"):
         ids(lose(sealed(THREE_BATCHES, SYNCED, allocate=4096), sector))
 

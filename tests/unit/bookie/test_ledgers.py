@@ -73,6 +73,7 @@ def table(limit: int = 100) -> tuple[LedgerTable, MemoryStorage, Clock]:
 
 
 def test_a_key_is_compared_with_the_stored_one_also_without_a_handle() -> None:
+    """SEC-12, BI-3, gap G11."""
     ledgers, storage, _ = table()
     storage.keys[1] = KEY
     with pytest.raises(UnauthorizedAccessError):
@@ -88,6 +89,7 @@ def test_a_key_is_compared_with_the_stored_one_also_without_a_handle() -> None:
 
 @pytest.mark.parametrize("placeholder", [b"", bytes(20), bytes(3)])
 def test_a_placeholder_gives_way_to_a_key_which_is_journaled_again(placeholder: bytes) -> None:
+    """Gap G11."""
     ledgers, storage, _ = table()
     handle = ledgers.open(1, placeholder)
     handle.key_journaled = True
@@ -209,6 +211,7 @@ def test_a_new_ledger_has_a_key_that_a_client_could_have() -> None:
 
 
 def test_a_fenced_ledger_that_was_deleted_is_refused_for_a_week_after_its_last_use() -> None:
+    """FX-12."""
     ledgers, storage, clock = table()
     for ledger_id in (1, 2, 3):
         ledgers.open(ledger_id, KEY)
@@ -231,7 +234,7 @@ def test_a_fenced_ledger_that_was_deleted_is_refused_for_a_week_after_its_last_u
 
 
 def test_it_is_refused_also_if_its_handle_had_been_dropped_before() -> None:
-    """Found by simulation, seed 295."""
+    """Found by simulation, seed 295. FX-12."""
     ledgers, storage, _ = table()
     storage.keys[1] = KEY
     storage.fenced.add(1)

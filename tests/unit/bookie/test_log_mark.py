@@ -31,6 +31,7 @@ def test_vector() -> None:
 
 @pytest.mark.parametrize("bit", range(24 * 8))
 def test_a_flipped_bit_is_found(bit: int) -> None:
+    """BI-22."""
     data = bytearray(LogMark(1700000000001, 1024).encode())
     data[bit // 8] ^= 1 << bit % 8
     with pytest.raises(CorruptStorageError):
@@ -38,6 +39,7 @@ def test_a_flipped_bit_is_found(bit: int) -> None:
 
 
 def test_a_damaged_copy_is_reported_and_the_others_count(disk: SimulatedDisk, caplog: pytest.LogCaptureFixture) -> None:
+    """BI-22, DF-9."""
     marks(disk, "/l0", "/l1").write(LogMark(5, 9000))
     disk.names["/l1/lastMark"].seen[7] ^= 2
     assert marks(disk, "/l0", "/l1").read() == (LogMark(5, 9000), True)
@@ -64,6 +66,7 @@ def test_no_mark_is_the_start(disk: SimulatedDisk) -> None:
 
 
 def test_the_greatest_copy_counts_and_short_ones_do_not(disk: SimulatedDisk) -> None:
+    """R5."""
     marks(disk, "/l0").write(LogMark(5, 9000))
     marks(disk, "/l1").write(LogMark(6, 512))
     marks(disk, "/l2").write(LogMark(9, 9))
@@ -82,6 +85,7 @@ def test_write_reports_whether_every_directory_has_the_mark(disk: SimulatedDisk)
 
 @given(seed=st.integers(0, 2**32), at=st.integers(1, 8))
 def test_power_loss_while_writing_leaves_the_old_or_the_new_mark(seed: int, at: int) -> None:
+    """JH-6, defect A11."""
     disk = new_disk("/l0", seed=seed)
     one = marks(disk, "/l0")
     one.write(LogMark(5, 512))

@@ -33,6 +33,7 @@ def disk(tmp_path: Path) -> SmallDisk:
 
 
 def test_space_is_reserved_when_there_is_plenty_and_given_up_in_need(tmp_path: Path, disk: SmallDisk) -> None:
+    """FX-51."""
     reserve = Reserve(disk, str(tmp_path), SIZE)
     disk.free = PLENTY * SIZE - 1
     reserve.restore()

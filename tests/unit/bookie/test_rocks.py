@@ -56,6 +56,7 @@ def flip(path: Path, bit: int) -> None:
 
 
 def test_every_flipped_bit_in_what_was_synced_is_found(tmp_path: Path) -> None:
+    """BI-22, DF-9."""
     wal = crashed(tmp_path / "db", tmp_path / "image")
     whole = wal.read_bytes()
     for bit in range(0, len(whole) * 8, 13):

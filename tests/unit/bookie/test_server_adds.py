@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import Flags, Status
 from bookkeeper.types import WriteFlag
 from tests.support.bookie import (
+    DIGEST,
     KEY,
     CrashImage,
     GatedRuntime,
@@ -25,6 +27,7 @@ from tests.support.bookie import (
     read,
     running_bookie,
 )
+from tests.support.waiting import until
 
 OTHER_KEY = b"x" * 20
 
@@ -40,6 +43,7 @@ async def both(client: RawClient, request: m.AddRequest) -> tuple[Status, Status
 
 
 async def test_an_entry_is_acknowledged_and_readable_at_once_on_any_connection(tmp_path: Path) -> None:
+    """I6, SEC-25."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as one, RawClient.to(bookie) as other:
         assert await both(one, add(5, 0)) == (Status.EOK, Status.EOK)
         answer = await other.v2(read(5, 0))
@@ -58,6 +62,7 @@ async def test_many_adds_in_one_segment_are_all_answered(tmp_path: Path) -> None
 
 
 async def test_v2_and_v3_may_alternate_on_one_connection(tmp_path: Path) -> None:
+    """SEC-6."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         client.send(v2.encode_request(add(1, 0)) + v3.encode_request(add(1, 1)) + v2.encode_request(add(1, 2)))
         for _ in range(3):
@@ -69,16 +74,17 @@ async def test_v2_and_v3_may_alternate_on_one_connection(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (add(1, -1), Status.EBADREQ),
+        (add(1, -1), Status.EBADREQ),  # SEC-8, as are the next three
         (add(1, -0x1000), Status.EBADREQ),
         (add(1, -0x8000), Status.EBADREQ),
         (add(-7, 0), Status.EBADREQ),
-        (add(1, 2**63 - 1), Status.EOK),
+        (add(1, 2**63 - 1), Status.EOK),  # SEC-11
         (add(1, 5, lac=9), Status.EOK),
-        (add(1, 5, payload=b""), Status.EOK),
+        (add(1, 5, payload=b""), Status.EOK),  # SEC-28
     ],
 )
 async def test_ids_out_of_range_are_refused(tmp_path: Path, request_: m.AddRequest, expected: Status) -> None:
+    """SEC-8, SEC-11, SEC-28, JH-12, gap G19."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         assert await both(client, request_) == (expected, expected)
         if expected is Status.EBADREQ:
@@ -86,6 +92,7 @@ async def test_ids_out_of_range_are_refused(tmp_path: Path, request_: m.AddReque
 
 
 async def test_an_entry_needs_ids_and_lac(tmp_path: Path) -> None:
+    """SEC-7; SEC-27: a bookie does not look at the digest."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         for size in (16, 20, 23):
             short = add(1, 0, entry=entry(1, 0)[:size])
@@ -96,6 +103,7 @@ async def test_an_entry_needs_ids_and_lac(tmp_path: Path) -> None:
 
 
 async def test_ids_that_differ_from_those_in_the_entry_are_refused(tmp_path: Path) -> None:
+    """SEC-9, JH-11."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         answer = await client.v3(add(1, 0, entry=entry(1, 1)))
         assert answer.status == Status.EBADREQ
@@ -104,6 +112,7 @@ async def test_ids_that_differ_from_those_in_the_entry_are_refused(tmp_path: Pat
 
 
 async def test_the_first_key_is_the_ledgers_key(tmp_path: Path) -> None:
+    """SEC-12, SEC-13."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         assert await both(client, add(1, 0)) == (Status.EOK, Status.EOK)
         assert await both(client, add(1, 1, master_key=OTHER_KEY)) == (Status.EUA, Status.EUA)
@@ -114,6 +123,7 @@ async def test_the_first_key_is_the_ledgers_key(tmp_path: Path) -> None:
 
 
 async def test_an_all_zero_key_is_a_placeholder(tmp_path: Path) -> None:
+    """R7, gap G11."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         assert await both(client, add(1, 0, master_key=bytes(20))) == (Status.EOK, Status.EOK)
         assert await both(client, add(1, 1)) == (Status.EOK, Status.EOK)
@@ -121,6 +131,7 @@ async def test_an_all_zero_key_is_a_placeholder(tmp_path: Path) -> None:
 
 
 async def test_a_fenced_ledger_takes_recovery_adds_only(tmp_path: Path) -> None:
+    """LV-4, PI-11."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         await client.v2(add(1, 0))
         await client.v2(fence(1))
@@ -137,6 +148,7 @@ async def test_a_later_copy_of_an_entry_wins(tmp_path: Path) -> None:
 
 
 async def test_unsupported_versions_are_refused_with_the_requests_version(tmp_path: Path) -> None:
+    """SEC-4."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         answer = await client.v2(add(1, 0, version=5))
         assert (answer.status, answer.version) == (Status.EBADVERSION, 5)
@@ -151,6 +163,7 @@ async def test_unsupported_versions_are_refused_with_the_requests_version(tmp_pa
 
 
 async def test_a_read_only_bookie_takes_high_priority_adds_only(tmp_path: Path) -> None:
+    """BI-18."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         await client.v2(add(1, 0))
         bookie.state.to_read_only("test")
@@ -166,7 +179,37 @@ async def test_a_read_only_bookie_takes_high_priority_adds_only(tmp_path: Path) 
         assert await both(client, add(1, 1)) == (Status.EOK, Status.EOK)
 
 
+async def test_adds_that_are_refused_leave_nothing_taken(tmp_path: Path) -> None:
+    """FX-62."""
+    async with running_bookie(tmp_path, maxAddsInProgressLimit=2) as bookie, RawClient.to(bookie) as client:
+        bookie.state.to_read_only("test")
+        client.send(b"".join(v2.encode_add_request(KEY, entry(1, i)) for i in range(50)))
+        for _ in range(50):
+            assert v2.decode_response(await client.body()).status == Status.EREADONLY  # type: ignore[union-attr]
+        await until(lambda: bookie.service.memory.used == 0)
+        assert bookie.service.adds.permits.used == 0
+        bookie.state.to_writable("test")
+        assert await both(client, add(1, 0)) == (Status.EOK, Status.EOK)
+
+
+async def test_keys_are_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SEC-12."""
+    mine, wrong = b"key-of-the-ledger-01", b"key-of-somebody-else"
+    with caplog.at_level(logging.DEBUG):
+        async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
+            assert await both(client, add(1, 0, master_key=mine)) == (Status.EOK, Status.EOK)
+            assert await both(client, add(1, 1, master_key=wrong)) == (Status.EUA, Status.EUA)
+            assert (await client.v2(fence(1, key=wrong))).status == Status.EUA
+            body = DIGEST.package_lac(1, 0)
+            assert (await client.v3(m.WriteLacRequest(1, 0, wrong, body))).status == Status.EUA
+    assert caplog.text
+    for key in (mine, wrong):
+        assert key.decode() not in caplog.text
+        assert key.hex() not in caplog.text
+
+
 async def test_nothing_is_acknowledged_before_the_sync(tmp_path: Path) -> None:
+    """I5, BI-1."""
     runtime = GatedRuntime()
     async with running_bookie(tmp_path, runtime) as bookie, RawClient.to(bookie) as client:
         runtime.hold_syncs()
@@ -180,6 +223,7 @@ async def test_nothing_is_acknowledged_before_the_sync(tmp_path: Path) -> None:
 
 
 async def test_deferred_sync_is_acknowledged_when_written_and_force_makes_it_durable(tmp_path: Path) -> None:
+    """I7, BI-1, RI-14."""
     runtime = GatedRuntime()
     async with running_bookie(tmp_path, runtime) as bookie, RawClient.to(bookie) as client:
         runtime.hold_syncs()

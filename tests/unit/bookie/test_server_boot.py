@@ -13,6 +13,7 @@ from bookkeeper.bookie.bookie import Bookie, ExitCode
 from bookkeeper.errors import ConfigurationError, InvalidCookieError, NotInitialized
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import Mode
+from bookkeeper.metadata.records.bookies import Registration
 from bookkeeper.protocol.messages import Status
 from bookkeeper.runtime import DiskUsage
 from bookkeeper.runtime.real import RealRuntime
@@ -67,6 +68,25 @@ async def test_a_bookie_is_registered_while_it_runs(tmp_path: Path) -> None:
     assert await bookie.wait_stopped() is ExitCode.OK
 
 
+async def test_a_bookie_serves_before_anybody_is_sent_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gap G20."""
+    runtime = RealRuntime()
+    await init_cluster(runtime)
+    bookie = Bookie(runtime, bookie_config(tmp_path))
+    register = Registration.register
+    answered: list[Status] = []
+
+    async def serves_already(self: Registration, *arguments: Any) -> None:
+        async with RawClient.to(bookie) as client:
+            answered.append((await client.v2(read(1, 0))).status)
+        await register(self, *arguments)
+
+    monkeypatch.setattr(Registration, "register", serves_already)
+    await bookie.start()
+    await bookie.stop()
+    assert answered == [Status.ENOLEDGER]
+
+
 async def test_mode_changes_reach_the_metadata_store(tmp_path: Path) -> None:
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime) as bookie:
@@ -108,6 +128,7 @@ async def test_the_mode_is_kept_over_a_restart_if_configured(tmp_path: Path) -> 
 async def test_a_mode_that_the_bookie_chose_itself_ends_after_a_restart_when_the_disks_have_room(
     tmp_path: Path,
 ) -> None:
+    """FX-53, LV-6."""
     runtime = RealRuntime()
     settings = {"persistBookieStatusEnabled": True}
     async with running_bookie(tmp_path, runtime, **settings) as bookie:
@@ -118,6 +139,7 @@ async def test_a_mode_that_the_bookie_chose_itself_ends_after_a_restart_when_the
 
 
 async def test_losing_the_session_is_survived(tmp_path: Path) -> None:
+    """FX-71, MF-1, LV-6."""
     runtime = RealRuntime()
     await init_cluster(runtime)
     driver: Any = open_driver(METADATA_URI, runtime)
@@ -139,6 +161,7 @@ async def test_losing_the_session_is_survived(tmp_path: Path) -> None:
 
 
 async def test_without_a_cluster_the_start_says_what_to_do(tmp_path: Path) -> None:
+    """JH-15, FX-58, gap G5."""
     await refuses(tmp_path, NotInitialized, "initnewcluster", ExitCode.SERVER_EXCEPTION, RealRuntime())
 
 
@@ -157,6 +180,7 @@ async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 async def test_another_bookies_directory_is_refused(tmp_path: Path) -> None:
+    """BI-20, FX-66."""
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime):
         pass
@@ -164,6 +188,7 @@ async def test_another_bookies_directory_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_lost_ledger_directory_is_refused(tmp_path: Path) -> None:
+    """BI-20, DF-11."""
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime):
         pass
@@ -173,6 +198,7 @@ async def test_a_lost_ledger_directory_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_decommissioned_bookies_directories_are_refused(tmp_path: Path) -> None:
+    """BI-20."""
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime) as bookie:
         found = await bookie.metadata.cookies.read(NAME)
@@ -180,7 +206,17 @@ async def test_a_decommissioned_bookies_directories_are_refused(tmp_path: Path) 
     await refuses(tmp_path, InvalidCookieError, "metadata store has none", ExitCode.SERVER_EXCEPTION, runtime)
 
 
+async def test_a_cookie_of_other_bytes_is_refused(tmp_path: Path) -> None:
+    """SEC-39."""
+    runtime = RealRuntime()
+    async with running_bookie(tmp_path, runtime):
+        pass
+    (tmp_path / "ledgers" / "current" / "VERSION").write_bytes(bytes(range(256)) * 10_000)
+    await refuses(tmp_path, InvalidCookieError, "VERSION", ExitCode.SERVER_EXCEPTION, runtime)
+
+
 async def test_ledger_directories_cannot_be_added_with_db_storage(tmp_path: Path) -> None:
+    """BI-20, defect A14."""
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime):
         pass
@@ -190,6 +226,7 @@ async def test_ledger_directories_cannot_be_added_with_db_storage(tmp_path: Path
 
 
 async def test_ledger_directories_cannot_change_places_with_db_storage(tmp_path: Path) -> None:
+    """BI-20, defect A14."""
     runtime = RealRuntime()
     settings: dict[str, Any] = {"allowStorageExpansion": True}
     both = [str(tmp_path / "l0"), str(tmp_path / "l1")]
@@ -223,6 +260,7 @@ async def test_a_first_start_that_was_killed_before_the_store_had_its_cookie_sta
 
 
 async def test_a_directory_of_another_engine_is_refused(tmp_path: Path) -> None:
+    """FX-47."""
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime):
         pass
@@ -263,6 +301,7 @@ async def test_settings_that_cannot_be(tmp_path: Path, settings: dict[str, Any],
 
 
 async def test_full_disks_make_the_bookie_read_only_and_back(tmp_path: Path) -> None:
+    """BI-18, LV-6."""
     runtime = GatedRuntime()
     gib = 1 << 30
     settings = {"diskCheckInterval": 10, "minUsableSizeForHighPriorityWrites": gib}
@@ -283,6 +322,7 @@ async def test_full_disks_make_the_bookie_read_only_and_back(tmp_path: Path) -> 
 
 
 async def test_a_directory_whose_disk_is_gone_ends_the_bookie_and_is_not_made_anew(tmp_path: Path) -> None:
+    """DF-11."""
     async with running_bookie(tmp_path, diskCheckInterval=10) as bookie, RawClient.to(bookie) as client:
         assert (await client.v2(add(1, 0))).status == Status.EOK
         (tmp_path / "ledgers").rename(tmp_path / "elsewhere")
@@ -292,6 +332,7 @@ async def test_a_directory_whose_disk_is_gone_ends_the_bookie_and_is_not_made_an
 
 
 async def test_a_directory_on_another_file_system_than_at_the_start_ends_the_bookie(tmp_path: Path) -> None:
+    """DF-11."""
     runtime = GatedRuntime()
     runtime.usage = DiskUsage(total=1 << 40, usable=1 << 39, device=1)
     async with running_bookie(tmp_path, runtime, diskCheckInterval=10) as bookie:
@@ -309,6 +350,7 @@ async def test_a_full_disk_ends_a_bookie_that_may_not_be_read_only(tmp_path: Pat
 
 
 async def test_a_bookie_starts_read_only_on_full_disks(tmp_path: Path) -> None:
+    """BI-18, FX-51, FX-52."""
     runtime = GatedRuntime()
     runtime.usage = DiskUsage(total=100, usable=0, device=1)
     async with running_bookie(tmp_path, runtime):

@@ -48,6 +48,7 @@ async def blocked(bookie: Bookie) -> None:
 
 
 async def test_adds_wait_for_the_storage_and_go_on_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I2."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
         full = FullStorage(bookie, monkeypatch)
         client.send(b"".join(v2.encode_add_request(KEY, entry(1, i)) for i in range(50)))
@@ -63,6 +64,7 @@ async def test_adds_wait_for_the_storage_and_go_on_in_order(tmp_path: Path, monk
 async def test_a_fence_does_not_wait_behind_adds_and_the_adds_see_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """I1, PI-11, gap G21."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         await client.v2(add(1, 0))
         full = FullStorage(bookie, monkeypatch)
@@ -75,6 +77,7 @@ async def test_a_fence_does_not_wait_behind_adds_and_the_adds_see_it(
 
 
 async def test_adds_that_wait_too_long_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-26."""
     async with (
         running_bookie(tmp_path, dbStorage_maxThrottleTimeMs=50) as bookie,
         RawClient.to(bookie) as client,
@@ -104,6 +107,7 @@ async def test_a_small_write_cache_is_flushed_while_adds_wait(tmp_path: Path) ->
 
 
 async def test_the_journals_memory_bounds_what_is_in_flight(tmp_path: Path) -> None:
+    """BI-26, FX-61."""
     runtime = GatedRuntime()
     settings = {"journalMaxMemorySizeMb": 1, "journalBufferedWritesThreshold": 1024, "nettyMaxFrameSizeBytes": 1 << 20}
     async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
@@ -126,6 +130,7 @@ async def send_all(client: RawClient, count: int, payload: bytes) -> None:
 
 
 async def test_adds_in_progress_are_bounded(tmp_path: Path) -> None:
+    """BI-26."""
     runtime = GatedRuntime()
     async with running_bookie(tmp_path, runtime, maxAddsInProgressLimit=2) as bookie:
         async with RawClient.to(bookie) as client, RawClient.to(bookie) as other:
@@ -174,6 +179,7 @@ async def flood(bookie: Bookie, client: RawClient, reads: int) -> None:
 
 
 async def test_a_peer_that_does_not_read_stops_only_itself(tmp_path: Path) -> None:
+    """MU-37, BI-26, SEC-22."""
     reads = 1000
     async with (
         running_bookie(tmp_path) as bookie,
@@ -195,12 +201,25 @@ async def test_a_peer_that_does_not_read_stops_only_itself(tmp_path: Path) -> No
 
 
 async def test_a_peer_that_does_not_read_can_be_cut_off(tmp_path: Path) -> None:
+    """SEC-22."""
     settings = {"waitTimeoutOnResponseBackpressureMs": 50, "closeChannelOnResponseTimeout": True}
     async with running_bookie(tmp_path, **settings) as bookie, RawClient.to(bookie) as greedy:
         await flood(bookie, greedy, 1000)
         async with asyncio.timeout(20):
             while bookie.connections():
                 await asyncio.sleep(0.001)
+
+
+async def test_large_answers_to_small_requests_are_made_as_they_are_taken(tmp_path: Path) -> None:
+    """SEC-21."""
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as greedy, RawClient.to(bookie) as other:
+        await flood(bookie, greedy, 0)
+        greedy.send(v2.encode_request(m.BatchReadRequest(1, 0, 1, 0, 5 << 20)) * 10_000)  # 2 MB each
+        await until(lambda: any(c.output_full for c in bookie.connections()))
+        assert (await other.v2(add(2, 0))).status == Status.EOK
+        assert (await other.v2(read(1, 3))).status == Status.EOK
+        assert bookie.stats.READ_BYTES < 100 << 20
+        assert bookie.service.memory.used <= bookie.service.memory.limit
 
 
 async def test_a_stop_waits_for_adds_in_flight(tmp_path: Path) -> None:
@@ -256,6 +275,7 @@ async def stuck_readers(bookie: Bookie, stack: AsyncExitStack, count: int, reads
 
 
 async def test_readers_that_take_no_answers_hold_up_neither_reads_nor_fences_of_others(tmp_path: Path) -> None:
+    """SEC-22, BI-26."""
     settings = {"maxPendingReadRequestsPerThread": 100, "numReadWorkerThreads": 1}
     async with running_bookie(tmp_path, **settings) as bookie, AsyncExitStack() as stack:
         await stuck_readers(bookie, stack, 8, 200)
@@ -271,6 +291,7 @@ async def test_readers_that_take_no_answers_hold_up_neither_reads_nor_fences_of_
 
 
 async def test_when_answers_use_up_the_memory_those_who_take_none_are_disconnected(tmp_path: Path) -> None:
+    """SEC-22, BI-26, FX-61."""
     settings = {"nettyMaxFrameSizeBytes": 1 << 20, "maxBatchReadSize": 1 << 20, "requestMemoryMaxSizeMb": 16}
     async with running_bookie(tmp_path, **settings) as bookie, AsyncExitStack() as stack:
         memory = bookie.service.memory
@@ -284,6 +305,7 @@ async def test_when_answers_use_up_the_memory_those_who_take_none_are_disconnect
 
 
 async def test_a_peer_that_reads_slowly_is_kept_and_one_that_does_not_is_cut_off(tmp_path: Path) -> None:
+    """SEC-22."""
     settings = {
         "waitTimeoutOnResponseBackpressureMs": 200,
         "serverWriteBufferLowWaterMark": 1000,
@@ -308,6 +330,7 @@ async def test_a_peer_that_reads_slowly_is_kept_and_one_that_does_not_is_cut_off
 
 
 async def test_a_fence_needs_no_permit(tmp_path: Path) -> None:
+    """I10."""
     async with running_bookie(tmp_path, maxReadsInProgressLimit=1) as bookie, RawClient.to(bookie) as client:
         await client.v2(add(1, 0))
         async with RawClient.to(bookie) as poller:
@@ -352,6 +375,7 @@ async def test_an_add_that_waits_for_a_permit_does_not_hold_up_those_behind_when
 
 
 async def test_a_recovery_add_needs_no_permit(tmp_path: Path) -> None:
+    """I10."""
     runtime = GatedRuntime()
     async with (
         running_bookie(tmp_path, runtime, maxAddsInProgressLimit=1) as bookie,
@@ -371,6 +395,7 @@ async def test_a_recovery_add_needs_no_permit(tmp_path: Path) -> None:
 
 
 async def test_keys_and_explicit_lacs_beyond_all_digests_are_refused(tmp_path: Path) -> None:
+    """SEC-12; SEC-29: what is small enough is stored as it is."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         assert (await client.v3(add(1, 0, master_key=bytes(range(MAX_MASTER_KEY)), txn_id=1))).status == Status.EOK
         too_long = bytes(range(MAX_MASTER_KEY + 1))
@@ -384,6 +409,7 @@ async def test_keys_and_explicit_lacs_beyond_all_digests_are_refused(tmp_path: P
 
 
 async def test_explicit_lacs_wait_for_room_in_the_journal_like_adds(tmp_path: Path) -> None:
+    """BI-26, gap G10."""
     runtime = GatedRuntime()
     async with running_bookie(tmp_path, runtime, journalQueueSize=100) as bookie, RawClient.to(bookie) as client:
         runtime.hold_syncs()
@@ -405,6 +431,7 @@ async def test_explicit_lacs_wait_for_room_in_the_journal_like_adds(tmp_path: Pa
 
 
 async def test_large_frames_begin_only_when_there_is_memory_and_slow_ones_lose_theirs(tmp_path: Path) -> None:
+    """SEC-3, BI-26."""
     settings = {"nettyMaxFrameSizeBytes": 1 << 20, "maxBatchReadSize": 1 << 20, "requestMemoryMaxSizeMb": 16}
     async with running_bookie(tmp_path, **settings) as bookie, AsyncExitStack() as stack:
         started = v2.encode_request(add(1, 0, b"x" * 1_000_000))[:70_000]

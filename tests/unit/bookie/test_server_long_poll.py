@@ -42,6 +42,7 @@ async def test_a_poll_behind_the_lac_is_answered_at_once(tmp_path: Path) -> None
 
 
 async def test_the_lac_is_loaded_before_deciding_to_wait(tmp_path: Path) -> None:
+    """RI-8, gap G8."""
     runtime = RealRuntime()
     async with running_bookie(tmp_path, runtime) as bookie, RawClient.to(bookie) as client:
         for i in range(3):
@@ -51,6 +52,7 @@ async def test_the_lac_is_loaded_before_deciding_to_wait(tmp_path: Path) -> None
 
 
 async def test_a_poll_is_woken_by_the_add_that_passes_it_and_not_before(tmp_path: Path) -> None:
+    """RI-8, gap G8."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as writer:
         await writer.v2(add(1, 0))
         answer = asyncio.ensure_future(client.v3(poll(1)))
@@ -65,6 +67,7 @@ async def test_a_poll_is_woken_by_the_add_that_passes_it_and_not_before(tmp_path
 
 
 async def test_a_poll_that_times_out_succeeds_without_an_entry(tmp_path: Path) -> None:
+    """RI-8."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         for i in range(2):
             await client.v2(add(1, i))
@@ -107,6 +110,7 @@ async def test_a_ledger_without_entries_ends_in_no_entry(tmp_path: Path) -> None
 
 
 async def test_fencing_and_deletion_end_all_polls_without_a_timestamp(tmp_path: Path) -> None:
+    """I9, FX-12."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
         await other.v2(add(1, 0))
         answer = asyncio.ensure_future(client.v3(poll(7)))
@@ -138,6 +142,7 @@ async def test_an_explicit_lac_wakes_polls_that_it_passes(tmp_path: Path) -> Non
 
 
 async def test_a_poll_ends_with_its_connection(tmp_path: Path) -> None:
+    """Gap G18."""
     async with running_bookie(tmp_path, maxReadsInProgressLimit=1) as bookie, RawClient.to(bookie) as other:
         await other.v2(add(1, 0))
         async with RawClient.to(bookie) as client:
@@ -148,6 +153,7 @@ async def test_a_poll_ends_with_its_connection(tmp_path: Path) -> None:
 
 
 async def test_the_number_of_polls_of_a_connection_is_bounded(tmp_path: Path) -> None:
+    """SEC-23."""
     async with running_bookie(tmp_path, maxLongPollsPerConnection=3) as bookie, RawClient.to(bookie) as client:
         await client.v2(add(1, 0))
         client.send(b"".join(v3.encode_request(poll(7, txn_id=i)) for i in range(4)))
@@ -229,6 +235,7 @@ async def test_polls_that_were_cancelled_leave_the_heaps() -> None:
 
 
 async def test_who_has_few_polls_may_have_one_more_when_others_have_all_there_are() -> None:
+    """SEC-23."""
     polls, new_handle = long_polls(maxLongPolls=1000, maxLongPollsPerLedger=400, maxLongPollsPerConnection=300)
     handle, other = new_handle(), new_handle()
     flood = 0

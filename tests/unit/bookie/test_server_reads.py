@@ -71,6 +71,7 @@ async def test_entries_and_the_last_entry(tmp_path: Path, flushed: bool) -> None
     ],
 )
 async def test_what_is_not_there(tmp_path: Path, ledger_id: int, entry_id: int, expected: Status) -> None:
+    """SEC-8: reads may ask for any id."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         await fill(client, 1, 3)
         second, third = await both(client, read(ledger_id, entry_id))
@@ -92,6 +93,7 @@ async def test_many_reads_in_one_segment_are_all_answered(tmp_path: Path) -> Non
 
 
 async def test_limbo_is_never_answered_as_absence(tmp_path: Path) -> None:
+    """BI-5, gap G6, gap G7, gap G13."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         await fill(client, 1, 3)
         bookie.storage.set_fenced(1)
@@ -108,6 +110,7 @@ async def test_limbo_is_never_answered_as_absence(tmp_path: Path) -> None:
 
 
 async def test_batch_reads_return_a_run(tmp_path: Path) -> None:
+    """SEC-20."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         await fill(client, 1, 10)
         size = len(entry(1, 0))
@@ -171,6 +174,7 @@ async def test_batch_reads_that_fail_carry_the_request_id(
 async def test_the_first_entry_caps_a_batch(
     tmp_path: Path, sizes: list[int], max_count: int, max_size: int, expected: int
 ) -> None:
+    """SEC-20."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         for i, size in enumerate(sizes):
             await client.v2(add(1, i, b"x" * (size - len(entry(1, i, b"")))))
@@ -190,6 +194,7 @@ def test_a_run_is_cut_between_entries() -> None:
 
 
 async def test_fencing_an_unknown_ledger_creates_it_fenced(tmp_path: Path) -> None:
+    """PI-11."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         second, third = await both(client, fence(1))
         assert (second.status, third.status) == (Status.ENOENTRY, Status.ENOENTRY)
@@ -200,6 +205,7 @@ async def test_fencing_an_unknown_ledger_creates_it_fenced(tmp_path: Path) -> No
 
 
 async def test_a_fence_needs_the_right_key(tmp_path: Path) -> None:
+    """SEC-12, SEC-14."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         await fill(client, 1, 1)
         second, third = await both(client, fence(1, key=OTHER_KEY))
@@ -225,7 +231,7 @@ async def test_a_fencing_read_returns_the_entry_without_a_lac(tmp_path: Path) ->
 
 @pytest.mark.parametrize("ledger_id", [1, 2])
 async def test_a_fence_is_durable_before_any_answer(tmp_path: Path, ledger_id: int) -> None:
-    """Also before the answer that there is no such entry: ledger 2 is new."""
+    """Also before the answer that there is no such entry: ledger 2 is new. BI-2, JH-2, gap G1."""
     runtime = GatedRuntime()
     async with running_bookie(tmp_path, runtime) as bookie, RawClient.to(bookie) as client:
         await fill(client, 1, 1)
@@ -244,6 +250,7 @@ async def test_a_fence_is_durable_before_any_answer(tmp_path: Path, ledger_id: i
 
 
 async def test_explicit_lac_is_stored_as_written_and_read_back(tmp_path: Path) -> None:
+    """Gap G6."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         body = DIGEST.package_lac(1, 7)
         answer = await client.v3(m.WriteLacRequest(1, 7, KEY, body, txn_id=3))
@@ -261,6 +268,7 @@ async def test_explicit_lac_is_stored_as_written_and_read_back(tmp_path: Path) -
 
 
 async def test_write_lac_is_checked(tmp_path: Path) -> None:
+    """SEC-8, SEC-12."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         body = DIGEST.package_lac(1, 7)
         assert (await client.v3(m.WriteLacRequest(1, 7, KEY, body[:15]))).status == Status.EBADREQ
@@ -275,6 +283,7 @@ async def test_write_lac_is_checked(tmp_path: Path) -> None:
 
 
 async def test_read_lac_of_nothing(tmp_path: Path) -> None:
+    """Gap G6."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         assert (await client.v3(m.ReadLacRequest(9))).status == Status.ENOENTRY
         await client.v2(fence(9))
@@ -282,6 +291,7 @@ async def test_read_lac_of_nothing(tmp_path: Path) -> None:
 
 
 async def test_the_list_of_entries(tmp_path: Path) -> None:
+    """SEC-30, gap G9."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         for entry_id in (0, 1, 5):
             await client.v2(add(1, entry_id))
@@ -309,6 +319,7 @@ async def test_bookie_info_gives_what_was_asked(tmp_path: Path) -> None:
 
 
 async def test_without_authentication_auth_is_answered_as_disabled(tmp_path: Path) -> None:
+    """SEC-16."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         answer = await client.v2(m.AuthRequest("sasl", b"token"))
         assert (answer.plugin, answer.payload, answer.version) == ("AuthDisabledPlugin", b"", 2)
@@ -318,6 +329,7 @@ async def test_without_authentication_auth_is_answered_as_disabled(tmp_path: Pat
 
 
 async def test_tls_and_unsupported_operations_get_a_header_only(tmp_path: Path) -> None:
+    """SEC-4."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         answer = await client.v3(m.StartTlsRequest(4, priority=7))
         assert isinstance(answer, m.HeaderOnlyResponse)

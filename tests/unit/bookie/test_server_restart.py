@@ -47,6 +47,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 async def test_acknowledged_entries_keys_fences_and_lacs_outlast_a_kill(home: Path, checkpointed: bool) -> None:
+    """PI-10, BI-1, BI-2, BI-3, BI-23, FX-43, FX-44, gap G2."""
     runtime = RealRuntime()
     async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
         for i in range(100):
@@ -74,6 +75,7 @@ async def test_acknowledged_entries_keys_fences_and_lacs_outlast_a_kill(home: Pa
 
 
 async def test_a_second_kill_after_replay_loses_nothing(home: Path) -> None:
+    """R11, BI-8."""
     runtime = RealRuntime()
     for round_ in range(3):
         async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
@@ -101,6 +103,7 @@ async def test_the_dirty_marker_stays_after_a_kill_and_goes_with_an_orderly_stop
 
 
 async def test_an_orderly_stop_leaves_nothing_to_replay(home: Path) -> None:
+    """BI-21."""
     runtime = RealRuntime()
     async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
         await client.v2(add(1, 0))
@@ -112,6 +115,7 @@ async def test_an_orderly_stop_leaves_nothing_to_replay(home: Path) -> None:
 
 
 async def test_a_failed_sync_ends_the_bookie_without_an_answer(home: Path) -> None:
+    """BI-17, FX-35."""
     runtime = GatedRuntime()
     async with running_bookie(home, runtime) as bookie, RawClient.to(bookie) as client:
         assert (await client.v2(add(1, 0))).status == Status.EOK
@@ -128,6 +132,7 @@ async def test_a_failed_sync_ends_the_bookie_without_an_answer(home: Path) -> No
 
 
 async def test_damage_in_a_synced_journal_stops_the_start(home: Path) -> None:
+    """JH-15, BI-9, BI-22."""
     runtime = RealRuntime()
     async with running_bookie(home, runtime, flushInterval=3_600_000) as bookie, RawClient.to(bookie) as client:
         for i in range(3):
@@ -168,7 +173,7 @@ async def test_a_ledger_that_was_deleted_and_created_anew_is_the_new_one_after_a
 
 
 async def test_old_journals_are_deleted_before_the_next_one_is_made(home: Path) -> None:
-    """A full disk may have room only then: this one holds six journals."""
+    """A full disk may have room only then: this one holds six journals. FX-52."""
 
     class SmallFiles(RealFiles):
         def open(self, path: str, mode: str = "r") -> File:
@@ -189,6 +194,7 @@ async def test_old_journals_are_deleted_before_the_next_one_is_made(home: Path) 
 
 
 async def test_a_stray_file_among_the_journals_ends_neither_the_bookie_nor_its_start(home: Path) -> None:
+    """SEC-37."""
     runtime = RealRuntime()
     async with running_bookie(home, runtime, flushInterval=10) as bookie:
         (home / "journal" / "current" / "backup-1.txn").write_bytes(b"")
@@ -202,7 +208,8 @@ async def test_a_stray_file_among_the_journals_ends_neither_the_bookie_nor_its_s
 
 
 async def test_a_journal_that_fills_its_disk_makes_the_bookie_read_only_before_it_is_full(home: Path) -> None:
-    """And writable again as soon as a checkpoint let old journals go. The disk is looked at as the journal grows."""
+    """And writable again as soon as a checkpoint let old journals go. The disk is looked at as the journal grows.
+    BI-18, FX-60, LV-6."""
 
     class SmallDisk(RealFiles):
         def disk_usage(self, path: str) -> DiskUsage:
@@ -258,6 +265,7 @@ class HungRuntime(RealRuntime):
 async def test_a_failed_bookie_ends_within_a_bound_though_a_disk_call_hangs(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """BI-17, DF-10."""
     monkeypatch.setattr(bookie_module, "FAILURE_SECONDS", 0.2)
     runtime = HungRuntime()
     await init_cluster(runtime)
@@ -279,6 +287,7 @@ async def test_a_failed_bookie_ends_within_a_bound_though_a_disk_call_hangs(
 
 
 async def test_an_orderly_stop_ends_within_a_bound_though_a_disk_call_hangs(home: Path) -> None:
+    """DF-10."""
     runtime = HungRuntime()
     await init_cluster(runtime)
     bookie = Bookie(runtime, bookie_config(home, flushInterval=3_600_000, shutdownTimeoutMs=200))

@@ -156,6 +156,7 @@ MB = 1 << 20
 
 
 def test_when_memory_is_used_up_the_stillest_connections_of_the_largest_peer_give_way() -> None:
+    """BI-26, FX-61."""
     memory = Memory(100 * MB)
     flood, good = Peer("flood"), Peer("good")
     innocent = memory.connect(good, 10 * MB, still_since=0.0)

@@ -115,6 +115,7 @@ async def after(storage: DbLedgerStorage, model: Model) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_power_loss_at_any_disk_call_loses_nothing_that_was_flushed(seed: int) -> None:
+    """BI-4, BI-6, BI-11, DF-1."""
     crash_at = 0
     finished = False
     while not finished:
@@ -135,6 +136,7 @@ def test_a_power_loss_at_any_disk_call_loses_nothing_that_was_flushed(seed: int)
 
 
 def test_a_kill_keeps_what_was_flushed() -> None:
+    """BI-6, FX-30: of two directories. DF-5."""
     model = Model()
     with StorageMachine(1, directories=2, logSizeLimit=SMALL_LOGS) as machine:
         machine.run(lambda storage: story(storage, model), close=False)
@@ -170,6 +172,7 @@ async def read_every_way(storage: DbLedgerStorage, expected: dict[int, bytes]) -
 
 @pytest.mark.parametrize("crash_at", range(1, 8))
 def test_a_torn_copy_behind_its_predecessor_does_not_hide_the_one_that_replay_brought(crash_at: int) -> None:
+    """BI-4, BI-10."""
     expected = {i: entry(1, i, 200) for i in range(5)} | {5: entry(1, 5, 3000)}
 
     async def before(storage: DbLedgerStorage) -> None:
@@ -227,6 +230,7 @@ def test_a_log_that_became_full_in_a_flush_that_did_not_end_is_not_trusted() -> 
 
 
 def test_a_crash_while_entries_are_moved_does_not_hide_where_they_are() -> None:
+    """BI-13."""
     expected = {i: entry(1, i, 900) for i in range(12)}
 
     async def before(storage: DbLedgerStorage) -> bool:
@@ -257,6 +261,7 @@ def test_a_crash_while_entries_are_moved_does_not_hide_where_they_are() -> None:
 
 
 def test_a_crash_at_any_step_of_building_the_index_anew_loses_nothing() -> None:
+    """FX-46."""
     model = Model()
 
     async def write(storage: DbLedgerStorage) -> None:
@@ -286,6 +291,7 @@ async def nothing(storage: DbLedgerStorage) -> bool:
 
 
 def test_a_full_disk_ends_no_flush_and_the_next_one_makes_up_for_it() -> None:
+    """JH-4, BI-12, FX-36, DF-7."""
     model = Model()
 
     async def scene(storage: DbLedgerStorage) -> None:
@@ -314,6 +320,8 @@ def test_a_full_disk_ends_no_flush_and_the_next_one_makes_up_for_it() -> None:
 
 
 def test_fences_reach_a_full_disk_from_its_reserve() -> None:
+    """BI-18, FX-51."""
+
     async def scene(storage: DbLedgerStorage) -> None:
         model = Model()
         for entry_id in range(10):
@@ -336,6 +344,7 @@ def test_fences_reach_a_full_disk_from_its_reserve() -> None:
 
 
 def test_an_index_without_space_behind_a_synced_log_ends_nothing() -> None:
+    """BI-12, FX-36."""
     model = Model()
 
     async def scene(storage: DbLedgerStorage) -> None:
@@ -369,7 +378,7 @@ def test_an_index_without_space_behind_a_synced_log_ends_nothing() -> None:
 
 
 def test_an_index_that_cannot_be_read_ends_flushing_for_good() -> None:
-    """It is not taken for a full disk, which would be tried again for ever."""
+    """It is not taken for a full disk, which would be tried again for ever. BI-17, FX-35."""
     heard: list[BaseException] = []
 
     def unreadable(_: object) -> None:
@@ -428,6 +437,7 @@ def test_a_stop_on_a_full_disk_is_orderly_when_all_is_flushed() -> None:
 
 @pytest.mark.parametrize("fault", ["fail_next_sync", "fail_next_write"])
 def test_a_failed_write_or_sync_ends_flushing_for_good(fault: str) -> None:
+    """BI-12, BI-17, FX-35."""
     model = Model()
     heard: list[BaseException] = []
 
@@ -453,6 +463,7 @@ def test_a_failed_write_or_sync_ends_flushing_for_good(fault: str) -> None:
 
 
 def test_an_unreadable_log_is_an_error_not_absence() -> None:
+    """BI-5, BI-16, FX-14, DF-8."""
     model = Model()
 
     async def scene(storage: DbLedgerStorage) -> None:

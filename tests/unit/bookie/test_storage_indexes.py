@@ -55,6 +55,7 @@ def test_locations_are_stored_as_specified(store: KeyValueStore) -> None:
 
 
 def test_lookups(store: KeyValueStore) -> None:
+    """R8."""
     index = LocationIndex(store)
     count = 2 * packing.CHUNK + 10
     index.write([], [(7, range(count), array("q", range(1, count + 1))), (9, [5], array("q", [99]))], nothing)
@@ -74,7 +75,8 @@ def test_lookups(store: KeyValueStore) -> None:
 def test_the_last_entry_of_a_ledger_without_any_is_not_looked_for_among_deleted_ones(
     store: KeyValueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Backwards through the keys of a large deleted ledger RocksDB took so long that all adds of a bookie timed out."""
+    """Backwards through the keys of a large deleted ledger RocksDB took so long that all adds of a bookie timed out.
+    FX-64."""
     index = LocationIndex(store)
     index.write([], [(7, range(1000), array("q", range(1, 1001)))], nothing)
     index.write([7], [(8, [3, 4], array("q", [1, 2]))], nothing)
@@ -92,6 +94,7 @@ def test_deleted_ledgers_go_before_new_locations_come(store: KeyValueStore) -> N
 
 
 def test_a_move_needs_the_old_location(store: KeyValueStore) -> None:
+    """BI-13, FX-38, defect A8."""
     index = LocationIndex(store)
     index.write([], [(7, [1, 2], array("q", [11, 12]))], nothing)
     assert index.move([(7, 1, 11, 21), (7, 2, 99, 22), (7, 3, 13, 23)], nothing) == 1
@@ -137,6 +140,7 @@ def test_master_keys(store: KeyValueStore) -> None:
 
 
 def test_changes_that_failed_to_be_written_are_taken_again(store: KeyValueStore) -> None:
+    """BI-12, FX-36."""
     index = LedgerIndex({})
     index.set_master_key(1, b"one")
     failed = index.take_changes()
@@ -167,6 +171,7 @@ def put(store: KeyValueStore, items: dict[bytes, bytes]) -> None:
 
 
 def test_records_under_16_byte_keys_become_ordinary_ones(store: KeyValueStore) -> None:
+    """R13, defect A6."""
     short, long = ledger_data.ledger_key, ledger_data.long_ledger_key
     rebuilt = ledger_data.encode(LedgerData(True, b""))
     newer = ledger_data.encode(LedgerData(False, b"key"))
@@ -184,12 +189,14 @@ def test_deletion_removes_both_forms_of_a_key(store: KeyValueStore) -> None:
 
 
 def test_negative_keys_are_not_ledgers(store: KeyValueStore) -> None:
+    """R13."""
     ledger_index.write_flags(store, ledger_data.NEEDS_INTEGRITY_CHECK)
     assert ledger_index.load(store) == {}
     assert ledger_index.read_flags(store) == ledger_data.NEEDS_INTEGRITY_CHECK
 
 
 def test_a_damaged_ledger_record_is_reported_with_its_id(store: KeyValueStore) -> None:
+    """BI-22."""
     put(store, {ledger_data.ledger_key(5): b"\x08\x01"})
     with pytest.raises(CorruptStorageError, match="ledger 5"):
         ledger_index.load(store)

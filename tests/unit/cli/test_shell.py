@@ -76,6 +76,7 @@ def test_a_configuration_says_where_the_cluster_is(uri: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("word", ["-nonInteractive", "--nonInteractive", "-n"])
 def test_a_format_without_questions_needs_force(uri: str, word: str) -> None:
+    """SEC-48."""
     assert shell("initnewcluster", "-u", uri)[0] == 0
     before = instance_id(uri)
     assert shell("metaformat", "-u", uri, word)[0] == 1
@@ -85,6 +86,7 @@ def test_a_format_without_questions_needs_force(uri: str, word: str) -> None:
 
 
 def test_a_format_asks_and_the_end_of_input_is_a_no(uri: str) -> None:
+    """SEC-48."""
     assert shell("initnewcluster", "-u", uri)[0] == 0
     before = instance_id(uri)
     for answer in ("", "n\n", "what?\nno\n"):
@@ -100,6 +102,7 @@ def test_a_format_of_nothing_makes_a_cluster(uri: str) -> None:
 
 
 def test_a_cluster_is_removed_when_it_is_surely_meant(uri: str) -> None:
+    """SEC-48."""
     assert shell("initnewcluster", "-u", uri)[0] == 0
     name = instance_id(uri)
     for words in (["-i", "wrong"], ["-i", name, "-f"], ["-f", "-p", "/other"], []):
@@ -113,6 +116,7 @@ def test_a_cluster_is_removed_when_it_is_surely_meant(uri: str) -> None:
 
 
 def test_a_cluster_with_a_running_bookie_is_not_removed(uri: str) -> None:
+    """SEC-48."""
     assert shell("initnewcluster", "-u", uri)[0] == 0
 
     async def meanwhile(driver: MetadataDriver) -> tuple[int, str, str]:

@@ -197,6 +197,7 @@ async def test_many_entries_may_come_asynchronously(cluster: FakeCluster) -> Non
 
 
 async def test_what_was_safe_when_many_entries_failed_is_told(cluster: FakeCluster) -> None:
+    """FX-25, RI-11."""
     client = await cluster.connect(maxPendingAddEntries=10)
     writer = await client.create_ledger(**SHAPE)
     await writer.append_many([payload(i) for i in range(5)])

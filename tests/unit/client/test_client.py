@@ -75,6 +75,7 @@ async def test_quorums_must_descend(cluster: FakeCluster, shape: tuple[int, int,
 
 
 async def test_what_a_new_ledger_has(cluster: FakeCluster) -> None:
+    """ACT-1."""
     client = await cluster.connect(ledgerMetadataVersion=2, storeSystemTimeAsLedgerCreationTime=True)
     writer = await client.create_ledger(**SHAPE, password=b"s", custom_metadata={"a": b"b"})
     metadata = await client.get_ledger_metadata(writer.id)
@@ -181,6 +182,7 @@ async def test_opening_checks_the_digest_where_it_is_told_to(cluster: FakeCluste
 
 @pytest.mark.parametrize("ledger_id", [-1, 999])
 async def test_ledgers_that_do_not_exist(cluster: FakeCluster, ledger_id: int) -> None:
+    """FX-26, RI-15."""
     client = await cluster.connect()
     with pytest.raises(NoSuchLedgerOnMetadataError):
         await client.open_ledger(ledger_id)

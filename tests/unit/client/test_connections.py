@@ -182,6 +182,7 @@ async def test_an_idle_connection_is_lost_without_a_word(cluster: FakeCluster) -
 async def test_an_overdue_add_fails_the_channel_and_its_late_answer_is_dropped(
     cluster: FakeCluster, version: int
 ) -> None:
+    """SEC-24, FX-23."""
     bookie = cluster.bookies[0]
     bookie.on_request = lambda request: HOLD if isinstance(request, AddRequest) and request.entry_id == 1 else None
     async with pool(cluster, addEntryTimeoutSec=0.2) as client:
@@ -343,6 +344,7 @@ async def test_what_v2_cannot_do_is_illegal_there(cluster: FakeCluster) -> None:
     "request_", [ReadRequest(7, 0), ReadLacRequest(7), BatchReadRequest(7, 0, 0, 5, 100), GetBookieInfoRequest(3)]
 )
 async def test_a_request_expires_and_its_late_answer_is_dropped(cluster: FakeCluster, request_: Any) -> None:
+    """SEC-24."""
     bookie = cluster.bookies[0]
     bookie.put(package(7, 0))
     bookie.on_request = lambda request: HOLD
@@ -399,6 +401,7 @@ async def test_a_ledger_keeps_to_its_connection(cluster: FakeCluster) -> None:
     ],
 )
 async def test_an_illegal_answer_ends_the_connection(cluster: FakeCluster, garbage: bytes) -> None:
+    """SEC-31."""
     bookie = cluster.bookies[0]
     bookie.put(package(7, 0))
     async with pool(cluster) as client:
@@ -428,6 +431,7 @@ async def test_an_unauthenticated_v3_connection_fails_its_adds(cluster: FakeClus
 
 
 async def test_a_bookie_that_moves_is_found_again(cluster: FakeCluster) -> None:
+    """FX-21."""
     bookie = cluster.bookies[0]
     async with pool(cluster) as client:
         await client.request(bookie.id, GetBookieInfoRequest(3))

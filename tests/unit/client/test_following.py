@@ -51,6 +51,7 @@ async def four() -> object:
 async def test_an_entry_confirmed_in_a_fragment_not_known_yet_is_found(
     four: FakeCluster, protocol: str, quorums: tuple[int, int, int]
 ) -> None:
+    """FX-24."""
     for _ in range(2):
         reader = await moved_on(four, quorums=quorums, settings={"protocol": protocol})
         assert [entry.id for entry in await reader.read(0, 10)] == list(range(11))
@@ -112,6 +113,7 @@ async def test_a_reader_dropped_in_another_thread_is_let_go_of(cluster: FakeClus
 
 
 async def test_following_survives_a_watch_that_breaks(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FX-82."""
     monkeypatch.setattr("bookkeeper.client.reader.WATCH_AGAIN", 0.0)
     ledger = await make_ledger(cluster, 3, closed=False)
     client = await cluster.connect()

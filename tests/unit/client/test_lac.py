@@ -45,6 +45,7 @@ async def test_the_lac_lags_one_entry_behind_until_the_writer_says_more(cluster:
 
 
 async def test_a_closed_ledger_knows_its_lac_without_asking(cluster: FakeCluster) -> None:
+    """SEC-33: nobody can move it."""
     ledger = await make_ledger(cluster, 10)
     reader = await ledger.open(await cluster.connect())
     assert await reader.read_last_add_confirmed() == 9
@@ -78,12 +79,23 @@ async def test_too_few_answers_say_nothing(cluster: FakeCluster, protocol: str) 
 
 
 async def test_damaged_answers_do_not_count(cluster: FakeCluster) -> None:
+    """JH-13, SEC-33."""
     ledger = await make_ledger(cluster, 10, closed=False)
     reader = await ledger.open(await cluster.connect())
     for bookie in ledger.bookies[:2]:
         ledger.corrupt(bookie, 9)
     with pytest.raises(Exception, match="digest"):
         await reader.read_last_add_confirmed()
+
+
+async def test_a_lac_that_nobody_signed_moves_nothing(cluster: FakeCluster) -> None:
+    """SEC-29, SEC-33."""
+    ledger = await make_ledger(cluster, 10, closed=False)
+    reader = await ledger.open(await cluster.connect())
+    for body in (b"garbage", bytes(16), DIGEST.package_lac(ledger.id, 1 << 40)[:-1] + b"\0"):
+        ledger.bookies[0].ledger(ledger.id).explicit_lac = body
+        assert await reader.read_explicit_last_add_confirmed() == 8
+    assert reader.last_add_confirmed == 8
 
 
 async def test_unauthorized_ends_at_once(cluster: FakeCluster) -> None:
@@ -173,6 +185,24 @@ async def test_a_long_poll_ends_with_the_entry(cluster: FakeCluster, protocol: s
     assert reader.last_add_confirmed == 9
 
 
+@PROTOCOLS
+async def test_long_polls_of_a_striped_ledger_end_with_each_entry(cluster: FakeCluster, protocol: str) -> None:
+    """FX-18."""
+    ledger = await make_ledger(cluster, 10, closed=False, quorums=(3, 2, 2))
+    reader = await ledger.open(await cluster.connect(protocol=protocol))
+    for entry_id in range(9, 15):
+        polling = asyncio.create_task(reader.read_last_add_confirmed_and_entry(entry_id, poll_timeout=60))
+        await eventually(lambda: any(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests))
+        for bookie in ledger.replicas(entry_id + 1):
+            bookie.put(package(ledger.id, entry_id + 1))
+        for bookie in cluster.bookies:
+            bookie.ledger(ledger.id).wake()
+        assert (await polling).last_add_confirmed == entry_id
+        assert (await reader.read_entry(entry_id)).data == payload(entry_id)
+        for bookie in cluster.bookies:
+            bookie.requests.clear()
+
+
 async def test_a_long_poll_for_what_is_confirmed_is_a_read(cluster: FakeCluster) -> None:
     reader, _ = await open_at_8(cluster)
     answer = await reader.read_last_add_confirmed_and_entry(5, poll_timeout=60)
@@ -253,6 +283,7 @@ async def test_a_silent_bookie_is_passed_over_by_speculation(cluster: FakeCluste
 
 
 async def test_a_long_poll_ends_when_the_ledger_is_closed(cluster: FakeCluster) -> None:
+    """RI-8."""
     reader, ledger_id = await open_at_8(cluster)
     polling = asyncio.create_task(reader.read_last_add_confirmed_and_entry(9, poll_timeout=60))
     await eventually(lambda: any(is_long_poll(r) for bookie in cluster.bookies for r in bookie.requests))
@@ -378,7 +409,7 @@ async def test_a_reader_of_a_closed_ledger_follows_if_asked(cluster: FakeCluster
 
 
 async def test_a_reader_of_a_deleted_ledger_keeps_what_it_knows(cluster: FakeCluster) -> None:
-    """Scenario 83."""
+    """RI-15, scenario 83."""
     ledger = await make_ledger(cluster, 10, closed=False)
     reader = await ledger.open(await cluster.connect())
     known, watch = reader.metadata, reader._watch
@@ -392,7 +423,7 @@ async def test_a_reader_of_a_deleted_ledger_keeps_what_it_knows(cluster: FakeClu
 
 
 async def test_where_every_bookie_was_replaced_readers_that_follow_go_on() -> None:
-    """Scenario 82, #4613: re-replication has moved a closed ledger, and its old bookies are gone."""
+    """Scenario 82, #4613: re-replication has moved a closed ledger, and its old bookies are gone. FX-24."""
     async with fake_cluster(6) as cluster:
         old, new = cluster.bookies[:3], cluster.bookies[3:]
         ledger = await make_ledger(cluster, 10)

@@ -121,6 +121,7 @@ async def test_a_plain_read_keeps_so_many_bytes_outstanding(cluster: FakeCluster
 
 
 async def test_a_batch_read_entry_by_entry_ends_at_its_size(cluster: FakeCluster) -> None:
+    """FX-17."""
     ledger = await make_ledger(cluster, quorums=(3, 2, 2), sizes=[LARGE] * 100)
     client = await cluster.connect()
     reader = await ledger.open(client)

@@ -86,6 +86,7 @@ async def test_arguments_are_checked(cluster: FakeCluster) -> None:
 
 
 async def test_a_missing_entry_is_reported_so_only_if_every_replica_says_so(cluster: FakeCluster) -> None:
+    """RI-13."""
     ledger = await make_ledger(cluster, 3)
     client = await cluster.connect(speculativeReadTimeout=0, readEntryTimeoutSec=0.2)
     reader = await ledger.open(client)
@@ -114,6 +115,7 @@ async def test_a_missing_entry_is_reported_so_only_if_every_replica_says_so(clus
 async def test_the_most_telling_error_is_reported(
     cluster: FakeCluster, answers: list[Status | Fault | str], expected: type[Exception]
 ) -> None:
+    """RI-13."""
     ledger = await make_ledger(cluster, 1)
     for bookie, answer in zip(ledger.replicas(0), answers, strict=True):
         if isinstance(answer, str):
@@ -128,6 +130,7 @@ async def test_the_most_telling_error_is_reported(
 @PROTOCOLS
 @pytest.mark.parametrize("fault", [SILENT, CLOSE, Status.EIO, Status.EUNKNOWNLEDGERSTATE, "corrupt", "absent"])
 async def test_two_bad_replicas_are_survived(cluster: FakeCluster, fault: Status | Fault | str, protocol: str) -> None:
+    """RI-12, SEC-27, SEC-31, SEC-32."""
     ledger = await make_ledger(cluster, 20)
     for bookie in ledger.bookies[:2]:
         for entry_id in range(20):
@@ -144,6 +147,7 @@ async def test_two_bad_replicas_are_survived(cluster: FakeCluster, fault: Status
 
 
 async def test_another_entry_than_the_one_asked_for_is_not_taken(cluster: FakeCluster) -> None:
+    """RI-12, SEC-31."""
     ledger = await make_ledger(cluster, 2)
     first = ledger.replicas(0)[0]
     first.ledger(ledger.id).entries[0] = package(ledger.id, 1)
@@ -348,6 +352,7 @@ async def test_striped_ledgers_are_read_entry_by_entry(cluster: FakeCluster) -> 
 
 
 async def test_damage_in_a_batch(cluster: FakeCluster) -> None:
+    """FX-16."""
     ledger = await make_ledger(cluster, 10)
     reader = await ledger.open(await cluster.connect())
     ledger.corrupt(ledger.replicas(0)[0], 0)

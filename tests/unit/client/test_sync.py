@@ -180,6 +180,7 @@ def test_a_writer_in_trouble_discards_what_is_pending(bk: bookkeeper.sync.BookKe
 
 
 def test_many_threads_share_a_writer(bk: bookkeeper.sync.BookKeeper) -> None:
+    """FX-8."""
     with bk.create_ledger(**SHAPE) as writer:
         ids: list[list[int]] = [[] for _ in range(4)]
 
@@ -422,6 +423,7 @@ def test_what_is_not_bytes_is_no_entry(bk: bookkeeper.sync.BookKeeper, data: Any
 def test_an_entry_is_what_it_was_when_it_was_appended(
     bk: bookkeeper.sync.BookKeeper, cluster: FakeCluster, thread: LoopThread
 ) -> None:
+    """FX-15."""
     with bk.create_ledger(**SHAPE) as writer:
         data = bytearray(b"first")
         gate = threading.Event()
@@ -475,7 +477,7 @@ def test_bytes_on_their_way_are_bounded_too(cluster: FakeCluster, thread: LoopTh
 def test_where_the_writer_itself_has_no_room_everything_behind_waits_in_order(
     cluster: FakeCluster, thread: LoopThread
 ) -> None:
-    """One bookie of three is slow: appends are done without it, but what it has yet to answer is bounded."""
+    """One bookie of three is slow: appends are done without it, but what it has yet to answer is bounded. FX-22."""
     config = ClientConfiguration.from_mapping({"maxPendingAddBytes": 3000})
     shape = {"ensemble_size": 3, "write_quorum": 3, "ack_quorum": 2}
     with bookkeeper.sync.connect(cluster.uri, config=config) as bk, bk.create_ledger(**shape) as writer:
@@ -550,6 +552,7 @@ def test_many_entries_are_made_on_the_callers_thread_as_there_is_room(cluster: F
 
 
 def test_many_entries_that_fail_tell_what_is_safe(bk: bookkeeper.sync.BookKeeper, cluster: FakeCluster) -> None:
+    """FX-25, RI-11."""
     with contextlib.suppress(BKError), bk.create_ledger(**SHAPE) as writer:
 
         def broken() -> Iterator[bytes]:

@@ -111,6 +111,7 @@ async def test_an_add_has_its_time_from_when_it_has_left_our_buffers(cluster: Fa
 
 
 async def test_a_bookie_that_takes_no_bytes_is_late(cluster: FakeCluster) -> None:
+    """FX-20."""
     bookie = cluster.bookies[0]
     bookie.on_request = lambda request: SILENT
     async with pool(cluster) as client:
@@ -148,6 +149,7 @@ async def test_one_ledger_that_is_stuck_is_late_although_others_are_acknowledged
 
 
 async def test_a_bookie_that_hangs_costs_two_connections_and_not_one_per_timeout(cluster: FakeCluster) -> None:
+    """FX-20."""
     bookie = cluster.bookies[0]
     bookie.on_request = lambda request: SILENT
     async with pool(cluster) as client:

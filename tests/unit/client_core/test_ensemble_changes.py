@@ -43,6 +43,7 @@ async def test_01_five_pipelined_appends_with_a_failing_bookie_make_one_change()
 
 
 async def test_02_a_second_failure_during_the_change_makes_a_second_write_and_no_second_fragment() -> None:
+    """FX-7."""
     async with World(5) as world:
         writer = await world.writer((3, 3, 3))
         world["b1"].add_status = Status.EIO
@@ -200,6 +201,7 @@ async def test_10_an_entry_outside_the_replaced_index_is_released_by_the_end_of_
 
 
 async def test_10_alone_an_entry_completed_during_the_change_needs_no_further_answer() -> None:
+    """FX-7."""
     async with World(5) as world:
         writer = await world.writer((4, 2, 1))  # write sets 01 12 23 30
         world["b2"].hold = True
@@ -477,6 +479,7 @@ async def test_nothing_is_sent_to_a_bookie_that_is_being_replaced() -> None:
 
 
 async def test_s_7_acks_of_an_ensemble_that_is_not_stored_count_for_nothing() -> None:
+    """FX-3."""
     async with World(6) as world:
         writer = await world.writer((3, 3, 2))
         world.hooks.block()

@@ -65,6 +65,7 @@ def check_replicas(world: World, metadata: LedgerMetadata, last: int) -> None:
 @pytest.mark.parametrize("delayed", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 async def test_what_is_acknowledged_is_stored_and_never_lost(seed: int, delayed: bool) -> None:
+    """RI-1, RI-11."""
     dice = random.Random(seed)
     quorum = dice.choice(QUORUMS)
     settings = {"delayEnsembleChange": delayed, "maxPendingAddEntries": dice.choice([5, 1000]), "addEntryTimeoutSec": 0}

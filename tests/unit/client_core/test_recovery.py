@@ -173,7 +173,7 @@ async def test_63_a_bookie_that_fails_later_makes_a_new_fragment() -> None:
 
 
 async def test_64_recovery_reads_fence_a_bookie_that_the_fencing_missed() -> None:
-    """S-1, #2614."""
+    """S-1, #2614. FX-1."""
     async with World(3) as world:
         writer = await world.writer()
         for payload in (b"0", b"1"):
@@ -234,11 +234,12 @@ async def test_s_1_without_fencing_reads_an_acknowledged_entry_is_lost() -> None
 
 
 async def test_s_1_with_fencing_reads_the_late_add_is_refused() -> None:
+    """FX-1."""
     assert await s_1(ProtocolRules()) == (-1, False)
 
 
 async def test_65_reading_starts_at_the_last_fragment() -> None:
-    """S-2, #2615."""
+    """S-2, #2615. FX-2."""
     async with World(4) as world:
         await world.create((2, 2, 2))
         await world.change(lambda md: md.with_ensemble(1, (BookieId("b1"), BookieId("b3"))))
@@ -397,6 +398,7 @@ async def test_78_ten_recoveries_at_once_agree() -> None:
 
 
 async def test_79_a_hanging_bookie_does_not_stop_the_fencing() -> None:
+    """FX-10, LV-3."""
     async with World(3, speculativeReadTimeout=10, maxSpeculativeReadTimeout=10) as world:
         await world.create((3, 3, 2))
         put_on(world, "b1 b2", 0, lac=-1)
@@ -405,6 +407,7 @@ async def test_79_a_hanging_bookie_does_not_stop_the_fencing() -> None:
 
 
 async def test_51_a_stalled_replica_is_not_waited_for_when_the_end_is_proved() -> None:
+    """FX-10, LV-3."""
     async with World(3, speculativeReadTimeout=10, maxSpeculativeReadTimeout=10) as world:
         await world.create((3, 3, 2))
         world["b1"].silent = True  # first in the order for entry 0

@@ -23,6 +23,7 @@ from tests.support.waiting import until
 
 
 async def test_appends_get_ids_in_order_and_are_stored_with_lac_and_length() -> None:
+    """RI-4."""
     async with World(3) as world:
         writer = await world.writer()
         assert [await writer.append(data) for data in (b"hello", b"world")] == [0, 1]
@@ -97,6 +98,7 @@ async def test_a_payload_that_fits_no_frame_is_refused_before_it_gets_an_id() ->
 
 
 async def test_cancelling_an_append_does_not_withdraw_the_entry() -> None:
+    """RI-11."""
     async with World(3) as world:
         writer = await world.writer()
         world["b1"].hold = world["b2"].hold = True
@@ -135,6 +137,7 @@ async def test_append_waits_first_come_first_served_when_too_much_is_in_flight()
 
 
 async def test_what_a_slow_bookie_has_not_answered_counts_as_in_flight() -> None:
+    """FX-22, BI-26."""
     async with World(3, maxPendingAddBytes=300) as world:
         writer = await world.writer()
         world["b3"].hold = True

@@ -32,6 +32,7 @@ async def test_an_ack_quorum_not_reached_in_time_ends_the_ledger() -> None:
 
 
 async def test_a_bookie_that_does_not_answer_in_time_is_replaced() -> None:
+    """FX-20, LV-2, MF-6."""
     async with World(4) as world:
         writer = await world.writer((3, 3, 3))
         world["b2"].hold = True

@@ -68,6 +68,7 @@ def test_a_later_layout_is_read_like_the_current_one() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"x\n", b"5\n", b"5\nbookieHost: 3", b"3\na\nb\n", b"3\n\xff", b"5.0\n"])
 def test_what_is_not_a_cookie_is_corrupt(data: bytes) -> None:
+    """SEC-39."""
     with pytest.raises(CorruptMetadata):
         parse_cookie(data)
 
@@ -84,7 +85,7 @@ def test_an_equal_cookie_passes(superset: bool) -> None:
     [
         {"bookie_id": "10.0.0.2:3181"},
         {"journal_dir": "/data/j2,/data/j1"},
-        {"ledger_dirs": "3\t/data/l1\t/data/l2\t/data/l3"},
+        {"ledger_dirs": "3\t/data/l1\t/data/l2\t/data/l3"},  # FX-55: one fewer than there were
         {"index_dirs": None},
         {"index_dirs": "1\t/data/other"},
         {"instance_id": None},
@@ -94,6 +95,7 @@ def test_an_equal_cookie_passes(superset: bool) -> None:
     ],
 )
 def test_one_different_field_fails(change: dict[str, str | int | None], superset: bool) -> None:
+    """BI-20."""
     with pytest.raises(InvalidCookieError):
         verify(MASTER, replace(MASTER, **change), superset=superset)  # type: ignore[arg-type]
 
@@ -106,6 +108,7 @@ def test_an_instance_id_in_the_cookie_only_fails() -> None:
 
 @pytest.mark.parametrize("dirs", ["1\t/data/l1", "2\t/data/l2\t/data/l1"])
 def test_fewer_or_reordered_directories_pass_as_a_superset_only(dirs: str) -> None:
+    """R14."""
     stored = replace(MASTER, ledger_dirs=dirs)
     verify(MASTER, stored, superset=True)
     with pytest.raises(InvalidCookieError):
@@ -184,6 +187,7 @@ def test_a_first_start_that_was_cut_short_before_the_store_had_the_cookie_is_beg
     ],
 )
 def test_with_fixed_places_directories_are_neither_added_nor_put_in_another_order(key: str, stored: Cookie) -> None:
+    """BI-20, defect A14."""
     master = replace(MASTER, index_dirs="2\t/data/i1\t/data/i2") if key == "indexDirectories" else MASTER
     decide_start(master, [Versioned(stored, 7)], directories(cookie=stored), allow_expansion=True)
     for where in ("store", "directory"):
@@ -200,12 +204,14 @@ def test_messages_show_directories_as_they_are_configured() -> None:
 
 
 def test_a_cookie_under_another_id_stops_the_start() -> None:
+    """BI-20, FX-66."""
     other = renamed(MASTER, BookieId("host:3181"))
     with pytest.raises(InvalidCookieError, match="bookie id"):
         decide_start(MASTER, [Versioned(other, 3)], new_directories())
 
 
 def test_a_foreign_directory_stops_the_start() -> None:
+    """BI-20."""
     found = directories()
     found[3] = replace(found[3], cookie=renamed(MASTER, BookieId("10.0.0.9:3181")))
     with pytest.raises(InvalidCookieError, match="/data/l2"):

@@ -152,6 +152,7 @@ def test_a_wrong_byte_in_the_header_is_corrupt(at: int) -> None:
     "header", [b"", b"3", b"3\r", b"1234567890\n", b"0\n", b"4\n", b"x\n", b"\n", b"3 \n", b"\xb3\n", b"3_0\n"]
 )
 def test_a_wrong_version_is_corrupt(header: bytes) -> None:
+    """SEC-34."""
     with pytest.raises(CorruptMetadata):
         parse(MAGIC + header + A_V3[30:], 1)
 
@@ -203,12 +204,13 @@ def test_missing_fields_have_java_defaults(
         (b"quorumSize: 2", b"quorumSize: 4"),
         (b"ackQuorumSize: 2", b"ackQuorumSize: 3"),
         (b'  ensembleMember: "10.0.0.1:3181"\n', b""),
-        (b'"10.0.0.1:3181"', b'"10.0.0.1/3181"'),
+        (b'"10.0.0.1:3181"', b'"10.0.0.1/3181"'),  # SEC-35
         (b"lastEntryId: -1\nstate: OPEN", b"state: CLOSED"),
         (b"digestType: CRC32C", b"digestType: SHA1"),
     ],
 )
 def test_a_record_that_breaks_an_invariant_is_corrupt(damage: tuple[bytes, bytes]) -> None:
+    """SEC-34."""
     old, new = damage[:2]
     assert old in A_V2
     with pytest.raises(CorruptMetadata):
@@ -216,6 +218,7 @@ def test_a_record_that_breaks_an_invariant_is_corrupt(damage: tuple[bytes, bytes
 
 
 def test_ensembles_must_ascend() -> None:
+    """SEC-34."""
     segment = C_V2[C_V2.index(b"segment") : C_V2.index(b"digestType")]
     for wrong in (segment.replace(b"17", b"0"), b"", segment.replace(b": 0", b": 20")):
         with pytest.raises(CorruptMetadata):
@@ -295,6 +298,7 @@ def test_any_record_comes_back_equal(record: LedgerMetadata) -> None:
 
 @given(st.sampled_from([A_V1, A_V2, A_V3, C_V1, C_V2, C_V3]), st.data())
 def test_any_damage_is_at_worst_corrupt(data: bytes, draw: st.DataObject) -> None:
+    """SEC-34."""
     at = draw.draw(st.integers(28, len(data)))
     end = draw.draw(st.integers(at, len(data)))
     damaged = data[:at] + draw.draw(st.binary(max_size=8)) + data[end:]
@@ -319,6 +323,7 @@ def test_a_record_that_lost_its_digest_and_password_is_read_but_not_written() ->
 
 @given(st.sampled_from([b"1\n", b"2\n", b"3\n"]), st.binary(max_size=100))
 def test_any_bytes_are_at_worst_corrupt(version: bytes, body: bytes) -> None:
+    """SEC-34."""
     with contextlib.suppress(CorruptMetadata):
         parse(MAGIC + version + body, 1)
 

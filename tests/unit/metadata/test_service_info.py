@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.errors import CorruptMetadata, NoSuchBookie
+from bookkeeper.errors import ConfigurationError, CorruptMetadata, NoSuchBookie
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint
 from bookkeeper.metadata.formats.service_info import encode_service_info, legacy_service_info, parse_service_info
-from bookkeeper.types import BookieId
+from bookkeeper.types import BookieId, parse_bookie_id
 
 BOOKIE = BookieId("10.0.0.1:3181")
 
@@ -63,6 +63,14 @@ def test_no_data_means_what_the_id_says() -> None:
     expected = BookieServiceInfo((Endpoint("10.0.0.1:3181", "10.0.0.1", 3181, "bookie-rpc"),))
     assert parse_service_info(b"", BOOKIE) == expected
     assert legacy_service_info(BookieId("host:1:ignored")).endpoints[0].port == 1
+
+
+@pytest.mark.parametrize("text", ["", "../x", "a/b", "a\0b", "a\n", "ü:3181", "a b", "readonly"])
+def test_a_bookie_id_has_no_characters_that_mean_something_elsewhere(text: str) -> None:
+    """SEC-35."""
+    with pytest.raises(ConfigurationError):
+        parse_bookie_id(text)
+    assert parse_bookie_id("bookie-7.rack_1:3181") == "bookie-7.rack_1:3181"
 
 
 @pytest.mark.parametrize("name", ["bookie-7", ":3181", "host:", "host:port", "host:99999"])

@@ -181,6 +181,7 @@ async def test_many_can_open_a_new_file_together(drivers: Drivers) -> None:
 
 
 async def test_data_outlives_the_drivers(drivers: Drivers) -> None:
+    """MI-3."""
     p = await drivers.open()
     created = await p.ledgers.create(1, ledger(1))
     ids = [await p.ids.allocate() for _ in range(3)]
@@ -191,6 +192,7 @@ async def test_data_outlives_the_drivers(drivers: Drivers) -> None:
 
 
 async def test_a_version_is_not_used_again_when_a_ledger_is_created_again(drivers: Drivers) -> None:
+    """JH-9, MI-1."""
     p = await drivers.open()
     first = await p.ledgers.create(1, ledger(1))
     await p.ledgers.remove(1)
@@ -311,6 +313,7 @@ async def test_an_address_that_leads_nowhere_makes_no_store(drivers: Drivers) ->
 async def test_a_record_larger_than_the_store_takes_is_refused(
     drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """SEC-49."""
     monkeypatch.setattr("bookkeeper.metadata.sqlite_file.LARGEST_RECORD", 100_000)
     p = await drivers.open()
     with pytest.raises(RecordTooLarge, match="100000"):

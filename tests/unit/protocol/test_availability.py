@@ -89,6 +89,7 @@ def test_distances_beyond_32_bits_start_a_new_group() -> None:
     ],
 )
 def test_broken_answers_are_refused(data: bytes) -> None:
+    """SEC-30: also a count of groups that the answer does not hold."""
     with pytest.raises(ProtocolError):
         decode_availability(data)
 

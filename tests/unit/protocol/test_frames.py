@@ -35,6 +35,7 @@ def test_a_stream_byte_by_byte_gives_the_same_frames() -> None:
 
 
 def test_a_frame_in_tiny_pieces_takes_no_more_memory_than_it_has_bytes() -> None:
+    """SEC-3."""
     splitter = FrameSplitter()
     stream = frame(bytes(400_000))
     for at in range(0, len(stream) - 2, 2):
@@ -46,6 +47,7 @@ def test_a_frame_in_tiny_pieces_takes_no_more_memory_than_it_has_bytes() -> None
 
 
 def test_the_limit_counts_the_length_field() -> None:
+    """SEC-1, SEC-28."""
     assert FrameSplitter(100).feed(frame(bytes(96))) == [bytes(96)]
     splitter = FrameSplitter(100)
     assert splitter.feed(frame(bytes(97))) == []
@@ -54,6 +56,7 @@ def test_the_limit_counts_the_length_field() -> None:
 
 @pytest.mark.parametrize("length", ["005000fd", "7fffffff", "80000000", "ffffffff"])
 def test_a_length_beyond_the_default_limit_is_refused_with_its_fourth_byte(length: str) -> None:
+    """SEC-1: nothing is allocated."""
     splitter = FrameSplitter()
     assert splitter.feed(bytes.fromhex(length)[:3]) == []
     assert splitter.error is None
@@ -70,6 +73,7 @@ def test_the_largest_default_frame_is_accepted() -> None:
 
 
 def test_good_frames_in_front_of_a_bad_one_are_delivered_and_the_stream_is_broken_after() -> None:
+    """FX-63."""
     splitter = FrameSplitter(100)
     assert splitter.feed(frame(b"one") + frame(b"two") + b"\xff\xff\xff\xff" + frame(b"never")) == [b"one", b"two"]
     assert isinstance(splitter.error, ProtocolError)
@@ -78,6 +82,7 @@ def test_good_frames_in_front_of_a_bad_one_are_delivered_and_the_stream_is_broke
 
 
 def test_no_more_is_held_than_one_incomplete_frame() -> None:
+    """SEC-3."""
     splitter = FrameSplitter(1000)
     splitter.feed(frame(bytes(100)) + frame(bytes(900))[:500])
     assert splitter.pending == 500

@@ -221,6 +221,7 @@ def test_varints_at_their_size_limits(shift: int) -> None:
     ],
 )
 def test_incomplete_and_unknown_requests_break_the_connection(text: str) -> None:
+    """SEC-4, SEC-5."""
     body = bytes_of(text)
     with pytest.raises(ProtocolError):
         v3.decode_request(body)
@@ -266,6 +267,7 @@ def test_numbers_that_are_zero_are_not_missing(ledger: str, entry: str, txn: str
 
 
 def test_an_unknown_flag_is_no_flag_and_unknown_fields_are_skipped() -> None:
+    """SEC-5."""
     read = v3.decode_request(bytes_of("0a06 0803 1001 1802 a2060b 08b424 1005 a00609 aa1f00 c01f01"))
     assert read == ReadRequest(LEDGER, 5, txn_id=2, version=V3)
 
@@ -276,6 +278,7 @@ def test_a_repeated_header_merges_and_its_last_value_wins() -> None:
 
 
 def test_an_operation_without_its_message_is_unsupported() -> None:
+    """SEC-4."""
     for operation in Operation:
         body = bytes.fromhex(f"0a08 0803 10{operation:02x} 1801 2005")
         assert v3.decode_request(body) == UnsupportedRequest(operation, 1, 5, V3)

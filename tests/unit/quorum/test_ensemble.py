@@ -206,7 +206,7 @@ def test_with_changes_disabled_the_same_bookie_is_tried_again_after_a_pause() ->
 
 
 def test_a_change_that_changed_nothing_still_sends_what_was_held_back() -> None:
-    """S-10: the failed bookie could not be replaced, or was gone already."""
+    """S-10: the failed bookie could not be replaced, or was gone already. FX-5, FX-6."""
     w = Writer()
     w.push()
     w.keeper.on_failures(B1, [(0, WRITE)])
@@ -253,6 +253,7 @@ def spares(*bookies: BookieId) -> Choose:
 
 
 def test_only_bookies_still_in_their_place_are_replaced() -> None:
+    """FX-6."""
     assert replace_failed((B1, B2, B3), {0: B4, 1: B2}, spares(B5)) == (B1, B5, B3)
 
 

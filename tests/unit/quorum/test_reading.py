@@ -66,6 +66,7 @@ def run(read: EntryRead, answers: list[int]) -> int | None:
 def test_recovery_reads_end_the_ledger_at_a_quorum_coverage_of_denials(
     write_quorum: int, ack_quorum: int, answers: list[int], expected: int, used: int
 ) -> None:
+    """SEC-32."""
     read = EntryRead(range(write_quorum), negatives_to_end=quorum_coverage(write_quorum, ack_quorum))
     assert run(read, answers) == expected
     assert len(read.asked) == used
@@ -121,6 +122,7 @@ def test_asked_all_at_once_the_error_is_the_first_telling_one() -> None:
 
 
 def test_an_error_is_final_only_when_every_replica_answered() -> None:
+    """RI-13."""
     read = EntryRead((0, 1))
     read.send_next()
     read.fail(TO)

@@ -97,13 +97,14 @@ def test_a_bookie_in_limbo_does_not_count_as_fenced() -> None:
 
 
 def test_a_damaged_last_entry_counts_as_fenced_and_tells_no_lac() -> None:
+    """JH-13, SEC-33."""
     r = recovery()
     assert reads(fenced(r, (OK, -1, 0), (OK, 4, 50))) == [(5, 2)]
     assert r.start == 4
 
 
 def test_reading_never_begins_below_the_last_fragment() -> None:
-    """S-2, #2615."""
+    """S-2, #2615. FX-2."""
     ensembles = {0: (B1, B2), 5: (B3, B4)}
     r = recovery((2, 2, 2), ensembles)
     assert fenced(r, (NE, -1, 0)) == [ReadFrom(5, 1, B4, fencing=True)]
@@ -138,6 +139,7 @@ def test_limbo_is_not_denial() -> None:
 
 
 def test_one_denial_does_not_end_the_ledger() -> None:
+    """SEC-32."""
     r = at_entry_zero()
     assert reads(r.on_read_answer(0, 0, NE)) == [(0, 1)]
     planted = at_entry_zero(rules=ProtocolRules(negatives_need_coverage=False))
@@ -303,7 +305,7 @@ def test_closing_ensembles_replace_or_follow_the_last_one() -> None:
 @settings(max_examples=200)
 @given(st.data())
 def test_every_acknowledged_entry_is_recovered_or_recovery_fails(data: st.DataObject) -> None:
-    """Copies on any bookies, any of them silent: never closed below what an ack quorum holds."""
+    """PI-3, RI-1: Copies on any bookies, any of them silent: never closed below what an ack quorum holds."""
     quorum = data.draw(st.sampled_from([(3, 3, 2), (3, 2, 2), (2, 2, 1), (4, 3, 2)]))
     schedule = Distribution(*quorum)
     size = quorum[0]

@@ -164,7 +164,7 @@ def verify(master: Cookie, other: Cookie, *, superset: bool = False) -> None:
 def verify_places(master: Cookie, other: Cookie) -> None:
     """Check that every ledger and index directory has the place in its list that it had when the cookie was written.
 
-    For storages that find a ledger's directory by its place (spec bookie-storage §2.1): with any other list they would
+    For storages that find a ledger's directory by its place (spec bookie-storage §1.1): with any other list they would
     look for ledgers where they are not, and deny them. Raises `InvalidCookieError`.
     """
     for key, configured, stored in (

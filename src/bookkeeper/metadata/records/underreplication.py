@@ -1,4 +1,4 @@
-"""Marks and locks of under-replicated ledgers, the switches of re-replication, and the auditor's election (§9).
+"""Marks and locks of under-replicated ledgers, switches of re-replication, the auditor's election (spec metadata §9).
 
 | topic | key | value |
 |---|---|---|

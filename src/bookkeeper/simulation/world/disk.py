@@ -1,4 +1,4 @@
-"""A machine's disk, with what real disks do at a crash (spec safety §3.1).
+"""A machine's disk, with what real disks do at a crash (spec safety §3.1, DF-1 to DF-5).
 
 Every file has two contents: what the running machine sees, and what has surely reached the platter. A write changes
 the first; `fdatasync` copies the touched sectors to the second. When the power fails, each sector written since the

@@ -132,6 +132,7 @@ async def test_quarantined_bookies_are_taken_when_there_are_no_others() -> None:
 
 
 async def test_c_92_a_rack_that_changes() -> None:
+    """FX-83."""
     racks(x="a b", y="c")
     async with placed("abc", **PLAN) as world:
         assert all(C in world.ensemble(2) for _ in range(20))
@@ -166,6 +167,7 @@ async def test_an_ensemble_that_stands_badly_is_counted() -> None:
 
 
 async def test_a_location_that_does_not_fit_puts_only_that_bookie_aside(caplog: pytest.LogCaptureFixture) -> None:
+    """FX-83."""
     racks(x="a", y="b")
     Plan.locations["ip-c"] = "/region/rack"
     Plan.locations["ip-d"] = "no path"

@@ -345,6 +345,7 @@ async def test_bookies_without_data_are_listed_and_found_by_their_id(cluster: Cl
 
 
 async def test_addresses_follow_the_bookie(cluster: Cluster) -> None:
+    """FX-21."""
     driver, client = await cluster.init(), await cluster.open()
     await driver.registration.register(A, Mode.WRITABLE, info(1))
     assert (await client.discovery.list(Mode.WRITABLE)).value == {A}
@@ -497,6 +498,7 @@ async def test_a_waiting_worker_costs_the_server_nothing(cluster: Cluster) -> No
 
 
 async def test_nodes_belong_to_their_creator_when_security_is_on(cluster: Cluster) -> None:
+    """MF-12."""
     driver = await cluster.init(zkEnableSecurity="true", zkAuth="digest:bookkeeper:secret")
     await driver.ledgers.create(1, ledger(1))
     await driver.zk.ensure(f"{cluster.root}/idgen-long/HOB-0000000001", world=True)

@@ -45,6 +45,7 @@ async def ranges(driver: ZooKeeperDriver) -> list[tuple[int, ...]]:
 
 
 async def test_a_record_above_the_servers_limit_is_refused_and_the_session_goes_on(cluster: Cluster) -> None:
+    """SEC-49."""
     driver = await cluster.init()
     events: list[SessionEvent] = []
     driver.add_session_listener(events.append)
@@ -120,6 +121,7 @@ async def test_removing_the_last_ledger_of_a_directory_while_others_are_created_
 
 
 async def test_an_unreadable_record_is_corrupt_and_still_listed(cluster: Cluster) -> None:
+    """MF-10."""
     driver = await cluster.init()
     await driver.ledgers.create(3, ledger(3))
     await driver.zk.set(f"{cluster.root}/00/0000/L0003", b"garbage")
@@ -133,6 +135,7 @@ async def test_an_unreadable_record_is_corrupt_and_still_listed(cluster: Cluster
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_create_whose_answer_was_lost_succeeds(cluster: Cluster, applied: bool) -> None:
+    """MF-7."""
     driver = await cluster.init()
     await driver.ledgers.create(1, ledger(1))  # the directories are there
     lossy = LossyKazoo(driver)
@@ -165,6 +168,7 @@ async def test_a_create_without_token_never_takes_an_existing_ledger_for_its_own
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_write_whose_answer_was_lost_succeeds_with_the_right_version(cluster: Cluster, applied: bool) -> None:
+    """MF-7."""
     driver = await cluster.init()
     created = await driver.ledgers.create(2, ledger(2))
     lossy = LossyKazoo(driver)
@@ -189,6 +193,7 @@ async def test_a_write_whose_answer_was_lost_fails_if_another_came_between(clust
 
 
 async def test_a_removal_whose_answer_was_lost_succeeds(cluster: Cluster) -> None:
+    """MF-7."""
     driver = await cluster.init()
     await driver.ledgers.create(2, ledger(2))
     LossyKazoo(driver).lose("delete", applied=True)
@@ -280,6 +285,7 @@ async def test_a_client_with_an_old_counter_does_not_bring_it_back(cluster: Clus
 
 
 async def test_short_ids_come_before_long_ones_and_other_nodes_never(cluster: Cluster) -> None:
+    """SEC-36, FX-81."""
     driver = await cluster.init()
     chosen = [0, 9999, 10000, 2147483646, 2147483647, 4294967296, 81985529216486895]
     for ledger_id in reversed(chosen):
@@ -294,6 +300,7 @@ async def test_short_ids_come_before_long_ones_and_other_nodes_never(cluster: Cl
 
 
 async def test_ranges_after_a_lost_connection_are_complete(cluster: Cluster) -> None:
+    """FX-81."""
     driver = await cluster.init()
     for ledger_id in (1, 10001, 20001):
         await driver.ledgers.create(ledger_id, ledger(ledger_id))
@@ -302,6 +309,7 @@ async def test_ranges_after_a_lost_connection_are_complete(cluster: Cluster) -> 
 
 
 async def test_ranges_never_end_quietly_without_the_store(cluster: Cluster) -> None:
+    """FX-41, FX-81."""
     driver = await cluster.init(zkRetryBackoffMaxRetries=0)
     for ledger_id in (1, 10001, 20001):
         await driver.ledgers.create(ledger_id, ledger(ledger_id))

@@ -87,10 +87,12 @@ def test_the_legacy_layout_refuses_ids_it_would_cut(ledger_id: int) -> None:
     ],
 )
 def test_other_names_are_no_ledgers(path: str) -> None:
+    """SEC-36."""
     assert paths.MIXED.ledger_id(path) is None
 
 
 def test_flat_does_not_take_other_nodes_for_ledgers() -> None:
+    """SEC-36."""
     for name in ("ID-0000000001", "LAYOUT", "L1", "L00000000001", "available"):
         assert paths.FLAT.ledger_id(name) is None
 
@@ -112,6 +114,7 @@ def test_marks_are_where_the_table_says(ledger_id: int, path: str) -> None:
 
 @pytest.mark.parametrize("name", ["urL1", "urL00000000001", "L0000000001", "urL-000000001", "urLxxxxxxxxxx"])
 def test_other_names_are_no_marks(name: str) -> None:
+    """SEC-36."""
     assert paths.mark_ledger_id(name) is None
 
 

@@ -44,6 +44,7 @@ def record(driver: ZooKeeperDriver) -> list[Any]:
 
 
 async def test_an_outage_of_the_server_is_survived_by_sessions_and_watches(cluster: Cluster) -> None:
+    """FX-71, MF-8."""
     driver, other = await cluster.init(), await cluster.open()
     told = record(driver)
     created = await driver.ledgers.create(1, ledger(1))
@@ -66,6 +67,7 @@ async def test_an_outage_of_the_server_is_survived_by_sessions_and_watches(clust
 
 
 async def test_a_killed_server_has_its_data_when_it_comes_back(cluster: Cluster) -> None:
+    """MI-3."""
     driver = await cluster.init()
     for ledger_id in range(20):
         await driver.ledgers.create(ledger_id, ledger(ledger_id))
@@ -197,6 +199,7 @@ async def test_watches_go_on_over_a_lost_session(cluster: Cluster) -> None:
 
 
 async def test_waiting_for_a_ledger_to_repair_goes_on_over_a_lost_session(cluster: Cluster) -> None:
+    """FX-70."""
     driver, other = await cluster.init(), await cluster.open()
     waiting = asyncio.create_task(driver.underreplication.get())
     await until(lambda: driver.underreplication._listings._known)
@@ -273,6 +276,7 @@ async def test_ephemerals_whose_answer_was_lost_are_ours(cluster: Cluster, appli
 
 
 async def test_a_cut_off_holder_gives_up_before_anybody_else_can_hold(cluster: Cluster) -> None:
+    """MF-2."""
     other = await cluster.init()
     async with Proxy(cluster.server.server.port) as proxy:
         driver = await cluster.open(address=proxy.address, zkTimeout=SHORT_MS)
@@ -311,6 +315,7 @@ async def test_a_cut_off_holder_gives_up_before_anybody_else_can_hold(cluster: C
 
 
 async def test_after_an_outage_that_the_session_survived_doubted_locks_and_votes_are_gone(cluster: Cluster) -> None:
+    """FX-71, MF-8."""
     other = await cluster.init()
     async with Proxy(cluster.server.server.port) as proxy:
         driver = await cluster.open(address=proxy.address, zkTimeout=3000)
