@@ -125,7 +125,9 @@ def test_answers_to_reads_taken_in_bulk_are_those_that_the_single_decoder_sees()
             continue  # nobody asked for that
         taken += 1
         response = decode_v3_read(body)
-        assert response == ReadResponse(Status.EOK, response.ledger_id, entry_id, entry, lac, None, txn_id, 3)
+        assert response == ReadResponse(
+            Status.EOK, response.ledger_id, entry_id, entry, lac, None, txn_id=txn_id, version=3
+        )
     assert taken > 0
 
 

@@ -88,7 +88,7 @@ def v2_read_requests(draw: st.DrawFn) -> m.ReadRequest:
 def v2_batch_read_requests(draw: st.DrawFn) -> m.BatchReadRequest:
     version, flags, key = draw(_v2_fencing())
     count = draw(st.integers(-(2**31), 2**31 - 1))
-    return m.BatchReadRequest(draw(INT64), draw(INT64), draw(INT64), count, draw(INT64), flags, key, version)
+    return m.BatchReadRequest(draw(INT64), draw(INT64), draw(INT64), count, draw(INT64), flags, key, version=version)
 
 
 v2_auth_requests = st.builds(m.AuthRequest, PLUGINS, BYTES, version=V2_VERSIONS)
@@ -119,9 +119,9 @@ def v3_add_requests(draw: st.DrawFn, *, stored: bool = False) -> m.AddRequest:
         draw(BYTES),
         draw(st.sampled_from([0, int(Flags.RECOVERY_ADD)])) | (Flags.HIGH_PRIORITY if priority else 0),
         draw(st.integers(-(2**31), 2**31 - 1)),
-        draw(TXN_IDS),
-        priority,
-        m.V3,
+        txn_id=draw(TXN_IDS),
+        priority=priority,
+        version=m.V3,
     )
 
 
@@ -136,9 +136,9 @@ def v3_read_requests(draw: st.DrawFn) -> m.ReadRequest:
         draw(st.none() | BYTES),
         draw(st.none() | LAC),
         draw(st.none() | LAC),
-        draw(TXN_IDS),
-        priority,
-        m.V3,
+        txn_id=draw(TXN_IDS),
+        priority=priority,
+        version=m.V3,
     )
 
 

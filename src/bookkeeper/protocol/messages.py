@@ -61,8 +61,46 @@ HIGH_PRIORITY = 100
 """The v3 priority that Java clients send; a bookie tests `> 0` only."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """What every message carries besides its own fields."""
+
+    txn_id: int = 0
+    """v3: pairs an answer with its request. 0 in v2."""
+    version: int = V2
+
+
+@dataclass(slots=True, kw_only=True)
+class Urgency(Message):
+    """A message that may say how urgent it is."""
+
+    priority: int = 0
+    """v3; see `HIGH_PRIORITY`."""
+
+
 @dataclass(slots=True)
-class AddRequest:
+class Answer(Message):
+    """What every response carries besides its own fields."""
+
+    status: int
+
+
+@dataclass(slots=True)
+class V3Answer(Answer):
+    """A response that only v3 has."""
+
+    version: int = field(default=V3, kw_only=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class V3Request(Urgency):
+    """A request that only v3 has."""
+
+    version: int = V3
+
+
+@dataclass(slots=True)
+class AddRequest(Urgency):
     """Store one packaged entry. `entry` is what is stored: ids, LAC, length, digest, payload (§6.1).
 
     `ledger_id` and `entry_id` are the request's; in v2 they are read from the entry itself.
@@ -74,9 +112,6 @@ class AddRequest:
     master_key: bytes
     flags: int = 0
     write_flags: int = 0
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V2
 
 
 @dataclass(slots=True)
@@ -115,7 +150,7 @@ class ReadRun:
 
 
 @dataclass(slots=True)
-class ReadRequest:
+class ReadRequest(Urgency):
     """Read one entry, the last entry (-1), fence, or long-poll (`previous_lac` given)."""
 
     ledger_id: int
@@ -124,13 +159,10 @@ class ReadRequest:
     master_key: bytes | None = None
     previous_lac: int | None = None
     timeout_ms: int | None = None
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V2
 
 
 @dataclass(slots=True)
-class BatchReadRequest:
+class BatchReadRequest(Message):
     """Read consecutive entries (v2 only). `max_count` <= 0: no limit."""
 
     ledger_id: int
@@ -140,78 +172,54 @@ class BatchReadRequest:
     max_size: int
     flags: int = 0
     master_key: bytes | None = None
-    version: int = V2
 
 
 @dataclass(slots=True)
-class AuthRequest:
+class AuthRequest(Urgency):
     plugin: str
     payload: bytes
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V2
 
 
 @dataclass(slots=True)
-class StartTlsRequest:
-    txn_id: int
-    priority: int = 0
-    version: int = V3
+class StartTlsRequest(V3Request):
+    """No fields of its own."""
 
 
 @dataclass(slots=True)
-class WriteLacRequest:
+class WriteLacRequest(V3Request):
     ledger_id: int
     lac: int
     master_key: bytes
     body: bytes
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class ReadLacRequest:
+class ReadLacRequest(V3Request):
     ledger_id: int
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class ForceLedgerRequest:
+class ForceLedgerRequest(V3Request):
     ledger_id: int
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class GetBookieInfoRequest:
+class GetBookieInfoRequest(V3Request):
     """`requested` is a mask: 1 total capacity, 2 free space."""
 
     requested: int
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class GetListOfEntriesRequest:
+class GetListOfEntriesRequest(V3Request):
     ledger_id: int
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class UnsupportedRequest:
+class UnsupportedRequest(V3Request):
     """A legal v3 request that lacks its operation's message, or whose operation has none: answered EBADREQ."""
 
     operation: int
-    txn_id: int
-    priority: int = 0
-    version: int = V3
 
 
 Request = (
@@ -230,112 +238,81 @@ Request = (
 
 
 @dataclass(slots=True)
-class AddResponse:
-    status: int
+class AddResponse(Answer):
     ledger_id: int
     entry_id: int
-    txn_id: int = 0
-    version: int = V2
 
 
 @dataclass(slots=True)
-class ReadResponse:
+class ReadResponse(Answer):
     """`entry_id` echoes the request (-1 stays -1), except for a long poll that delivers an entry."""
 
-    status: int
     ledger_id: int
     entry_id: int
     entry: bytes | None = None
     max_lac: int | None = None
     lac_update_timestamp: int | None = None
-    txn_id: int = 0
-    version: int = V2
 
 
 @dataclass(slots=True)
-class BatchReadResponse:
+class BatchReadResponse(Answer):
     """`body` holds, for each entry, its size (int32) and the packaged entry: as on disk in an entry log."""
 
-    status: int
     ledger_id: int
     entry_id: int
     request_id: int
     body: bytes = b""
-    version: int = V2
 
 
 @dataclass(slots=True)
-class AuthResponse:
-    status: int
+class AuthResponse(Answer):
     plugin: str
     payload: bytes
-    txn_id: int = 0
-    priority: int = 0
-    version: int = V2
+    priority: int = field(default=0, kw_only=True)
 
 
 @dataclass(slots=True)
-class StartTlsResponse:
-    status: int
-    txn_id: int
-    version: int = V3
+class StartTlsResponse(V3Answer):
+    """No fields of its own."""
 
 
 @dataclass(slots=True)
-class WriteLacResponse:
-    status: int
+class WriteLacResponse(V3Answer):
     ledger_id: int
-    txn_id: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class ReadLacResponse:
-    status: int
+class ReadLacResponse(V3Answer):
     ledger_id: int
     lac_body: bytes | None = None
     last_entry: bytes | None = None
-    txn_id: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class ForceLedgerResponse:
-    status: int
+class ForceLedgerResponse(V3Answer):
     ledger_id: int
-    txn_id: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class GetBookieInfoResponse:
-    status: int
+class GetBookieInfoResponse(V3Answer):
     total_disk_capacity: int | None = None
     free_disk_space: int | None = None
-    txn_id: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class GetListOfEntriesResponse:
+class GetListOfEntriesResponse(V3Answer):
     """`availability` is the encoding of §9 (see `availability`)."""
 
-    status: int
     ledger_id: int
     availability: bytes | None = None
-    txn_id: int = 0
-    version: int = V3
 
 
 @dataclass(slots=True)
-class HeaderOnlyResponse:
+class HeaderOnlyResponse(V3Answer):
     """A v3 response without an operation's message: EUA before authentication, EBADREQ for what is unsupported."""
 
-    status: int
     operation: int
-    txn_id: int
-    priority: int = 0
-    version: int = V3
+    priority: int = field(default=0, kw_only=True)
 
 
 Response = (

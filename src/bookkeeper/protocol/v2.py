@@ -219,7 +219,7 @@ def _decode_read(body: bytes, version: int, flags: int) -> ReadRequest:
 def _decode_batch_read(body: bytes, version: int, flags: int) -> BatchReadRequest:
     _, ledger_id, entry_id, request_id, max_count, max_size = _BATCH_REQUEST.unpack_from(body)
     key = _MASTER_KEY.unpack_from(body, _BATCH_REQUEST.size)[0] if _has_key(version, flags) else None
-    return BatchReadRequest(ledger_id, entry_id, request_id, max_count, max_size, flags, key, version)
+    return BatchReadRequest(ledger_id, entry_id, request_id, max_count, max_size, flags, key, version=version)
 
 
 def _decode_auth(body: bytes, version: int, _flags: int) -> AuthRequest:

@@ -331,11 +331,11 @@ async def test_without_authentication_auth_is_answered_as_disabled(tmp_path: Pat
 async def test_tls_and_unsupported_operations_get_a_header_only(tmp_path: Path) -> None:
     """SEC-4."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
-        answer = await client.v3(m.StartTlsRequest(4, priority=7))
+        answer = await client.v3(m.StartTlsRequest(txn_id=4, priority=7))
         assert isinstance(answer, m.HeaderOnlyResponse)
         assert (answer.status, answer.txn_id, answer.priority) == (Status.EBADREQ, 4, 7)
         for operation in (3, 4, 12):
-            answer = await client.v3(m.UnsupportedRequest(operation, 5, priority=100))
+            answer = await client.v3(m.UnsupportedRequest(operation, txn_id=5, priority=100))
             assert isinstance(answer, m.HeaderOnlyResponse)
             assert (answer.status, answer.operation, answer.priority) == (Status.EBADREQ, operation, 100)
 

@@ -424,7 +424,7 @@ async def test_an_unauthenticated_v3_connection_fails_its_adds(cluster: FakeClus
         channel = client.open_add_channel(bookie.id, 7, sink, version=V3)
         send(channel, sink, 0, 1)
         await eventually(lambda: len(bookie.requests) == 2)
-        answer = HeaderOnlyResponse(Status.EUA, Operation.ADD_ENTRY, 1 << 62)
+        answer = HeaderOnlyResponse(Status.EUA, Operation.ADD_ENTRY, txn_id=1 << 62)
         bookie.connections[0].transport.write(v3.encode_response(answer))
         await eventually(lambda: sink.lost)
         assert isinstance(sink.lost[0], UnauthorizedError)

@@ -20,7 +20,7 @@ def _written_as(entry: bytes) -> dict[str, int]:
         "v2 add": len(v2.encode_add_request(KEY, entry)),
         "v2 read": len(v2.encode_response(ReadResponse(0, 1, 2, entry))),
         "v2 batch": len(v2.encode_response(BatchReadResponse(0, 1, 2, 3, len(entry).to_bytes(4, "big") + entry))),
-        "v3 read": len(v3.encode_response(ReadResponse(0, FAR, -1, entry, FAR, YEAR_2100, 2**64 - 1))),
+        "v3 read": len(v3.encode_response(ReadResponse(0, FAR, -1, entry, FAR, YEAR_2100, txn_id=2**64 - 1))),
         "v3 add": len(v3.encode_request(add)),
     }
 

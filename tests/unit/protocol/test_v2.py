@@ -169,7 +169,7 @@ def test_a_failed_auth_has_no_v2_answer() -> None:
     with pytest.raises(ValueError):
         v2.encode_response(AuthResponse(Status.EUA, "sasl", b""))
     with pytest.raises(ValueError):
-        v2.encode_response(HeaderOnlyResponse(Status.EUA, 1, 1))
+        v2.encode_response(HeaderOnlyResponse(Status.EUA, 1, txn_id=1))
 
 
 # --- the data path ---------------------------------------------------------------------------------------------

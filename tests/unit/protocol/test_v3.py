@@ -68,17 +68,17 @@ REQUESTS: list[tuple[str, Request]] = [
         "00000021 0a06 0803 1001 1803 a20616 08b424 10ffffffffffffffffff01 2004 28e807 a00602",
         ReadRequest(LEDGER, -1, Flags.ENTRY_PIGGYBACK, previous_lac=4, timeout_ms=1000, txn_id=3),
     ),
-    ("0000000b 0a06 0803 1009 1801 d20600", StartTlsRequest(1)),
-    ("00000013 0a06 0803 1005 1802 b20608 0a047361736c 1200", AuthRequest("sasl", b"", 2)),
+    ("0000000b 0a06 0803 1009 1801 d20600", StartTlsRequest(txn_id=1)),
+    ("00000013 0a06 0803 1005 1802 b20608 0a047361736c 1200", AuthRequest("sasl", b"", txn_id=2)),
     (
         "0000003c 0a06 0803 1006 1804 ba0631 08b424 1005 1a14 K 2214 L",
-        WriteLacRequest(LEDGER, 5, KEY, LAC_PACKET, 4),
+        WriteLacRequest(LEDGER, 5, KEY, LAC_PACKET, txn_id=4),
     ),
-    ("0000000e 0a06 0803 1007 1805 c20603 08b424", ReadLacRequest(LEDGER, 5)),
-    ("0000000e 0a06 0803 100a 1806 da0603 08b424", ForceLedgerRequest(LEDGER, 6)),
-    ("0000000d 0a06 0803 1008 1807 ca0602 0803", GetBookieInfoRequest(3, 7)),
-    ("0000000e 0a06 0803 100b 1808 e20603 08b424", GetListOfEntriesRequest(LEDGER, 8)),
-    ("00000008 0a06 0803 100c 1809", UnsupportedRequest(Operation.BATCH_READ_ENTRY, 9)),
+    ("0000000e 0a06 0803 1007 1805 c20603 08b424", ReadLacRequest(LEDGER, txn_id=5)),
+    ("0000000e 0a06 0803 100a 1806 da0603 08b424", ForceLedgerRequest(LEDGER, txn_id=6)),
+    ("0000000d 0a06 0803 1008 1807 ca0602 0803", GetBookieInfoRequest(3, txn_id=7)),
+    ("0000000e 0a06 0803 100b 1808 e20603 08b424", GetListOfEntriesRequest(LEDGER, txn_id=8)),
+    ("00000008 0a06 0803 100c 1809", UnsupportedRequest(Operation.BATCH_READ_ENTRY, txn_id=9)),
 ]
 
 LIGHTPROTO: list[tuple[str, Request]] = [
@@ -94,13 +94,13 @@ LIGHTPROTO: list[tuple[str, Request]] = [
         "00000021 0a06 0803 1001 1803 a20616 a00602 08b424 10ffffffffffffffffff01 2004 28e807",
         ReadRequest(LEDGER, -1, Flags.ENTRY_PIGGYBACK, previous_lac=4, timeout_ms=1000, txn_id=3),
     ),
-    ("00000017 0a06 0803 1007 1805 c20603 08b424 c20c06 0a016b 120176", ReadLacRequest(LEDGER, 5)),
+    ("00000017 0a06 0803 1007 1805 c20603 08b424 c20c06 0a016b 120176", ReadLacRequest(LEDGER, txn_id=5)),
 ]
 """The same messages as newer Java clients write them, and one with a logging context."""
 
 RESPONSES: list[tuple[str, Response]] = [
-    ("00000014 0a06 0803 1002 1801 1000 aa0607 0800 10b424 1805", AddResponse(Status.EOK, LEDGER, 5, 1)),
-    ("00000016 0a06 0803 1002 1801 10f803 aa0608 08f803 10b424 1805", AddResponse(Status.EFENCED, LEDGER, 5, 1)),
+    ("00000014 0a06 0803 1002 1801 1000 aa0607 0800 10b424 1805", AddResponse(Status.EOK, LEDGER, 5, txn_id=1)),
+    ("00000016 0a06 0803 1002 1801 10f803 aa0608 08f803 10b424 1805", AddResponse(Status.EFENCED, LEDGER, 5, txn_id=1)),
     (
         "00000048 0a06 0803 1001 1802 1000 a2063b 0800 10b424 18ffffffffffffffffff01 2229 E",
         ReadResponse(Status.EOK, LEDGER, -1, ENTRY, txn_id=2),
@@ -113,24 +113,24 @@ RESPONSES: list[tuple[str, Response]] = [
         "00000016 0a06 0803 1001 1802 109303 a20608 089303 10b424 1805",
         ReadResponse(Status.ENOENTRY, LEDGER, 5, txn_id=2),
     ),
-    ("0000000d 0a06 0803 1009 1801 1000 d20600", StartTlsResponse(Status.EOK, 1)),
-    ("0000000b 0a06 0803 1009 1801 109403", HeaderOnlyResponse(Status.EBADREQ, Operation.START_TLS, 1)),
+    ("0000000d 0a06 0803 1009 1801 1000 d20600", StartTlsResponse(Status.EOK, txn_id=1)),
+    ("0000000b 0a06 0803 1009 1801 109403", HeaderOnlyResponse(Status.EBADREQ, Operation.START_TLS, txn_id=1)),
     (
         "00000023 0a06 0803 1005 1802 1000 b20616 0a124175746844697361626c6564506c7567696e 1200",
-        AuthResponse(Status.EOK, "AuthDisabledPlugin", b"", 2, version=V3),
+        AuthResponse(Status.EOK, "AuthDisabledPlugin", b"", txn_id=2, version=V3),
     ),
-    ("0000000b 0a06 0803 1005 1802 10f603", HeaderOnlyResponse(Status.EUA, Operation.AUTH, 2)),
-    ("00000012 0a06 0803 1006 1804 1000 ba0605 0800 10b424", WriteLacResponse(Status.EOK, LEDGER, 4)),
+    ("0000000b 0a06 0803 1005 1802 10f603", HeaderOnlyResponse(Status.EUA, Operation.AUTH, txn_id=2)),
+    ("00000012 0a06 0803 1006 1804 1000 ba0605 0800 10b424", WriteLacResponse(Status.EOK, LEDGER, txn_id=4)),
     (
         "00000053 0a06 0803 1007 1805 1000 c20646 0800 10b424 1a14 L 2229 E",
-        ReadLacResponse(Status.EOK, LEDGER, LAC_PACKET, ENTRY, 5),
+        ReadLacResponse(Status.EOK, LEDGER, LAC_PACKET, ENTRY, txn_id=5),
     ),
-    ("00000012 0a06 0803 100a 1806 1000 da0605 0800 10b424", ForceLedgerResponse(Status.EOK, LEDGER, 6)),
+    ("00000012 0a06 0803 100a 1806 1000 da0605 0800 10b424", ForceLedgerResponse(Status.EOK, LEDGER, txn_id=6)),
     (
         "0000001d 0a06 0803 1008 1807 1000 ca0610 0800 10808080808020 18808080808010",
-        GetBookieInfoResponse(Status.EOK, 2**40, 2**39, 7),
+        GetBookieInfoResponse(Status.EOK, 2**40, 2**39, txn_id=7),
     ),
-    ("0000000b 0a06 0803 100c 1809 109403", HeaderOnlyResponse(Status.EBADREQ, Operation.BATCH_READ_ENTRY, 9)),
+    ("0000000b 0a06 0803 100c 1809 109403", HeaderOnlyResponse(Status.EBADREQ, Operation.BATCH_READ_ENTRY, txn_id=9)),
 ]
 
 
@@ -281,7 +281,7 @@ def test_an_operation_without_its_message_is_unsupported() -> None:
     """SEC-4."""
     for operation in Operation:
         body = bytes.fromhex(f"0a08 0803 10{operation:02x} 1801 2005")
-        assert v3.decode_request(body) == UnsupportedRequest(operation, 1, 5, V3)
+        assert v3.decode_request(body) == UnsupportedRequest(operation, txn_id=1, priority=5, version=V3)
 
 
 def test_the_status_of_the_response_counts_unless_it_is_success() -> None:
@@ -325,7 +325,9 @@ def plain_adds(draw: st.DrawFn) -> list[AddRequest]:
         entry = ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big") + bytes(draw(st.sampled_from([8, 90, 120])))
         flags = Flags.RECOVERY_ADD if draw(st.integers(0, 9)) == 0 else 0
         key = draw(st.sampled_from([KEY, bytes(20)]))
-        adds.append(AddRequest(ledger_id, entry_id, entry, key, flags, 0, draw(NEAR_LIMITS), 0, V3))
+        adds.append(
+            AddRequest(ledger_id, entry_id, entry, key, flags, 0, txn_id=draw(NEAR_LIMITS), priority=0, version=V3)
+        )
     return adds
 
 
@@ -402,7 +404,7 @@ def test_both_field_orders_of_a_recovery_add_are_in_the_run() -> None:
 )
 def test_a_run_is_answered_as_its_adds_would_be(ledger: int, adds: list[tuple[int, int]], status: Status) -> None:
     run = AddRun(ledger, KEY, 0, 0, V3, [e for _, e in adds], [b""] * len(adds), [v3.txn_token(t) for t, _ in adds])
-    expected = b"".join(v3.encode_response(AddResponse(status, ledger, entry, txn)) for txn, entry in adds)
+    expected = b"".join(v3.encode_response(AddResponse(status, ledger, entry, txn_id=txn)) for txn, entry in adds)
     assert v3.encode_add_responses(run, status) == expected
 
 
@@ -417,7 +419,14 @@ def test_a_ledgers_encoder_writes_what_a_single_request_would(ledger: int, adds:
         assert written == v3.encode_request(AddRequest(ledger, entry_id, entry, KEY, txn_id=txn_id))
 
 
-ACKS = st.builds(AddResponse, st.just(Status.EOK), NEAR_LIMITS, NEAR_LIMITS | INT64, NEAR_LIMITS, version=st.just(V3))
+ACKS = st.builds(
+    AddResponse,
+    st.just(Status.EOK),
+    NEAR_LIMITS,
+    NEAR_LIMITS | INT64,
+    txn_id=NEAR_LIMITS,
+    version=st.just(V3),
+)
 
 
 @given(st.lists(ACKS | v3_responses, max_size=30), st.lists(st.integers(0, 3000), max_size=10))

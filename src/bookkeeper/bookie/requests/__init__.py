@@ -2,9 +2,11 @@
 
 connection     one client connection: frames in, answers out, back-pressure
 service        what all connections share: where each kind of request is served
+handlers       what is done with each kind of request: a row each
 adds           adds: storage, journal, acknowledgements
 reads          reads, LACs, lists of entries
 long_poll      reads that wait for the LAC to move
+journaled      WRITE_LAC and FORCE_LEDGER: answered when the journal has it
 fencing        after it no normal add of a ledger is accepted
 caller         what all of these may know of the connection that asked
 ledger_queues  requests that may need the disk: in order within a ledger

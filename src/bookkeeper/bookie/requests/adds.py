@@ -255,7 +255,10 @@ def encode_responses(run: AddRun, status: Status) -> bytes:
     if run.version == V2:
         return v2.encode_add_responses(run, status)
     return b"".join(
-        [v2.encode_response(AddResponse(status, run.ledger_id, entry_id, 0, run.version)) for entry_id in run.entry_ids]
+        [
+            v2.encode_response(AddResponse(status, run.ledger_id, entry_id, version=run.version))
+            for entry_id in run.entry_ids
+        ]
     )
 
 

@@ -31,7 +31,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from bookkeeper.errors import ProtocolError
 from bookkeeper.protocol import messages as m
@@ -46,6 +46,7 @@ from ..sharing.memory import REQUEST_COST, SMALL_FRAME, Account, Peer
 from ..sharing.shares import Shares
 from ..sharing.turns import SLICE_REQUESTS, SLICE_SECONDS
 from .adds import AddBatch, as_run
+from .handlers import HANDLERS, Way
 from .ledger_queues import Gate, Lanes
 from .long_poll import LongPoll
 from .replies import Reply
@@ -100,8 +101,8 @@ class BookieConnection(asyncio.Protocol):
         self._backlog_at = 0
         self._backlog_charge = 0  # counted in the account for it
         # Not empty: _ADDS is set, and a task works on it. At most one socket read.
-        self._held_adds: deque[AddRun | Reply] = deque()
-        self._held_reads: deque[Reply] = deque()  # the same with _READS
+        self._held_adds: deque[AddRun | Reply[m.WriteLacRequest]] = deque()
+        self._held_reads: deque[Reply[Any]] = deque()  # the same with _READS
         self._out: list[bytes] = []  # answers gathered in this turn
         self._out_size = 0
         self._flush_due = False
@@ -403,42 +404,54 @@ class BookieConnection(asyncio.Protocol):
             protocol, request = V2, v2.decode_request(body)
         else:
             protocol, request = V3, v3.decode_request(body)
-        reply = Reply(request, protocol)
-        if isinstance(request, m.AuthRequest):
-            self._answer_auth(request, protocol)
-        elif isinstance(request, m.StartTlsRequest | m.UnsupportedRequest):
-            self.send(reply.plain(Status.EBADREQ))
-        elif not reply.acceptable_version:
+        reply: Reply[Any] = Reply(request, protocol)
+        handler = HANDLERS[type(request)]
+        if not (handler.any_version or reply.acceptable_version):
             self.send(reply.plain(Status.EBADVERSION))
-        elif isinstance(request, m.AddRequest):
-            self._single_add(batch, request, reply)
-        elif isinstance(request, m.WriteLacRequest | m.ForceLedgerRequest):
-            batch.submit()  # what came first is in the journal first
-            self._to_journal(reply)
-        else:
-            if isinstance(request, m.ReadRequest | m.BatchReadRequest) and request.flags & m.Flags.DO_FENCING:
-                batch.submit()
-            self._read(reply)
+            return
+        match handler.way:
+            case Way.AUTH:
+                self._answer_auth(reply)
+            case Way.REFUSED:
+                self.send(reply.plain(Status.EBADREQ))
+            case Way.ADD:
+                self._single_add(batch, reply)
+            case Way.JOURNAL:
+                batch.submit()  # what came first is in the journal first
+                if (handler.waits_for_room and self._held_adds) or not self._ask(reply):
+                    self._hold_add(reply)
+            case Way.READ:
+                if reply.fences:
+                    batch.submit()
+                self._read(reply)
 
-    def _answer_auth(self, request: m.AuthRequest, protocol: int) -> None:
+    def _ask(self, reply: Reply[Any]) -> bool:
+        """Have a request served; False if it has to wait."""
+        serve = HANDLERS[type(reply.request)].serve
+        assert serve is not None
+        return serve(self._service, self, reply)
+
+    def _answer_auth(self, reply: Reply[m.AuthRequest]) -> None:
         """Authentication is off: say so (spec wire-protocol §7.2)."""
-        if protocol == V2:
+        request = reply.request
+        if reply.protocol == V2:
             self.send(v2.encode_response(m.AuthResponse(Status.EOK, AUTH_DISABLED_PLUGIN, b"", version=V2)))
             return
         self.send(
             v3.encode_response(
-                m.AuthResponse(Status.EOK, AUTH_DISABLED_PLUGIN, b"", request.txn_id, request.priority, request.version)
+                m.AuthResponse(
+                    Status.EOK,
+                    AUTH_DISABLED_PLUGIN,
+                    b"",
+                    txn_id=request.txn_id,
+                    priority=request.priority,
+                    version=request.version,
+                )
             )
         )
 
-    def _to_journal(self, reply: Reply) -> None:
-        """Handle a WRITE_LAC or FORCE_LEDGER. A WRITE_LAC waits for room like an add."""
-        if (self._held_adds and isinstance(reply.request, m.WriteLacRequest)) or not self._service.to_journal(
-            self, reply
-        ):
-            self._hold_add(reply)
-
-    def _single_add(self, batch: AddBatch, request: m.AddRequest, reply: Reply) -> None:
+    def _single_add(self, batch: AddBatch, reply: Reply[m.AddRequest]) -> None:
+        request = reply.request
         run = as_run(request, reply.protocol)
         if run is not None:
             self._add(batch, run)
@@ -453,7 +466,7 @@ class BookieConnection(asyncio.Protocol):
         if self._held_adds or not batch.add(run):
             self._hold_add(run)
 
-    def _hold_add(self, waiting: AddRun | Reply) -> None:
+    def _hold_add(self, waiting: AddRun | Reply[m.WriteLacRequest]) -> None:
         self._held_adds.append(waiting)
         self.account.add(_size_of(waiting))
         if not self._paused & _ADDS:
@@ -469,7 +482,7 @@ class BookieConnection(asyncio.Protocol):
             while held:
                 first = held[0]
                 if isinstance(first, Reply):
-                    await self._service.wait_for_journal(first)
+                    await self._service.journaled.wait_for_room(first)
                     has_room = True
                 else:
                     has_room = await adds.wait_for_room(first)
@@ -483,20 +496,20 @@ class BookieConnection(asyncio.Protocol):
                 self._charge_frame()
             self._resume(_ADDS)
 
-    def _add_one_held(self, batch: AddBatch, waiting: AddRun | Reply, has_room: bool) -> bool:
+    def _add_one_held(self, batch: AddBatch, waiting: AddRun | Reply[m.WriteLacRequest], has_room: bool) -> bool:
         """Try again; False if it has to wait on."""
         if isinstance(waiting, Reply):
             batch.submit()
-            return self._service.to_journal(self, waiting)
+            return self._ask(waiting)
         if not batch.add(waiting):
             if has_room:
                 return False
             batch.refuse(waiting, Status.ETOOMANYREQUESTS)
         return True
 
-    def _read(self, reply: Reply) -> None:
+    def _read(self, reply: Reply[Any]) -> None:
         """Handle a read, behind those that wait already if it is not urgent."""
-        if (self._held_reads and not reply.urgent) or not self._service.read(self, reply):
+        if (self._held_reads and not reply.urgent) or not self._ask(reply):
             self._held_reads.append(reply)
             if not self._paused & _READS:
                 self._pause(_READS)
@@ -508,7 +521,7 @@ class BookieConnection(asyncio.Protocol):
         try:
             while self._held_reads:
                 await self._service.reads.permits.wait()
-                while self._held_reads and self._service.read(self, self._held_reads[0]):
+                while self._held_reads and self._ask(self._held_reads[0]):
                     self._held_reads.popleft()
         finally:
             self._service.stats.READ_ENTRY_BLOCKED -= 1
@@ -678,6 +691,6 @@ class BookieConnection(asyncio.Protocol):
         return self._frames.pending > 0 and not self._paused
 
 
-def _size_of(waiting: AddRun | Reply) -> int:
+def _size_of(waiting: AddRun | Reply[m.WriteLacRequest]) -> int:
     """What a waiting add or WRITE_LAC is counted for."""
     return REQUEST_COST if isinstance(waiting, Reply) else REQUEST_COST + sum(map(len, waiting.entries))

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from struct import Struct
+from typing import TypeVar
 
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import BookieError, LimboError, NoEntryError, NoLedgerError
@@ -67,7 +68,9 @@ _DO_FENCING = int(Flags.DO_FENCING)
 _PIGGYBACK = int(Flags.ENTRY_PIGGYBACK)
 _size = Struct(">i").unpack_from
 
-Read = Callable[[Caller, Reply], Awaitable[bytes]]
+Q = TypeVar("Q", bound=m.Request)
+F = TypeVar("F", m.ReadRequest, m.BatchReadRequest)
+Read = Callable[[Caller, Reply[Q]], Awaitable[bytes]]
 """Answers one request; may raise whatever `status.READ` knows."""
 
 
@@ -105,10 +108,9 @@ class ReadPath:
 
     # --- the ways in -------------------------------------------------------------------------------------
 
-    def read(self, caller: Caller, reply: Reply) -> bool:
+    def read(self, caller: Caller, reply: Reply[m.ReadRequest]) -> bool:
         """A READ_ENTRY of any kind; False if it has to wait for a permit: nothing has happened then."""
         request = reply.request
-        assert isinstance(request, m.ReadRequest)
         if request.flags & _DO_FENCING:
             return self._fence(caller, reply, self._read_fenced)
         if request.previous_lac is not None:
@@ -203,9 +205,8 @@ class ReadPath:
         caller.answer_has(len(answers))
         caller.send(answers)
 
-    def batch_read(self, caller: Caller, reply: Reply) -> bool:
+    def batch_read(self, caller: Caller, reply: Reply[m.BatchReadRequest]) -> bool:
         request = reply.request
-        assert isinstance(request, m.BatchReadRequest)
         if request.entry_id < 0:
             caller.send(reply.plain(Status.EBADREQ))
             return True
@@ -213,13 +214,13 @@ class ReadPath:
             return self._fence(caller, reply, self._batch_read)
         return self._start(caller, reply, self._batch_read, self._stats.READ_ENTRY)
 
-    def read_lac(self, caller: Caller, reply: Reply) -> bool:
+    def read_lac(self, caller: Caller, reply: Reply[m.ReadLacRequest]) -> bool:
         return self._start(caller, reply, self._read_lac, self._stats.READ_LAC)
 
-    def list_entries(self, caller: Caller, reply: Reply) -> bool:
+    def list_entries(self, caller: Caller, reply: Reply[m.GetListOfEntriesRequest]) -> bool:
         return self._start(caller, reply, self._list_entries, self._stats.GET_LIST_OF_ENTRIES_OF_LEDGER)
 
-    def bookie_info(self, caller: Caller, reply: Reply) -> bool:
+    def bookie_info(self, caller: Caller, reply: Reply[m.GetBookieInfoRequest]) -> bool:
         return self._start(caller, reply, self._bookie_info, self._stats.GET_BOOKIE_INFO)
 
     async def close(self) -> None:
@@ -228,14 +229,14 @@ class ReadPath:
 
     # --- admission and lanes -------------------------------------------------------------------------------
 
-    def _start(self, caller: Caller, reply: Reply, read: Read, stats: OpStats) -> bool:
+    def _start(self, caller: Caller, reply: Reply[Q], read: Read[Q], stats: OpStats) -> bool:
         """Queue a request for its lane."""
         if not (self.permits.free() or reply.urgent):
             return False
         self._queue(caller, reply, read, stats)
         return True
 
-    def _queue(self, caller: Caller, reply: Reply, read: Read, stats: OpStats) -> None:
+    def _queue(self, caller: Caller, reply: Reply[Q], read: Read[Q], stats: OpStats) -> None:
         if caller.gone:
             return
         lanes = caller.urgent_lanes if reply.urgent else caller.lanes
@@ -247,7 +248,7 @@ class ReadPath:
             self._stats.READ_ENTRY_REJECTED += 1
             caller.send(reply.plain(Status.ETOOMANYREQUESTS))
 
-    async def _answer(self, caller: Caller, reply: Reply, read: Read, stats: OpStats, started: float) -> None:
+    async def _answer(self, caller: Caller, reply: Reply[Q], read: Read[Q], stats: OpStats, started: float) -> None:
         """Run `read` and send what comes of it."""
         if caller.gone:
             return
@@ -262,10 +263,9 @@ class ReadPath:
             caller.answer_has(len(answer))
             caller.send(answer)
 
-    def _fence(self, caller: Caller, reply: Reply, read: Read) -> bool:
+    def _fence(self, caller: Caller, reply: Reply[F], read: Read[F]) -> bool:
         """Fence; once that is durable, read."""
         request = reply.request
-        assert isinstance(request, m.ReadRequest | m.BatchReadRequest)
         stats = self._stats.READ_ENTRY_FENCE_REQUEST
         if request.ledger_id < 0 or request.master_key is None:
             stats.fail()
@@ -304,7 +304,7 @@ class ReadPath:
 
     # --- entries -------------------------------------------------------------------------------------------
 
-    def _read_from_memory(self, caller: Caller, reply: Reply, request: m.ReadRequest) -> bool:
+    def _read_from_memory(self, caller: Caller, reply: Reply[m.ReadRequest], request: m.ReadRequest) -> bool:
         """Answer at once what is in memory, unless the peer does not take its answers."""
         ledger_id = request.ledger_id
         entry_id = request.entry_id
@@ -337,7 +337,7 @@ class ReadPath:
             return None
 
     @staticmethod
-    def _entry(reply: Reply, request: m.ReadRequest, entry: bytes, lac: int | None) -> bytes:
+    def _entry(reply: Reply[m.ReadRequest], request: m.ReadRequest, entry: bytes, lac: int | None) -> bytes:
         return reply.encode(
             m.ReadResponse(
                 Status.EOK,
@@ -350,17 +350,15 @@ class ReadPath:
             )
         )
 
-    async def _read(self, _: Caller, reply: Reply) -> bytes:
+    async def _read(self, _: Caller, reply: Reply[m.ReadRequest]) -> bytes:
         """A plain read."""
         request = reply.request
-        assert isinstance(request, m.ReadRequest)
         entry = await self._load(request.ledger_id, request.entry_id)
         return self._entry(reply, request, entry, await self._lac(request.ledger_id) if reply.protocol != V2 else None)
 
-    async def _read_fenced(self, _: Caller, reply: Reply) -> bytes:
+    async def _read_fenced(self, _: Caller, reply: Reply[m.ReadRequest]) -> bytes:
         """A fencing read, after its fence."""
         request = reply.request
-        assert isinstance(request, m.ReadRequest)
         return self._entry(reply, request, await self._load(request.ledger_id, request.entry_id), None)
 
     async def _load(self, ledger_id: int, entry_id: int) -> bytes:
@@ -382,9 +380,8 @@ class ReadPath:
             return LimboError(f"ledger {ledger_id} is in limbo")
         return NoEntryError(f"ledger {ledger_id} has no entry {entry_id}")
 
-    async def _batch_read(self, _: Caller, reply: Reply) -> bytes:
+    async def _batch_read(self, _: Caller, reply: Reply[m.BatchReadRequest]) -> bytes:
         request = reply.request
-        assert isinstance(request, m.BatchReadRequest)
         room = min(request.max_size, self._max_batch) - _BATCH_FRAME
         max_count = request.max_count if request.max_count > 0 else _UNLIMITED
         max_count = 1 if self._runtime.buggify("batch read of one") else max_count
@@ -403,10 +400,9 @@ class ReadPath:
 
     # --- long polls ------------------------------------------------------------------------------------------
 
-    async def _long_poll(self, caller: Caller, reply: Reply) -> bytes:
+    async def _long_poll(self, caller: Caller, reply: Reply[m.ReadRequest]) -> bytes:
         """Answer if the LAC has moved on already, else leave a waiting poll behind."""
         request = reply.request
-        assert isinstance(request, m.ReadRequest)
         assert request.previous_lac is not None
         handle = self._ledgers.find(request.ledger_id)
         if request.timeout_ms is not None and request.timeout_ms > 0:
@@ -422,7 +418,7 @@ class ReadPath:
         return await self._answer_poll(None, caller, reply)
 
     def _wait_for_lac(
-        self, caller: Caller, handle: LedgerHandle, previous_lac: int, timeout: float, reply: Reply
+        self, caller: Caller, handle: LedgerHandle, previous_lac: int, timeout: float, reply: Reply[m.ReadRequest]
     ) -> None:
         """Leave a poll behind that keeps its permit while it waits. When it is over it is answered from the lane.
 
@@ -441,9 +437,8 @@ class ReadPath:
         caller.polls[poll] = None
         caller.requests_wait(1)
 
-    async def _answer_poll(self, moved_at: int | None, caller: Caller, reply: Reply) -> bytes:
+    async def _answer_poll(self, moved_at: int | None, caller: Caller, reply: Reply[m.ReadRequest]) -> bytes:
         request = reply.request
-        assert isinstance(request, m.ReadRequest)
         assert request.previous_lac is not None
         if not request.flags & _PIGGYBACK:
             return await self._read(caller, reply)
@@ -461,14 +456,22 @@ class ReadPath:
             except NoEntryError:
                 entry = None  # striping: another bookie has it
         return reply.encode(
-            m.ReadResponse(Status.EOK, ledger_id, entry_id, entry, lac, moved_at, request.txn_id, reply.version)
+            m.ReadResponse(
+                Status.EOK,
+                ledger_id,
+                entry_id,
+                entry,
+                lac,
+                moved_at,
+                txn_id=request.txn_id,
+                version=reply.version,
+            )
         )
 
     # --- about a ledger, about the bookie -------------------------------------------------------------------
 
-    async def _read_lac(self, _: Caller, reply: Reply) -> bytes:
+    async def _read_lac(self, _: Caller, reply: Reply[m.ReadLacRequest]) -> bytes:
         request = reply.request
-        assert isinstance(request, m.ReadLacRequest)
         ledger_id = request.ledger_id
         if not self._storage.ledger_exists(ledger_id):
             return reply.plain(Status.ENOENTRY)
@@ -481,25 +484,23 @@ class ReadPath:
             last = None
         if explicit is None and last is None:
             return reply.plain(Status.ENOENTRY)
-        return reply.encode(m.ReadLacResponse(Status.EOK, ledger_id, explicit, last, request.txn_id))
+        return reply.encode(m.ReadLacResponse(Status.EOK, ledger_id, explicit, last, txn_id=request.txn_id))
 
-    async def _list_entries(self, _: Caller, reply: Reply) -> bytes:
+    async def _list_entries(self, _: Caller, reply: Reply[m.GetListOfEntriesRequest]) -> bytes:
         request = reply.request
-        assert isinstance(request, m.GetListOfEntriesRequest)
         ids = await self._storage.list_entries(request.ledger_id)
         encoded = await self._encoder.submit(encode_availability, ids)
-        return reply.encode(m.GetListOfEntriesResponse(Status.EOK, request.ledger_id, encoded, request.txn_id))
+        return reply.encode(m.GetListOfEntriesResponse(Status.EOK, request.ledger_id, encoded, txn_id=request.txn_id))
 
-    async def _bookie_info(self, _: Caller, reply: Reply) -> bytes:
+    async def _bookie_info(self, _: Caller, reply: Reply[m.GetBookieInfoRequest]) -> bytes:
         request = reply.request
-        assert isinstance(request, m.GetBookieInfoRequest)
         total, usable = await self._disks.total_and_usable()
         return reply.encode(
             m.GetBookieInfoResponse(
                 Status.EOK,
                 total if request.requested & TOTAL_CAPACITY else None,
                 usable if request.requested & FREE_SPACE else None,
-                request.txn_id,
+                txn_id=request.txn_id,
             )
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import V2, V3, Response, Status
@@ -12,12 +15,43 @@ URGENT = int(m.Flags.DO_FENCING | m.Flags.HIGH_PRIORITY)
 """Flags of reads that have lanes of their own."""
 
 
-class Reply:
+R = TypeVar("R", bound=m.Request, covariant=True)
+
+
+def _header_only(status: Status, request: m.StartTlsRequest | m.AuthRequest | m.UnsupportedRequest) -> Response:
+    operation = request.operation if isinstance(request, m.UnsupportedRequest) else _OPERATIONS[type(request)]
+    return m.HeaderOnlyResponse(status, operation, priority=request.priority)
+
+
+_OPERATIONS: dict[type[m.Request], int] = {
+    m.StartTlsRequest: m.Operation.START_TLS,
+    m.AuthRequest: m.Operation.AUTH,
+}
+
+_PLAIN: dict[type[m.Request], Callable[[Status, Any], Response]] = {
+    m.AddRequest: lambda status, add: m.AddResponse(status, add.ledger_id, add.entry_id),
+    m.ReadRequest: lambda status, read: m.ReadResponse(status, read.ledger_id, read.entry_id),
+    m.BatchReadRequest: lambda status, read: m.BatchReadResponse(
+        status, read.ledger_id, read.entry_id, read.request_id
+    ),
+    m.WriteLacRequest: lambda status, write: m.WriteLacResponse(status, write.ledger_id),
+    m.ReadLacRequest: lambda status, read: m.ReadLacResponse(status, read.ledger_id),
+    m.ForceLedgerRequest: lambda status, force: m.ForceLedgerResponse(status, force.ledger_id),
+    m.GetBookieInfoRequest: lambda status, _: m.GetBookieInfoResponse(status),
+    m.GetListOfEntriesRequest: lambda status, get: m.GetListOfEntriesResponse(status, get.ledger_id),
+    m.StartTlsRequest: _header_only,
+    m.AuthRequest: _header_only,
+    m.UnsupportedRequest: _header_only,
+}
+"""By kind of request: the response that carries nothing but the status, and the request's ids."""
+
+
+class Reply(Generic[R]):
     """How to answer one request. `protocol` is the version of the codec that read it."""
 
     __slots__ = ("protocol", "request")
 
-    def __init__(self, request: m.Request, protocol: int) -> None:
+    def __init__(self, request: R, protocol: int) -> None:
         self.request = request
         self.protocol = protocol
 
@@ -32,6 +66,10 @@ class Reply:
         return bool(getattr(self.request, "flags", 0) & URGENT)
 
     @property
+    def fences(self) -> bool:
+        return bool(getattr(self.request, "flags", 0) & m.Flags.DO_FENCING)
+
+    @property
     def acceptable_version(self) -> bool:
         """Whether the request's header has a version that is served (spec wire-protocol §2.1, §4)."""
         return self.request.version == V3 if self.protocol == V3 else self.request.version <= V2
@@ -41,43 +79,11 @@ class Reply:
 
         Errors carry the operation's own message too, with the ids of the request (spec wire-protocol §3.4).
         """
-        request, version = self.request, self.version
-        status = wire_status(status, self.protocol)
-        response: Response
-        match request:
-            case m.AddRequest():
-                response = m.AddResponse(status, request.ledger_id, request.entry_id, request.txn_id, version)
-            case m.ReadRequest():
-                response = m.ReadResponse(
-                    status, request.ledger_id, request.entry_id, txn_id=request.txn_id, version=version
-                )
-            case m.BatchReadRequest():
-                response = m.BatchReadResponse(
-                    status, request.ledger_id, request.entry_id, request.request_id, version=version
-                )
-            case m.WriteLacRequest():
-                response = m.WriteLacResponse(status, request.ledger_id, request.txn_id)
-            case m.ReadLacRequest():
-                response = m.ReadLacResponse(status, request.ledger_id, txn_id=request.txn_id)
-            case m.ForceLedgerRequest():
-                response = m.ForceLedgerResponse(status, request.ledger_id, request.txn_id)
-            case m.GetBookieInfoRequest():
-                response = m.GetBookieInfoResponse(status, txn_id=request.txn_id)
-            case m.GetListOfEntriesRequest():
-                response = m.GetListOfEntriesResponse(status, request.ledger_id, txn_id=request.txn_id)
-            case m.StartTlsRequest():
-                response = self._header_only(m.Operation.START_TLS, status, request)
-            case m.AuthRequest():
-                response = self._header_only(m.Operation.AUTH, status, request)
-            case m.UnsupportedRequest():
-                response = self._header_only(request.operation, status, request)
+        request: m.Request = self.request
+        response = _PLAIN[type(request)](wire_status(status, self.protocol), request)
+        response.txn_id = request.txn_id
+        response.version = self.version
         return self.encode(response)
-
-    @staticmethod
-    def _header_only(
-        operation: int, status: Status, request: m.StartTlsRequest | m.AuthRequest | m.UnsupportedRequest
-    ) -> Response:
-        return m.HeaderOnlyResponse(status, operation, request.txn_id, request.priority, request.version)
 
     def encode(self, response: Response) -> bytes:
         """The bytes of a response to this request."""

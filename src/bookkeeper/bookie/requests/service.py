@@ -2,8 +2,8 @@
 
 Theory of operation
 
-Reads are served by `reads`, adds by `adds`. Here are the two requests that are answered when the journal has taken
-something: WRITE_LAC and FORCE_LEDGER (spec bookie-server §2.11, §2.12).
+Adds are served by `adds`, reads by `reads`, WRITE_LAC and FORCE_LEDGER by `journaled`; `handlers` has a row for each
+kind of request.
 
 Connections are refused until the bookie serves, and when there are too many (`admission`). What all of them share is
 here: the budget of memory, the room for large frames, the turns of the loop.
@@ -19,18 +19,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, Protocol
 
 from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import NoWritableLedgerDirError
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol.entry import LAC_HEADER, LAC_HEADER_SIZE
-from bookkeeper.protocol.limits import MAX_LAC_BODY
-from bookkeeper.protocol.messages import Status
 from bookkeeper.runtime import Runtime, TaskScope
 
-from ..journal.format import explicit_lac_record
 from ..journal.journals import Journals
 from ..ledgers import LedgerTable
 from ..node.mode import BookieState
@@ -42,16 +35,11 @@ from ..sharing.turns import Turns
 from ..stats import BookieStats
 from ..storage.api import LedgerStorage
 from .adds import AddPath
-from .caller import Caller
-from .error_status import WRITE_LAC, status_of
+from .journaled import JournalPath
 from .reads import ReadPath
-from .replies import Reply
 
 log = logging.getLogger(__name__)
 log.addFilter(LogRate())
-
-LAC_RECORDS = 256
-"""No more bytes than that go into the journal for a WRITE_LAC: the record, and the one of the ledger's key."""
 
 LONGEST_LOOK_SECONDS = 1.0
 """Pause between two looks at all connections, at most."""
@@ -104,13 +92,11 @@ class RequestService:
         self.stats = stats
         self.adds = adds
         self.reads = reads
-        self._storage = storage
-        self._journals = journals
-        self._ledgers = ledgers
-        self._flush_storage = flush_storage
-        self._on_error = on_error
         self._scope = TaskScope(runtime, "requests", lambda _, error: on_error(error))
         self._closed = False
+        self.journaled = JournalPath(
+            runtime, config, storage, journals, ledgers, state, stats, flush_storage, on_error, self.spawn
+        )
         self.serving = False
         """Connections are accepted."""
         self._admission: Admission[ServedConnection] = Admission(config, runtime.open_files_limit())
@@ -204,102 +190,3 @@ class RequestService:
             if self.frames.awaited and connection.frame_stands_still:
                 return "its frame is too slow, and others wait for memory"
         return ""
-
-    # --- reads ------------------------------------------------------------------------------------------------
-
-    def read(self, caller: Caller, reply: Reply) -> bool:
-        """Serve a request that reads; False if it has to wait for a permit."""
-        match reply.request:
-            case m.ReadRequest():
-                return self.reads.read(caller, reply)
-            case m.BatchReadRequest():
-                return self.reads.batch_read(caller, reply)
-            case m.ReadLacRequest():
-                return self.reads.read_lac(caller, reply)
-            case m.GetBookieInfoRequest():
-                return self.reads.bookie_info(caller, reply)
-            case m.GetListOfEntriesRequest():
-                return self.reads.list_entries(caller, reply)
-        raise AssertionError(f"{type(reply.request).__name__} is not a read")
-
-    # --- WRITE_LAC and FORCE_LEDGER ---------------------------------------------------------------------------
-
-    def to_journal(self, caller: Caller, reply: Reply) -> bool:
-        """Serve a WRITE_LAC or FORCE_LEDGER; False if it has to wait for room in the journal."""
-        if not caller.may_use_journal:
-            caller.send(reply.plain(Status.ETOOMANYREQUESTS))
-            return True
-        if isinstance(reply.request, m.WriteLacRequest):
-            return self._write_lac(caller, reply, reply.request)
-        assert isinstance(reply.request, m.ForceLedgerRequest)
-        self._force(caller, reply, reply.request)
-        return True
-
-    async def wait_for_journal(self, reply: Reply) -> None:
-        """Wait until a WRITE_LAC can be tried again."""
-        assert isinstance(reply.request, m.WriteLacRequest)
-        ledger_id, _ = LAC_HEADER.unpack_from(reply.request.body)
-        await self._journals.of(ledger_id).wait_for_room(LAC_RECORDS)
-
-    def _write_lac(self, caller: Caller, reply: Reply, request: m.WriteLacRequest) -> bool:
-        """Keep the body of the request as the ledger's explicit LAC. What counts is the ledger id in the body."""
-        if self.state.read_only:
-            caller.send(reply.plain(Status.EREADONLY))
-            return True
-        body = request.body
-        ledger_id, lac = LAC_HEADER.unpack_from(body) if len(body) >= LAC_HEADER_SIZE else (-1, -1)
-        if ledger_id < 0 or len(body) > MAX_LAC_BODY:
-            self.stats.WRITE_LAC.fail()
-            caller.send(reply.plain(Status.EBADREQ))
-            return True
-        journal = self._journals.of(ledger_id)
-        if not journal.has_room(LAC_RECORDS):
-            return False
-        try:
-            handle = self._ledgers.open(ledger_id, request.master_key)
-            self._storage.set_explicit_lac(ledger_id, body)
-        except Exception as error:
-            if isinstance(error, NoWritableLedgerDirError):
-                self.state.no_space(str(error))
-            self.stats.WRITE_LAC.fail()
-            caller.send(reply.plain(status_of(error, WRITE_LAC)))
-            return True
-        self._ledgers.raise_lac(handle, lac)
-        caller.waits_for_journal()
-        done = partial(self._journal_has_it, caller, reply, self.runtime.now())
-        if journal.journals_explicit_lac:
-            self._journals.append(handle, explicit_lac_record(ledger_id, body), done)
-        else:
-            journal.force(done)
-        return True
-
-    def _force(self, caller: Caller, reply: Reply, request: m.ForceLedgerRequest) -> None:
-        """Answer when everything that the ledger's journal took before is synced."""
-        caller.waits_for_journal()
-        started = self.runtime.now()
-        if self.config.journalWriteData:
-            self._journals.of(request.ledger_id).force(partial(self._journal_has_it, caller, reply, started))
-        else:
-            self.spawn(self._force_storage(caller, reply, started), name="force")
-
-    async def _force_storage(self, caller: Caller, reply: Reply, started: float) -> None:
-        """Without entries in the journal, durable means flushed (G17)."""
-        try:
-            await self._flush_storage()
-        except OSError as error:
-            caller.journal_has_it()
-            self.stats.FORCE_LEDGER.fail(self.runtime.now() - started)
-            self.state.no_space(str(error))
-            caller.send(reply.plain(Status.EIO))
-            return
-        self._journal_has_it(caller, reply, started)
-
-    def _journal_has_it(self, caller: Caller, reply: Reply, started: float) -> None:
-        """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
-        try:
-            caller.journal_has_it()
-            is_lac = isinstance(reply.request, m.WriteLacRequest)
-            (self.stats.WRITE_LAC if is_lac else self.stats.FORCE_LEDGER).ok(self.runtime.now() - started)
-            caller.send(reply.plain(Status.EOK))
-        except Exception as error:
-            self._on_error(error)

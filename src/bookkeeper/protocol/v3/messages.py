@@ -152,7 +152,9 @@ def decode_request(body: bytes) -> m.Request:
     _check_complete(wire, header)
     form = _REQUEST_OF_OPERATION.get(header.operation)
     if form is None or not wire.HasField(form.field):
-        return m.UnsupportedRequest(header.operation, header.txnId, header.priority, header.version)
+        return m.UnsupportedRequest(
+            header.operation, txn_id=header.txnId, priority=header.priority, version=header.version
+        )
     inner = getattr(wire, form.field)
     values = form.read(inner)
     if form.message is m.AuthRequest:
@@ -211,7 +213,13 @@ def decode_response(body: bytes) -> m.Response:
     if form is None or not wire.HasField(form.field):
         if status == Status.EOK:
             raise ProtocolError(f"successful response to operation {header.operation} without its message")
-        return m.HeaderOnlyResponse(_status(status), header.operation, header.txnId, header.priority, header.version)
+        return m.HeaderOnlyResponse(
+            _status(status),
+            header.operation,
+            txn_id=header.txnId,
+            priority=header.priority,
+            version=header.version,
+        )
     inner = getattr(wire, form.field)
     values = form.read(inner)
     if form.message is m.AuthResponse:
@@ -303,9 +311,9 @@ def _read_read_request(wire: Any, header: Any) -> m.ReadRequest | None:
         key if key or inner.HasField("masterKey") else None,
         None if previous_lac == UNSET_INT64 else previous_lac,
         None if timeout_ms == UNSET_INT64 else timeout_ms,
-        txn_id,
-        priority,
-        version,
+        txn_id=txn_id,
+        priority=priority,
+        version=version,
     )
 
 
@@ -330,8 +338,8 @@ def _read_read_response(wire: Any, header: Any) -> m.ReadResponse | None:
         entry if entry or inner.HasField("body") else None,
         None if max_lac == UNSET_INT64 else max_lac,
         None if timestamp == UNSET_INT64 else timestamp,
-        txn_id,
-        version,
+        txn_id=txn_id,
+        version=version,
     )
 
 
