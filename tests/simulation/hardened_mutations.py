@@ -20,7 +20,7 @@ from bookkeeper.bookie.journal.journal import Journal
 from bookkeeper.bookie.journal.last_mark import LogMark
 from bookkeeper.bookie.node import disks as bookie_disks
 from bookkeeper.bookie.requests import service as bookie_service
-from bookkeeper.bookie.requests.ledger_queues import Lanes
+from bookkeeper.bookie.requests.ledger_queues import LedgerQueues
 from bookkeeper.bookie.sharing.memory import RequestMemory
 from bookkeeper.bookie.sharing.permits import Permits
 from bookkeeper.bookie.storage import directory_jobs
@@ -85,9 +85,9 @@ def late_ticks_count(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutation("a bookie that goes on answering is not late", **BURSTS)
 def adds_expire_though_answers_come(monkeypatch: pytest.MonkeyPatch) -> None:
     def expire(self: AddRoute, tick: int, moving_since: float, timeout: float) -> None:
-        if self._marks and tick - self._marks[0][0] >= timeout:
-            self._marks.clear()
-            self.connection.failed(RequestTimeoutError.code, self.sent - self.answered)
+        if self._sent_at and tick - self._sent_at[0][0] >= timeout:
+            self._sent_at.clear()
+            self.connection.count_failures(RequestTimeoutError.code, self.sent - self.answered)
             self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
 
     monkeypatch.setattr(AddRoute, "expire", expire)
@@ -154,17 +154,17 @@ def errors_end_the_watch_of_bookies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("what is parked for one peer takes no room from others", **HOSTILE)
 def parked_reads_count_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Lanes.submit
-    lanes: dict[Any, dict[Lanes, None]] = {}
+    original = LedgerQueues.submit
+    lanes: dict[Any, dict[LedgerQueues, None]] = {}
 
-    def submit(self: Lanes, ledger_id: int, work: Any) -> bool:
+    def submit(self: LedgerQueues, ledger_id: int, work: Any) -> bool:
         every = lanes.setdefault(self._slots, {})  # which are one bookie's
         every[self] = None
         if sum(lane.pending for lane in every) + work.count > 400:
             return False
         return original(self, ledger_id, work)
 
-    monkeypatch.setattr(Lanes, "submit", submit)
+    monkeypatch.setattr(LedgerQueues, "submit", submit)
 
 
 @mutation("answers that nobody takes have a bound", **HOSTILE)

@@ -27,12 +27,12 @@ import pytest
 from bookkeeper.bookie.checkpoint import Checkpointer
 from bookkeeper.bookie.journal import journal as bookie_journal
 from bookkeeper.bookie.journal import scan as journal_scan
-from bookkeeper.bookie.journal.apply import Replayer
+from bookkeeper.bookie.journal.apply import RecordApplier
 from bookkeeper.bookie.journal.file import JournalFile
 from bookkeeper.bookie.journal.format import LEDGER_KEY
 from bookkeeper.bookie.journal.journals import Journals
 from bookkeeper.bookie.journal.last_mark import LogMark
-from bookkeeper.bookie.ledgers import LedgerHandle, LedgerTable
+from bookkeeper.bookie.ledgers import BookieLedger, LedgerTable
 from bookkeeper.bookie.node.mode import BookieState
 from bookkeeper.bookie.requests import adds as bookie_adds
 from bookkeeper.bookie.requests import error_status as status
@@ -49,7 +49,7 @@ from bookkeeper.client import writer as client_writer
 from bookkeeper.client.adds import pipeline as client_adds
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.wire.add_channel import AddRoute
-from bookkeeper.client.wire.pool import BookieClient
+from bookkeeper.client.wire.pool import ConnectionPool
 from bookkeeper.metadata.api import ANY
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.digest import Digest
@@ -215,14 +215,14 @@ _without_fence = MUTATIONS["recovery reads do not fence"].patch
 @mutation("ACT-13: every recovery read fences", **RECOVERY)
 def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     _without_fence(monkeypatch)
-    original = BookieClient.call
+    original = ConnectionPool.call
 
-    def call(self: BookieClient, bookie: Any, message: Any, *rest: Any) -> None:
+    def call(self: ConnectionPool, bookie: Any, message: Any, *rest: Any) -> None:
         if isinstance(message, ReadRequest) and message.flags == Flags.HIGH_PRIORITY:
             message.flags = 0  # which v2 cannot say without a fence
         original(self, bookie, message, *rest)
 
-    monkeypatch.setattr(BookieClient, "call", call)
+    monkeypatch.setattr(ConnectionPool, "call", call)
 
 
 broken_rule("the first denial ends recovery", "ACT-14: quorum coverage", "negatives_need_coverage", **RECOVERY)
@@ -318,10 +318,10 @@ def lac_reads_are_content_with_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("a closed client leaves nothing behind")
 def connections_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def close(self: BookieClient) -> None:
+    async def close(self: ConnectionPool) -> None:
         """Forget to."""
 
-    monkeypatch.setattr(BookieClient, "close", close)
+    monkeypatch.setattr(ConnectionPool, "close", close)
 
 
 # --- fencing on a bookie ---
@@ -341,7 +341,7 @@ def fenced_ledgers_take_adds(monkeypatch: pytest.MonkeyPatch) -> None:
 # MU-20
 @mutation("BI-2: a fence is journaled", faults=CRASHES, **RECOVERY)
 def fences_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(self: Journals, handle: LedgerHandle, record: bytes, done: Callable[[], None]) -> None:
+    def append(self: Journals, handle: BookieLedger, record: bytes, done: Callable[[], None]) -> None:
         self.of(handle.ledger_id).force(done)
 
     monkeypatch.setattr(Journals, "append", append)
@@ -382,7 +382,7 @@ def keys_are_not_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
 def dropped_handles_forget_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     original = LedgerTable._add
 
-    def add(self: LedgerTable, ledger_id: int, *, lac_known: bool) -> LedgerHandle:
+    def add(self: LedgerTable, ledger_id: int, *, lac_known: bool) -> BookieLedger:
         handle = original(self, ledger_id, lac_known=lac_known)
         handle.fenced = False
         return handle
@@ -451,12 +451,12 @@ class _AnyCrc:
 
 @mutation("BI-8: replay goes to the end", faults=CRASHES)
 def replay_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Replayer.apply
+    original = RecordApplier.apply
 
-    def apply(self: Replayer, record: Any) -> Any:
+    def apply(self: RecordApplier, record: Any) -> Any:
         return original(self, record) if self.entries < 10 or record.entry_id == LEDGER_KEY else None
 
-    monkeypatch.setattr(Replayer, "apply", apply)
+    monkeypatch.setattr(RecordApplier, "apply", apply)
 
 
 @mutation("BI-8: replay begins at the mark", faults=CRASHES)

@@ -239,8 +239,8 @@ def play(
     defaults = {"addEntryTimeoutSec": 1, "readEntryTimeoutSec": 1, "clientConnectTimeoutMillis": 500}
     scenario = Scenario(seed, bookies, settings or {}, {**defaults, **client_settings})
     world = scenario.world
-    audience = Reader(world, print) if show else None
-    world.audience = audience
+    observer = Reader(world, print) if show else None
+    world.observer = observer
 
     async def main() -> T:
         await scenario.cluster.start()
@@ -252,7 +252,7 @@ def play(
         return playing.result()
 
     try:
-        with world, LogListener(world, lambda record: None, audience):
+        with world, LogListener(world, lambda record: None, observer):
             return world.run(main())
     finally:
         scenario.forget()

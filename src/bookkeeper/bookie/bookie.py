@@ -38,7 +38,7 @@ from bookkeeper.types import BookieId
 from bookkeeper.version import __version__
 
 from .checkpoint import Checkpointer
-from .journal.apply import Replayer
+from .journal.apply import RecordApplier
 from .journal.journal import Journal
 from .journal.journals import Journals
 from .journal.last_mark import MarkFiles, file_name
@@ -353,7 +353,7 @@ class Bookie:
         """Bring what only the journals hold into the storage, and begin the journals anew."""
         assert self._journals is not None
         assert self._checkpointer is not None
-        replayer = Replayer(storage)
+        replayer = RecordApplier(storage)
         for journal in self._journals:
             await journal.replay(replayer.apply)
         try:

@@ -8,7 +8,7 @@ brings a master key (add, fence, WRITE_LAC); from then on the key must match (sp
 one, so an answer never depends on whether a handle happens to be cached.
 
 A handle is a cache and a meeting point, not a store: the key, the fence and the explicit LAC live in the storage and in
-the journal. What only the handle has is listed in `LedgerHandle.pinned`; a handle with such state is never dropped.
+the journal. What only the handle has is listed in `BookieLedger.pinned`; a handle with such state is never dropped.
 Others are dropped, least recently used first, when there are more than `ledgerHandleCacheSize`, between two turns of
 the loop, so that code which holds a handle without awaiting anything always holds the one of the table.
 
@@ -53,7 +53,7 @@ class Polls(Protocol):
     living: int
 
 
-class LedgerHandle:
+class BookieLedger:
     """One ledger in use."""
 
     __slots__ = ("fence_waiters", "fenced", "key", "key_journaled", "lac", "lac_known", "ledger_id", "polls")
@@ -87,10 +87,10 @@ class LedgerTable:
         self._runtime = runtime
         self._storage = storage
         self._limit = limit
-        self._handles: dict[int, LedgerHandle] = {}  # least recently used first
+        self._handles: dict[int, BookieLedger] = {}  # least recently used first
         self._trim_scheduled = False
         self._deleted: dict[int, float] = {}  # ledger id -> when to forget it; least recently used first
-        self.on_polls_due: Callable[[LedgerHandle, int | None], None] = _no_polls
+        self.on_polls_due: Callable[[BookieLedger, int | None], None] = _no_polls
         """Called to end polls of a handle: all of them for None, those that the LAC passed otherwise."""
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class LedgerTable:
 
     # --- finding ---
 
-    def open(self, ledger_id: int, key: bytes) -> LedgerHandle:
+    def open(self, ledger_id: int, key: bytes) -> BookieLedger:
         """The ledger, for a request that brings its key; creates it if it is new here.
 
         Raises `UnauthorizedAccessError` for a wrong key, `FencedAndDeletedError`.
@@ -128,7 +128,7 @@ class LedgerTable:
             raise UnauthorizedAccessError(f"a master key has at most {MAX_MASTER_KEY} bytes, not {len(key)}")
         self._storage.set_master_key(ledger_id, key)
 
-    def find(self, ledger_id: int) -> LedgerHandle:
+    def find(self, ledger_id: int) -> BookieLedger:
         """The ledger, for a request without a key. Raises `NoLedgerError`."""
         handle = self._handles.get(ledger_id)
         if handle is not None:
@@ -138,14 +138,14 @@ class LedgerTable:
             raise NoLedgerError(f"ledger {ledger_id} is not here")
         return self._add(ledger_id, lac_known=False)
 
-    def _add(self, ledger_id: int, *, lac_known: bool) -> LedgerHandle:
-        handle = LedgerHandle(ledger_id, fenced=self._storage.is_fenced(ledger_id), lac_known=lac_known)
+    def _add(self, ledger_id: int, *, lac_known: bool) -> BookieLedger:
+        handle = BookieLedger(ledger_id, fenced=self._storage.is_fenced(ledger_id), lac_known=lac_known)
         self._handles[ledger_id] = handle
         if len(self._handles) > self._limit and not self._trim_scheduled:
             self._schedule_trim()
         return handle
 
-    def _touch(self, handle: LedgerHandle) -> None:
+    def _touch(self, handle: BookieLedger) -> None:
         handles = self._handles
         del handles[handle.ledger_id]
         handles[handle.ledger_id] = handle
@@ -172,14 +172,14 @@ class LedgerTable:
 
     # --- last add confirmed ---
 
-    def raise_lac(self, handle: LedgerHandle, lac: int) -> None:
+    def raise_lac(self, handle: BookieLedger, lac: int) -> None:
         """A writer told a LAC. Ends the long polls that it passes."""
         if lac > handle.lac:
             handle.lac = lac
             if handle.polls:
                 self.on_polls_due(handle, lac)
 
-    async def load_lac(self, handle: LedgerHandle) -> int:
+    async def load_lac(self, handle: BookieLedger) -> int:
         """The ledger's LAC, -1 for none; reads the last entry if the past is not known yet.
 
         Raises what `LedgerStorage.last_entry` raises, except for a ledger without entries.
@@ -223,5 +223,5 @@ class LedgerTable:
             raise FencedAndDeletedError(f"ledger {ledger_id} was fenced and deleted")
 
 
-def _no_polls(handle: LedgerHandle, lac: int | None) -> None:
+def _no_polls(handle: BookieLedger, lac: int | None) -> None:
     """Before the server is there nobody polls."""

@@ -23,7 +23,7 @@ OPTIONS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True)
-class Home:
+class CommandPlace:
     """Where a command is: a function, or a Typer of sub-commands, of a module of this package."""
 
     module: str
@@ -44,28 +44,28 @@ class Home:
 
 
 COMMANDS = {
-    "bookie": Home("server", "bookie", "Run one bookie in the foreground."),
-    "localbookie": Home(
+    "bookie": CommandPlace("server", "bookie", "Run one bookie in the foreground."),
+    "localbookie": CommandPlace(
         "local.localbookie", "localbookie", "Run a cluster of bookies on this machine until it is stopped."
     ),
-    "shell": Home("shell", "app", "Make, look at and remove clusters: BookKeeper's admin shell."),
-    "ledger": Home("ledger", "app", "Create, append to, read, follow, inspect, list and delete ledgers."),
-    "bookies": Home("bookies", "app", "What bookies there are."),
-    "bench": Home("bench", "app", "Measure appends, reads and tailing."),
-    "demo": Home(
+    "shell": CommandPlace("shell", "app", "Make, look at and remove clusters: BookKeeper's admin shell."),
+    "ledger": CommandPlace("ledger", "app", "Create, append to, read, follow, inspect, list and delete ledgers."),
+    "bookies": CommandPlace("bookies", "app", "What bookies there are."),
+    "bench": CommandPlace("bench", "app", "Measure appends, reads and tailing."),
+    "demo": CommandPlace(
         "local.demo",
         "demo",
         "Ingest real data, kill a bookie and the writer on the way, and prove that nothing was lost.",
     ),
-    "spark": Home("spark", "app", "Export, scrub and measure ledgers with Apache Spark."),
-    "version": Home("app", "version", "Version of this program and of what it stands on."),
+    "spark": CommandPlace("spark", "app", "Export, scrub and measure ledgers with Apache Spark."),
+    "version": CommandPlace("app", "version", "Version of this program and of what it stands on."),
 }
 
 
 class _Unloaded(TyperCommand):
     """A command whose module is not imported before its arguments are looked at."""
 
-    def __init__(self, name: str, home: Home) -> None:
+    def __init__(self, name: str, home: CommandPlace) -> None:
         super().__init__(name, callback=None, help=home.help)
         self.home = home
 

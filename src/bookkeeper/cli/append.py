@@ -49,7 +49,7 @@ class Appends(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class LineSource:
     """Where entries come from: a file, or standard input."""
 
     path: Path | None = None
@@ -76,7 +76,7 @@ class Input:
     `limit` is a size that no entry has: where a line is longer already, there is no use in reading on.
     """
 
-    def __init__(self, source: Source, *, raw: bool, limit: int) -> None:
+    def __init__(self, source: LineSource, *, raw: bool, limit: int) -> None:
         self._source = source
         self._raw = raw
         self._limit = limit
@@ -123,7 +123,7 @@ class Input:
 
 
 async def append_all(
-    runtime: Runtime, writer: Appends, sources: Sequence[Source], *, raw: bool, limit: int, stop: Stop
+    runtime: Runtime, writer: Appends, sources: Sequence[LineSource], *, raw: bool, limit: int, stop: Stop
 ) -> None:
     """Append everything, until the end or until `stop`; what was appended is acknowledged on return.
 

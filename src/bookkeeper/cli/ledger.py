@@ -28,7 +28,7 @@ from ..errors import BookKeeperError, IllegalOpError, NoSuchLedgerOnMetadataErro
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..runtime import Runtime
 from ..types import DigestType
-from .append import BadInput, Source, append_all
+from .append import BadInput, LineSource, append_all
 from .output import (
     EXIT_USAGE,
     JsonOption,
@@ -151,7 +151,7 @@ def append(
     for path in files or []:
         if not path.is_file():
             fail(f"{path} is not a file")
-    sources = [Source(path) for path in files] if files else [Source()]
+    sources = [LineSource(path) for path in files] if files else [LineSource()]
     key = secret(password, password_file)
     config = ClientConfiguration()
 
@@ -171,7 +171,7 @@ def append(
 
 
 async def _write(
-    runtime: Runtime, writer: LedgerWriter, sources: list[Source], raw: bool, limit: int, stop: Stop
+    runtime: Runtime, writer: LedgerWriter, sources: list[LineSource], raw: bool, limit: int, stop: Stop
 ) -> Exception | None:
     """Append everything and close the ledger. Returns what went wrong."""
     try:

@@ -33,7 +33,7 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from ..spark.jobs.running import Progress as JobProgress
+    from ..spark.jobs.running import JobProgress
     from ..spark.options import ReadOptions
     from ..spark.planning import Plan
 
@@ -94,7 +94,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write ledgers to Parquet files, many small ledgers to a file, with a manifest; read them back and compare."""
-    with _told():
+    with cli_errors():
         options = _options(uri, ledgers, where, password, open_ledgers, option)
         from ..spark.jobs import export as job
 
@@ -144,7 +144,7 @@ def scrub(
 
     Nothing is changed. Exit code 3 when something is not as it should be.
     """
-    with _told():
+    with cli_errors():
         options = replace(_options(uri, ledgers, where, "", open_ledgers, option), as_admin=True)
         from ..spark.jobs import scrub as job
 
@@ -197,7 +197,7 @@ def usage(
     as_json: JsonOption = False,
 ) -> None:
     """Bytes by ledger and bookie."""
-    with _told():
+    with cli_errors():
         options = replace(_options(uri, ledgers, where, "", open_ledgers, option), as_admin=True)
         from ..spark.jobs import usage as job
 
@@ -265,7 +265,7 @@ def demo(
         fail(f"{file} is not a file")
     if not chart.absolute().parent.is_dir():
         fail(f"{chart.absolute().parent} is not a directory")
-    with _told():
+    with cli_errors():
         require_packages("matplotlib")
         require_java()
         from .local import spark_demo
@@ -278,7 +278,7 @@ def demo(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def cli_errors() -> Iterator[None]:
     """Turns this package's errors into one line."""
     try:
         yield
@@ -353,9 +353,9 @@ def _show_problems(problems: list[dict[str, Any]]) -> None:
 
 def _write(rows: Any, output: str) -> None:
     """All rows as Parquet. Spark takes a path without a scheme for one of its default file system."""
-    from ..spark.jobs.running import told_by_spark
+    from ..spark.jobs.running import spark_errors
 
-    with told_by_spark():
+    with spark_errors():
         rows.write.parquet(output if "://" in output else Path(output).absolute().as_uri())
 
 

@@ -91,7 +91,7 @@ def wrong_type(what: str, wanted: str, value: object) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LedgerShape:
     """What a new ledger is to be like."""
 
     ensemble_size: int

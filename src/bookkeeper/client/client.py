@@ -59,7 +59,7 @@ from ..runtime import Runtime, TaskScope
 from ..runtime.real import RealRuntime
 from ..types import MAX_LEDGER_ID, BookieId, DigestType, LedgerState, WriteFlag
 from .arguments import (
-    Shape,
+    LedgerShape,
     check_digest,
     check_integer,
     check_ledger_id,
@@ -77,7 +77,7 @@ from .reader import LedgerReader
 from .recovery import recover_ledger
 from .stats import ClientStats
 from .store import ClientStore, Home
-from .wire.pool import BookieClient
+from .wire.pool import ConnectionPool
 from .wire.results import OK, default_code, from_metadata_error, operation_of, result_code
 from .writer import LedgerAdvWriter, LedgerWriter
 
@@ -147,7 +147,7 @@ class BookKeeper:
         self._tasks = TaskScope(runtime, "client")
         stats = ClientStats()
         self._quarantine = Quarantine(runtime, config, driver.flags.health_check_enabled)
-        self._bookies = BookieClient(runtime, config, self._driver.discovery, on_failure=self._quarantine.failed)
+        self._bookies = ConnectionPool(runtime, config, self._driver.discovery, on_failure=self._quarantine.failed)
         self._placement = EnsemblePlacement(
             runtime,
             config,
@@ -296,7 +296,7 @@ class BookKeeper:
         async def create() -> LedgerWriter:
             check_write_flags(write_flags)
             custom = custom_metadata_of(custom_metadata)
-            shape = Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
+            shape = LedgerShape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
             metadata = await self._create(shape, None)
             return LedgerWriter(self.context, metadata, *shape.keys(), write_flags=write_flags)
 
@@ -323,7 +323,7 @@ class BookKeeper:
             check_new_ledger_id(ledger_id)
             check_write_flags(write_flags)
             custom = custom_metadata_of(custom_metadata)
-            shape = Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
+            shape = LedgerShape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
             metadata = await self._create(shape, ledger_id)
             return LedgerAdvWriter(self.context, metadata, *shape.keys(), write_flags=write_flags)
 
@@ -350,7 +350,7 @@ class BookKeeper:
                 "token by which the one claim is recognised"
             )
         custom = {**custom_metadata_of(custom_metadata), RESERVED: b"1"}
-        shape = Shape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
+        shape = LedgerShape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
         return (await self._create(shape, None)).value.ledger_id
 
     def claim_ledger(
@@ -384,7 +384,7 @@ class BookKeeper:
 
         return Opening(claim(), "BookKeeper.claim_ledger")
 
-    async def _create(self, shape: Shape, ledger_id: int | None) -> Versioned[LedgerMetadata]:
+    async def _create(self, shape: LedgerShape, ledger_id: int | None) -> Versioned[LedgerMetadata]:
         """Put a new ledger's record into the store."""
         shape.check()
         self._check_open()
@@ -455,7 +455,7 @@ class BookKeeper:
         except MetadataError as error:
             log.warning("ledger %d was created for a caller who has gone, and stays: %s", ledger_id, error)
 
-    def _choose_ensemble(self, shape: Shape) -> list[BookieId]:
+    def _choose_ensemble(self, shape: LedgerShape) -> list[BookieId]:
         size = shape.ensemble_size
         while True:
             try:

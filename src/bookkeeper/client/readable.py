@@ -40,7 +40,7 @@ from .handle import LedgerHandle
 from .reads.batch import BatchRead
 from .reads.lac import LacRead, TryLacRead
 from .reads.ledger_reads import ENTRY_OVERHEAD, LedgerReads
-from .reads.long_poll import LongPoll
+from .reads.long_poll import LongPollRead
 from .reads.range import RangeRead
 from .reads.read_ahead import Chunk, ReadAhead
 from .wire.results import from_metadata_error
@@ -65,7 +65,7 @@ class ReadableLedger(LedgerHandle):
     ) -> None:
         super().__init__(context, metadata, digest, master_key)
         self._reads = LedgerReads(context, self._distribution, digest, lambda: self.metadata, self._heard_of_lac)
-        self._polls: dict[LongPoll, None] = {}
+        self._polls: dict[LongPollRead, None] = {}
         """Under way."""
 
     @property
@@ -276,7 +276,7 @@ class ReadableLedger(LedgerHandle):
         return await self._poll(entry_id, poll_timeout, parallel=parallel)
 
     async def _poll(self, entry_id: int, timeout: float, *, parallel: bool) -> LastConfirmedAndEntry:
-        poll = LongPoll(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel)
+        poll = LongPollRead(self._reads, entry_id, self.last_add_confirmed, timeout, parallel=parallel)
         self._polls[poll] = None
         try:
             return await poll.run()

@@ -140,8 +140,8 @@ def _step(call: Callable[[], Any], file: SqliteFile) -> _Outcome:
     try:
         result = call()
     except BaseException as error:
-        return _Outcome(None, error, file.take_news())
-    return _Outcome(result, None, file.take_news())
+        return _Outcome(None, error, file.take_changes())
+    return _Outcome(result, None, file.take_changes())
 
 
 def _read_boot_id(runtime: Runtime) -> str:

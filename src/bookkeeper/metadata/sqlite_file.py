@@ -115,7 +115,7 @@ class SqliteFile:
         self._seen: Version = 0
         """The last change of other connections that `poll` has told."""
         self._news: list[Change] | None = []
-        """Changes in our cluster since `take_news`; None: too many to tell."""
+        """Changes in our cluster since `take_changes`; None: too many to tell."""
         self._locks: dict[int, int] = {}
         """Our sessions and the descriptors of their locked files."""
         self._look_at_all_ms = 0
@@ -193,7 +193,7 @@ class SqliteFile:
         self._add_news(tx.changes)
         return result
 
-    def take_news(self) -> Changes:
+    def take_changes(self) -> Changes:
         """What changed in our cluster since the last call, as far as we did it or `poll` noticed it."""
         news, self._news = self._news, []
         return news

@@ -257,7 +257,7 @@ def _refuse(impossible: bool, what: str) -> None:
 # --- the data path ---------------------------------------------------------------------------------------------
 
 _add_prefix = Struct(">II20s").pack
-_ADD_WORD = 0x02010000
+ADD_WORD = 0x02010000
 
 _RUN_MEMBER = Struct(">32sqq")
 """Packet header, master key and ledger id, which are equal within a run; entry id; LAC."""
@@ -275,7 +275,7 @@ _match_acks = re.compile(b"(?:" + re.escape(_ACK_PREFIX) + b".{16})*+", re.DOTAL
 
 def encode_add_request(master_key: bytes, entry: bytes, flags: int = 0) -> bytes:
     """The frame that stores a packaged entry; the same for every bookie. `master_key` has 20 bytes."""
-    return _add_prefix(_ENTRY_AT + len(entry), _ADD_WORD | flags, master_key) + entry
+    return _add_prefix(_ENTRY_AT + len(entry), ADD_WORD | flags, master_key) + entry
 
 
 def add_request_encoder(
@@ -290,7 +290,7 @@ def add_request_encoder(
     digest_of = digest.sum
     digest_of_pieces = digest.sum_pieces
     key = _checked_key(master_key)
-    word = _ADD_WORD | flags
+    word = ADD_WORD | flags
     overhead = _ENTRY_AT + HEADER_SIZE + digest.size
 
     def encode(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
@@ -346,7 +346,7 @@ def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | 
         if len(body) != size:
             break
         word, ledger_id, entry_id = unpack(body)
-        if word != READ_RESPONSE or entry_id < 0 or ledger_id < 0 or (entry_ids and ledger_id != run_ledger):
+        if word != READ_WORD or entry_id < 0 or ledger_id < 0 or (entry_ids and ledger_id != run_ledger):
             break
         run_ledger = ledger_id
         entry_ids.append(entry_id)
@@ -359,7 +359,7 @@ def encode_read_responses(run: ReadRun, entries: Sequence[bytes]) -> bytes:
     ledger_id = run.ledger_id
     pieces: list[bytes] = []
     for entry_id, entry in zip(run.entry_ids, entries, strict=False):
-        pieces += (head(RESPONSE_HEAD_SIZE + len(entry), READ_RESPONSE, 0, ledger_id, entry_id), entry)
+        pieces += (head(RESPONSE_HEAD_SIZE + len(entry), READ_WORD, 0, ledger_id, entry_id), entry)
     return b"".join(pieces)
 
 
@@ -380,7 +380,7 @@ class Responses(ResponseStream):
         return list(_ack_ids(data[:end])) if end else [], end
 
 
-READ_RESPONSE = 0x02020000
+READ_WORD = 0x02020000
 """Packet header of the answer to an entry read."""
 
 RESPONSE_HEAD_SIZE = _RESPONSE_HEAD.size
@@ -402,7 +402,7 @@ def status_of(code: int) -> Status:
 def encode_read_requests(ledger_id: int, entry_ids: Iterable[int]) -> bytes:
     """The frames of plain reads of entries."""
     pack = _pack_read
-    return b"".join([pack(20, READ_RESPONSE, ledger_id, entry_id) for entry_id in entry_ids])
+    return b"".join([pack(20, READ_WORD, ledger_id, entry_id) for entry_id in entry_ids])
 
 
 def _begin_run(head: bytes) -> AddRun | None:

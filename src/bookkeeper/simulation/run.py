@@ -114,7 +114,7 @@ class Run:
         self._until = until
         self._audience: Callable[[str, str], None] | None = None
         if show is not None:
-            self._audience = self.world.audience = Reader(self.world, show, machines)
+            self._audience = self.world.observer = Reader(self.world, show, machines)
         self._failure: asyncio.Future[None] = loop.create_future()
 
     # --- the run ---

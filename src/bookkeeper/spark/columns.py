@@ -33,7 +33,7 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
-class Run(NamedTuple):
+class PackedRun(NamedTuple):
     """Columns of consecutive entries of one ledger, their digests checked."""
 
     ledger_id: int
@@ -59,10 +59,10 @@ class Run(NamedTuple):
     def payload_bytes(self) -> int:
         return int(self.offsets[-1])
 
-    def cut(self, start: int, stop: int) -> Run:
+    def cut(self, start: int, stop: int) -> PackedRun:
         """Rows `start` up to `stop`, without the latter."""
         begin, end = int(self.offsets[start]), int(self.offsets[stop])
-        return Run(
+        return PackedRun(
             self.ledger_id,
             self.first + start,
             self.last_confirmed[start:stop],
@@ -72,12 +72,12 @@ class Run(NamedTuple):
             self.digests[start:stop],
         )
 
-    def prefix(self, rows: int) -> Run:
+    def prefix(self, rows: int) -> PackedRun:
         """The first `rows` entries."""
         return self if rows >= self.rows else self.cut(0, rows)
 
 
-def take_run(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[Run | None, int | None]:
+def take_run(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[PackedRun | None, int | None]:
     """The good entries at the beginning of a packed run whose ids are `first`, `first + 1`, ...; and the id of the
     first damaged entry, None if there is none."""
     head_size = SIZE.size + HEADER_SIZE + digest.size
@@ -100,7 +100,7 @@ def _is_even(body: bytes, pitch: int) -> bool:
     return bool((sizes == sizes[0]).all())
 
 
-def _take_even(ledger_id: int, digest: Digest, first: int, body: bytes, pitch: int) -> tuple[Run, bool]:
+def _take_even(ledger_id: int, digest: Digest, first: int, body: bytes, pitch: int) -> tuple[PackedRun, bool]:
     start, end, head = SIZE.size, SIZE.size + HEADER_SIZE, SIZE.size + HEADER_SIZE + digest.size
     rows = np.frombuffer(body, np.uint8).reshape(-1, pitch)
     count = len(rows)
@@ -110,7 +110,7 @@ def _take_even(ledger_id: int, digest: Digest, first: int, body: bytes, pitch: i
     protected[:, HEADER_SIZE:] = rows[:, head:]
     sum_of = digest.sum
     sums = [sum_of(piece) for (piece,) in Struct(f"{HEADER_SIZE + size}s").iter_unpack(protected.data.cast("B"))]
-    run = Run(
+    run = PackedRun(
         ledger_id,
         first,
         *_headers(rows[:, start:end])[2:],
@@ -122,7 +122,7 @@ def _take_even(ledger_id: int, digest: Digest, first: int, body: bytes, pitch: i
     return run.prefix(good), good == count
 
 
-def _take_uneven(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[Run, bool]:
+def _take_uneven(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[PackedRun, bool]:
     headers, marks, payloads, complete = _split(body, digest.size)
     count = len(payloads)
     sums: list[int | bytes]
@@ -134,7 +134,7 @@ def _take_uneven(ledger_id: int, digest: Digest, first: int, body: bytes) -> tup
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.fromiter(map(len, payloads), np.int32, count), out=offsets[1:])
     digests = np.frombuffer(b"".join(marks), np.uint8).reshape(count, digest.size)
-    run = Run(ledger_id, first, *fields[2:], offsets, b"".join(payloads), digests)
+    run = PackedRun(ledger_id, first, *fields[2:], offsets, b"".join(payloads), digests)
     good = _good(run, fields, sums)
     return run.prefix(good), good == count and complete
 
@@ -168,7 +168,7 @@ def _headers(rows: Bytes) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     return tuple(np.ascontiguousarray(fields[:, i], np.int64) for i in range(4))  # type: ignore[return-value]
 
 
-def _good(run: Run, headers: tuple[Int64s, Int64s, Int64s, Int64s], sums: list[int | bytes]) -> int:
+def _good(run: PackedRun, headers: tuple[Int64s, Int64s, Int64s, Int64s], sums: list[int | bytes]) -> int:
     """How many entries at the beginning have the right ids and digests."""
     count, size = run.digests.shape
     good = (headers[0] == run.ledger_id) & (headers[1] == np.arange(run.first, run.first + count))

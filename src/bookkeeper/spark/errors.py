@@ -59,7 +59,7 @@ class JobError(BookKeeperError):
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def plain_errors() -> Iterator[None]:
     """In a Spark worker: let this package's errors reach the driver as their one line, without the worker's traceback.
 
     A worker ends with its first error, so that nothing else of it is silenced.

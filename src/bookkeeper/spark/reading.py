@@ -31,7 +31,7 @@ from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, N
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest, digest_for
 from ..types import BookieId, DigestType
-from .columns import Run, take_run
+from .columns import PackedRun, take_run
 from .errors import DataLossError
 from .options import ReadOptions
 from .planning import EntryRange
@@ -84,7 +84,7 @@ class Piece:
     """Consecutive entries, ready to become rows."""
 
     metadata: LedgerMetadata
-    run: Run
+    run: PackedRun
     bad: Copies
 
 
@@ -195,7 +195,7 @@ class RangeReader:
             bad = (await check_copies(self._bk, ledger.metadata, ledger.digest, run.first, run.last)).bad_copies()
         return run.last, Piece(ledger.metadata, run, bad)
 
-    async def _patiently(self, chunk: EntryRange) -> tuple[_Ledger, Run]:
+    async def _patiently(self, chunk: EntryRange) -> tuple[_Ledger, PackedRun]:
         """Read, and try again where that may help. Raises `ReplicaError` that names the bookies."""
         pauses = iter(PAUSES)
         while True:
@@ -212,8 +212,8 @@ class RangeReader:
             error = await diagnose(self._bk, ledger.metadata, ledger.digest, chunk.first)
             raise error
 
-    async def _run(self, ledger: _Ledger, chunk: EntryRange) -> Run:
-        def take(first: int, body: bytes) -> tuple[Run | None, int | None]:
+    async def _run(self, ledger: _Ledger, chunk: EntryRange) -> PackedRun:
+        def take(first: int, body: bytes) -> tuple[PackedRun | None, int | None]:
             run, damaged = take_run(chunk.ledger_id, ledger.digest, first, body)
             return None if run is None else run.prefix(chunk.entries), damaged
 

@@ -60,7 +60,7 @@ from ..protocol.messages import (
 )
 from ..quorum.distribution import Distribution
 from ..types import BookieId
-from .columns import Bytes, Int64s, Run, take_run
+from .columns import Bytes, Int64s, PackedRun, take_run
 from .errors import DataLossError, ReplicaError, ReplicasUnavailableError
 
 BATCH_BYTES = 1 << 20
@@ -78,7 +78,7 @@ _ABSENT = (NoSuchEntryError.code, NoSuchLedgerError.code)
 _TRANSIENT = (BookieUnavailableError.code, RequestTimeoutError.code, TooManyRequestsError.code)
 
 
-class Status(StrEnum):
+class CopyStatus(StrEnum):
     """What is wrong with a copy."""
 
     DAMAGED = "digest_mismatch"
@@ -92,7 +92,7 @@ class Problem(NamedTuple):
 
     entry_id: int
     bookie: BookieId
-    status: Status
+    status: CopyStatus
     detail: str
 
 
@@ -304,12 +304,12 @@ class _Copies:
         else:
             await self._read_singly(self._ids(self._wanted))
         for entry_id in self._ids(self._held & ~self._wanted):
-            self.problem(entry_id, Status.MISSING, "the bookie does not list it")
+            self.problem(entry_id, CopyStatus.MISSING, "the bookie does not list it")
 
     def _ids(self, flags: npt.NDArray[np.bool_]) -> list[int]:
         return [int(row) + self._first for row in np.flatnonzero(flags)]
 
-    def problem(self, entry_id: int, status: Status, detail: str) -> None:
+    def problem(self, entry_id: int, status: CopyStatus, detail: str) -> None:
         """A copy is not good."""
         self.good[entry_id - self._first] = False
         self.problems.append(Problem(entry_id, self.bookie, status, detail))
@@ -323,7 +323,7 @@ class _Copies:
             if code == OK:
                 run, _ = take_run(self._ledger_id, self._digest, at, body)
                 if run is None:
-                    self.problem(at, Status.DAMAGED, "digest or ids are wrong")
+                    self.problem(at, CopyStatus.DAMAGED, "digest or ids are wrong")
                     at += 1
                 else:
                     self._take(run.prefix(last - at + 1))
@@ -336,7 +336,7 @@ class _Copies:
                 return
             else:
                 for entry_id in range(at, last + 1):
-                    self.problem(entry_id, Status.UNREACHABLE, _words(code))
+                    self.problem(entry_id, CopyStatus.UNREACHABLE, _words(code))
                 return
 
     async def _batch(self, at: int, last: int) -> tuple[int, bytes]:
@@ -355,7 +355,7 @@ class _Copies:
                 return result_code(response.status, READ), response.body
         return code, b""
 
-    def _take(self, run: Run) -> None:
+    def _take(self, run: PackedRun) -> None:
         start = run.first - self._first
         rows = slice(start, start + run.rows)
         self.good[rows] = True
@@ -370,11 +370,11 @@ class _Copies:
             self.marks[rows] = np.array(sums, ">u4").view(np.uint8).reshape(-1, 4)
         ahead = run.last_confirmed >= np.arange(run.first, run.last + 1)
         for entry_id in (np.flatnonzero(ahead) + run.first).tolist():
-            self.problem(entry_id, Status.DAMAGED, "its last confirmed is not below its id")
+            self.problem(entry_id, CopyStatus.DAMAGED, "its last confirmed is not below its id")
 
     async def _skip_missing(self, at: int, last: int, code: int) -> int:
         """The bookie has no entry `at`: note it and those that follow and are missing as well."""
-        self.problem(at, Status.MISSING, _words(code))
+        self.problem(at, CopyStatus.MISSING, _words(code))
         at += 1
         if at > last:
             return at
@@ -383,7 +383,7 @@ class _Copies:
             if self._listed is None:
                 return at  # one by one then
         while at <= last and at not in self._listed:
-            self.problem(at, Status.MISSING, _words(code))
+            self.problem(at, CopyStatus.MISSING, _words(code))
             at += 1
         return at
 
@@ -403,7 +403,7 @@ class _Copies:
             if all(code in _TRANSIENT for code in codes):
                 rest = wanted[start + SINGLE_READS :]
                 for entry_id in rest:
-                    self.problem(entry_id, Status.UNREACHABLE, _words(codes[0]))
+                    self.problem(entry_id, CopyStatus.UNREACHABLE, _words(codes[0]))
                 return
 
     def _take_single(self, entry_id: int, code: int, entry: bytes) -> None:
@@ -412,7 +412,7 @@ class _Copies:
             try:
                 lac, length, payload = self._digest.verify(self._ledger_id, entry_id, entry)
             except DigestMismatchError as error:
-                self.problem(entry_id, Status.DAMAGED, str(error.args[0]))
+                self.problem(entry_id, CopyStatus.DAMAGED, str(error.args[0]))
                 return
             self.good[row] = True
             self.lengths[row] = length
@@ -422,11 +422,11 @@ class _Copies:
                 mark = google_crc32c.value(payload).to_bytes(4, "big")
             self.marks[row] = np.frombuffer(mark, np.uint8)
             if lac >= entry_id:
-                self.problem(entry_id, Status.DAMAGED, "its last confirmed is not below its id")
+                self.problem(entry_id, CopyStatus.DAMAGED, "its last confirmed is not below its id")
         elif code in _ABSENT:
-            self.problem(entry_id, Status.MISSING, _words(code))
+            self.problem(entry_id, CopyStatus.MISSING, _words(code))
         else:
-            self.problem(entry_id, Status.UNREACHABLE, _words(code))
+            self.problem(entry_id, CopyStatus.UNREACHABLE, _words(code))
 
 
 async def _compare(bk: BookKeeper, ledger_id: int, digest: Digest, readers: Sequence[_Copies]) -> None:
@@ -455,11 +455,11 @@ async def _settle(bk: BookKeeper, ledger_id: int, digest: Digest, entry_id: int,
         code, entry = await _copy(bk, reader.bookie, ledger_id, entry_id)
         try:
             if code != OK:
-                reader.problem(entry_id, Status.UNREACHABLE, _words(code))
+                reader.problem(entry_id, CopyStatus.UNREACHABLE, _words(code))
                 continue
             _, length, payload = digest.verify(ledger_id, entry_id, entry)
         except DigestMismatchError as error:
-            reader.problem(entry_id, Status.DAMAGED, str(error.args[0]))
+            reader.problem(entry_id, CopyStatus.DAMAGED, str(error.args[0]))
             continue
         contents.setdefault((length, payload), []).append(reader)
     if len(contents) < 2:
@@ -468,7 +468,7 @@ async def _settle(bk: BookKeeper, ledger_id: int, digest: Digest, entry_id: int,
     for group in contents.values():
         if group is not most:
             for reader in group:
-                reader.problem(entry_id, Status.DIVERGENT, f"differs from the copy of {most[0].bookie}")
+                reader.problem(entry_id, CopyStatus.DIVERGENT, f"differs from the copy of {most[0].bookie}")
 
 
 async def _copy(bk: BookKeeper, bookie: BookieId, ledger_id: int, entry_id: int) -> tuple[int, bytes]:

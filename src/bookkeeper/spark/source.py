@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .errors import OptionError, told_plainly
+from .errors import OptionError, plain_errors
 from .options import ReadOptions
 from .planning import EntryRange, plan_read
 from .reading import RangeReader, Tally
@@ -43,7 +43,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plans the read: one partition a task."""
         options = self._options
-        with told_plainly(), _session(options) as connected:
+        with plain_errors(), _session(options) as connected:
             plan = connected.run(plan_read(connected.client, options))
         return [ReadRange(ranges) for ranges in plan.partitions]
 
@@ -54,7 +54,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         ranges = [EntryRange(*piece) for piece in partition.ranges]
         tally = Tally()
-        with told_plainly(), _session(options) as connected:
+        with plain_errors(), _session(options) as connected:
             reader = RangeReader(connected.client, ranges, options, tally)
             yield from BatchMaker(options).batches(connected.stream(reader.pieces()))
             tally.report()
@@ -68,7 +68,7 @@ class NoStreamReader(DataSourceStreamReader):
     """Says that there is no reading as a stream, at the first call that Spark reports as it is."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        with told_plainly():
+        with plain_errors():
             raise OptionError("ledgers cannot be read as a stream: use spark.read, and load again to see what is new")
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
@@ -94,12 +94,12 @@ class BookKeeperDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns asked for."""
-        with told_plainly():
+        with plain_errors():
             return spark_schema(self._parsed().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch read."""
-        with told_plainly():
+        with plain_errors():
             return BatchReader(adopt_schema(self._parsed(), schema))
 
     # What is not there is refused here: left to Spark it ends in a worker's traceback.
@@ -108,7 +108,7 @@ class BookKeeperDataSource(DataSource):
         return NoStreamReader()  # Spark reports another error than the one that is raised here
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002
-        with told_plainly():
+        with plain_errors():
             raise OptionError("Spark cannot write ledgers: append to them with bookkeeper.sync, or the asyncio client")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802

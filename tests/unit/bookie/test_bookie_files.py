@@ -144,20 +144,20 @@ def test_quantiles_come_from_the_histogram() -> None:
 
 async def test_permits_are_given_in_the_order_they_were_asked_for() -> None:
     permits = Permits(1)
-    permits.take()
+    permits.acquire()
     got: list[int] = []
 
     async def user(number: int) -> None:
         await permits.wait()
-        permits.take()
+        permits.acquire()
         got.append(number)
         await asyncio.sleep(0)
-        permits.give_back()
+        permits.release()
 
     tasks = [asyncio.ensure_future(user(number)) for number in range(5)]
     await asyncio.sleep(0)
     assert not got
-    permits.give_back()
+    permits.release()
     await asyncio.gather(*tasks)
     assert got == [0, 1, 2, 3, 4]
     assert permits.used == 0
@@ -165,7 +165,7 @@ async def test_permits_are_given_in_the_order_they_were_asked_for() -> None:
 
 async def test_a_waiter_that_takes_no_permit_does_not_keep_it_from_the_next() -> None:
     permits = Permits(1)
-    permits.take()
+    permits.acquire()
     woken: list[int] = []
 
     async def wait(number: int) -> None:
@@ -175,7 +175,7 @@ async def test_a_waiter_that_takes_no_permit_does_not_keep_it_from_the_next() ->
     tasks = [asyncio.ensure_future(wait(number)) for number in range(3)]
     await asyncio.sleep(0)
     tasks[1].cancel()
-    permits.give_back()
+    permits.release()
     for _ in range(10):
         await asyncio.sleep(0)
     assert woken == [0, 2]
@@ -183,10 +183,10 @@ async def test_a_waiter_that_takes_no_permit_does_not_keep_it_from_the_next() ->
 
 async def test_a_waiter_that_is_cancelled_after_it_was_woken_wakes_the_next() -> None:
     permits = Permits(1)
-    permits.take()
+    permits.acquire()
     tasks = [asyncio.ensure_future(permits.wait()) for _ in range(2)]
     await asyncio.sleep(0)
-    permits.give_back()
+    permits.release()
     tasks[0].cancel()
     async with asyncio.timeout(20):
         await tasks[1]
@@ -194,10 +194,10 @@ async def test_a_waiter_that_is_cancelled_after_it_was_woken_wakes_the_next() ->
 
 async def test_everybody_who_waits_for_the_end_of_all_hears_of_it() -> None:
     permits = Permits(0)
-    permits.take(2)
+    permits.acquire(2)
     tasks = [asyncio.ensure_future(permits.wait_until_idle()) for _ in range(2)]
     await asyncio.sleep(0)
-    permits.give_back(2)
+    permits.release(2)
     async with asyncio.timeout(20):
         await asyncio.gather(*tasks)
     await permits.wait_until_idle()
@@ -205,10 +205,10 @@ async def test_everybody_who_waits_for_the_end_of_all_hears_of_it() -> None:
 
 async def test_without_a_limit_permits_are_only_counted() -> None:
     permits = Permits(0)
-    permits.take(1000)
+    permits.acquire(1000)
     assert permits.free()
     idle = asyncio.ensure_future(permits.wait_until_idle())
     await asyncio.sleep(0)
     assert not idle.done()
-    permits.give_back(1000)
+    permits.release(1000)
     await idle

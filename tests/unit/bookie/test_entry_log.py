@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.bookie.storage.entry_log import format as fmt
-from bookkeeper.bookie.storage.entry_log.reader import LogScan, Record, read_records
+from bookkeeper.bookie.storage.entry_log.reader import LogRecord, LogScan, read_records
 from bookkeeper.bookie.storage.entry_log.writer import (
     REMEMBERED_LOGS,
     EntryLogWriter,
@@ -29,7 +29,7 @@ E1 = bytes.fromhex(
 )
 
 
-def scan(path: Path, log_id: int = 0) -> tuple[LogScan, list[Record]]:
+def scan(path: Path, log_id: int = 0) -> tuple[LogScan, list[LogRecord]]:
     found = LogScan(FILES.open(str(path)), log_id)
     return found, list(found.records())
 
@@ -294,7 +294,7 @@ def test_a_flipped_byte_gives_the_stored_bytes_or_corrupt(
 
 def test_scan_of_an_unsealed_log_ends_at_the_files_end(tmp_path: Path) -> None:
     found, records = scan(write_log(tmp_path / "0.log", record(E0) + record(E1)))
-    assert records == [Record(0x404, 7, 0, 41), Record(0x431, 7, 1, 42)]
+    assert records == [LogRecord(0x404, 7, 0, 41), LogRecord(0x431, 7, 1, 42)]
     assert not found.torn
     assert not found.sealed
 

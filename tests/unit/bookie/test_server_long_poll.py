@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.ledgers import LedgerHandle
+from bookkeeper.bookie.ledgers import BookieLedger
 from bookkeeper.bookie.requests.long_poll import ALWAYS_ALLOWED, ENDED_AT_ONCE, SPARE_HEAP, LongPolls
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.protocol import messages as m
@@ -165,9 +165,9 @@ async def test_the_number_of_polls_of_a_connection_is_bounded(tmp_path: Path) ->
 # --- many polls: the logic alone ---
 
 
-def long_polls(**limits: int) -> tuple[LongPolls, Callable[[], LedgerHandle]]:
-    def handle() -> LedgerHandle:
-        return LedgerHandle(1, fenced=False, lac_known=True)
+def long_polls(**limits: int) -> tuple[LongPolls, Callable[[], BookieLedger]]:
+    def handle() -> BookieLedger:
+        return BookieLedger(1, fenced=False, lac_known=True)
 
     return LongPolls(RealRuntime(), ServerConfiguration(**limits)), handle  # type: ignore[arg-type]
 

@@ -32,13 +32,13 @@ from bookkeeper.runtime.real import RealRuntime
 
 async def test_peers_take_turns_however_much_one_of_them_asks_for() -> None:
     shares = Shares(1, 1)
-    assert shares.take("flood")
+    assert shares.try_acquire("flood")
     waits = [("flood", shares.wait("flood", owner)) for owner in range(100)]
     waits.append(("one", shares.wait("one", 0)))
     order = []
     holder = "flood"
     for _ in range(5):
-        shares.give_back(holder)
+        shares.release(holder)
         (granted,) = [item for item in waits if item[1].done()]
         waits.remove(granted)
         holder = granted[0]
@@ -48,11 +48,11 @@ async def test_peers_take_turns_however_much_one_of_them_asks_for() -> None:
 
 async def test_the_owners_of_one_peer_take_turns() -> None:
     shares = Shares(1, 1)
-    shares.take("peer")
+    shares.try_acquire("peer")
     waits = {(owner, number): shares.wait("peer", owner) for owner in "ab" for number in range(2)}
     order = []
     for _ in range(4):
-        shares.give_back("peer")
+        shares.release("peer")
         (granted,) = [key for key, wait in waits.items() if wait.done()]
         del waits[granted]
         order.append(granted)
@@ -61,33 +61,33 @@ async def test_the_owners_of_one_peer_take_turns() -> None:
 
 async def test_one_peer_leaves_something_for_the_others() -> None:
     shares = Shares(4, 3)
-    assert [shares.take("flood") for _ in range(4)] == [True, True, True, False]
+    assert [shares.try_acquire("flood") for _ in range(4)] == [True, True, True, False]
     waiting = shares.wait("flood", 1)
-    assert shares.take("other"), "the flood's own bound is no reason for others to wait"
+    assert shares.try_acquire("other"), "the flood's own bound is no reason for others to wait"
     assert not waiting.done()
-    shares.give_back("flood")
+    shares.release("flood")
     assert waiting.done()
 
 
 async def test_a_large_request_is_not_overtaken_for_ever() -> None:
     shares = Shares(10, 10)
-    assert shares.take("a", 6)
+    assert shares.try_acquire("a", 6)
     large = shares.wait("b", 0, 8)
-    assert not shares.take("c", 1), "b was first"
-    shares.give_back("a", 6)
+    assert not shares.try_acquire("c", 1), "b was first"
+    shares.release("a", 6)
     assert large.done()
 
 
 async def test_who_goes_away_leaves_nothing_taken() -> None:
     shares = Shares(1, 1)
-    shares.take("a")
+    shares.try_acquire("a")
     before, after, last = (shares.wait(peer, 0) for peer in "bcd")
     shares.forget("b", 1, before)
-    shares.give_back("a")
+    shares.release("a")
     assert after.done()
     shares.forget("c", 1, after)
     assert last.done()
-    shares.give_back("d")
+    shares.release("d")
     assert (shares.used, shares.awaited) == (0, False)
 
 
@@ -100,18 +100,18 @@ def test_nothing_is_lost_and_nobody_waits_when_all_is_free(wishes: list[tuple[in
         waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         for peer, owner, wanted in wishes:
             units = shares.units(wanted)
-            if shares.take(peer, units):
+            if shares.try_acquire(peer, units):
                 held.append((peer, units))
             else:
                 waiting.append((peer, units, shares.wait(peer, owner, units)))
             while held and rng.random() < 0.3:  # type: ignore[attr-defined]
-                shares.give_back(*held.pop())
+                shares.release(*held.pop())
             held += [(peer, units) for peer, units, wait in waiting if wait.done()]
             waiting = [item for item in waiting if not item[2].done()]
             assert shares.used == sum(units for _, units in held) <= 9
             assert all(sum(u for p, u in held if p == peer) <= 6 for peer in range(4))
         while held:
-            shares.give_back(*held.pop())
+            shares.release(*held.pop())
             held += [(peer, units) for peer, units, wait in waiting if wait.done()]
             waiting = [item for item in waiting if not item[2].done()]
         assert not waiting

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.cli import append
-from bookkeeper.cli.append import BadInput, Input, Source, append_all
+from bookkeeper.cli.append import BadInput, Input, LineSource, append_all
 from bookkeeper.cli.session import Stop
 from bookkeeper.errors import IncorrectParameterError, LedgerFencedError
 from bookkeeper.runtime.real import RealRuntime
@@ -19,7 +19,7 @@ LIMIT = 1000
 
 
 def entries(path: Path, *, raw: bool = False, limit: int = LIMIT) -> list[bytes]:
-    source = Input(Source(path), raw=raw, limit=limit)
+    source = Input(LineSource(path), raw=raw, limit=limit)
     found: list[bytes] = []
     while batch := source.read():
         found += batch
@@ -55,7 +55,7 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(
     monkeypatch.setattr(append, "CHUNK_BYTES", 100)
     path = tmp_path / "input"
     path.write_bytes(b"one\ntwo\n" + b"x" * 10 * LIMIT)
-    source = Input(Source(path), raw=False, limit=LIMIT)
+    source = Input(LineSource(path), raw=False, limit=LIMIT)
     assert source.read() == [b"one", b"two"]
     with pytest.raises(BadInput, match="line 3: more than 1,000 bytes"):
         source.read()
@@ -115,7 +115,7 @@ class Pipe:
 
 
 def start(writer: Writer, stop: Stop, *paths: Path) -> asyncio.Future[None]:
-    sources = [Source(path) for path in paths]
+    sources = [LineSource(path) for path in paths]
     return asyncio.ensure_future(append_all(RealRuntime(), writer, sources, raw=False, limit=LIMIT, stop=stop))
 
 

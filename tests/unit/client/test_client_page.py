@@ -42,4 +42,4 @@ async def test_a_program_goes_on_after_a_restart(cluster: FakeCluster) -> None:
 
 
 def test_settings_of_the_page_are_settings() -> None:
-    assert examples()["announcing"].explicitLacInterval == 200
+    assert examples()["announcing"].explicitLacInterval == 50

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client.wire.add_channel import AddChannel
-from bookkeeper.client.wire.pool import BookieClient
+from bookkeeper.client.wire.pool import ConnectionPool
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import (
     BKError,
@@ -75,9 +75,9 @@ class Sink:
 
 
 @asynccontextmanager
-async def pool(cluster: FakeCluster, **settings: Any) -> AsyncIterator[BookieClient]:
+async def pool(cluster: FakeCluster, **settings: Any) -> AsyncIterator[ConnectionPool]:
     config = ClientConfiguration.from_mapping(settings)
-    client = BookieClient(cluster.runtime, config, cluster.driver.discovery)
+    client = ConnectionPool(cluster.runtime, config, cluster.driver.discovery)
     try:
         yield client
     finally:

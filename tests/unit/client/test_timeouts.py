@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.client.wire.calls import Answer, ReadCall
 from bookkeeper.client.wire.connection import Connection
-from bookkeeper.client.wire.pool import BookieClient
+from bookkeeper.client.wire.pool import ConnectionPool
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError, BookieUnavailableError, ClientClosedError, RequestTimeoutError
 from bookkeeper.protocol.messages import (
@@ -38,7 +38,7 @@ TICK = 1000.0
 
 
 @asynccontextmanager
-async def pool(cluster: FakeCluster) -> AsyncIterator[BookieClient]:
+async def pool(cluster: FakeCluster) -> AsyncIterator[ConnectionPool]:
     config = ClientConfiguration.from_mapping(
         {
             "timeoutMonitorIntervalSec": TICK,
@@ -48,14 +48,14 @@ async def pool(cluster: FakeCluster) -> AsyncIterator[BookieClient]:
             "clientConnectTimeoutMillis": PATIENCE * TICK * 1000,
         }
     )
-    client = BookieClient(cluster.runtime, config, cluster.driver.discovery)
+    client = ConnectionPool(cluster.runtime, config, cluster.driver.discovery)
     try:
         yield client
     finally:
         await client.close()
 
 
-def tick(client: BookieClient, times: int = 1) -> None:
+def tick(client: ConnectionPool, times: int = 1) -> None:
     for _ in range(times):
         client._clock._tick()
 
@@ -196,7 +196,7 @@ class Reads:
         self.answers += answers
 
 
-def ask(client: BookieClient, bookie: BookieId, request: Any) -> asyncio.Future[Any]:
+def ask(client: ConnectionPool, bookie: BookieId, request: Any) -> asyncio.Future[Any]:
     return asyncio.ensure_future(client.request(bookie, request))
 
 

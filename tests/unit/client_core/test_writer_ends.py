@@ -277,7 +277,7 @@ async def test_cancelled_flushes_and_waiters_are_not_kept() -> None:
             for task in tasks:
                 task.cancel()
             await settle()
-        assert not world.pipeline(writer)._marks
+        assert not world.pipeline(writer)._flush_waiters
         assert not writer._gate.waiting
         world["b1"].release()
         world["b2"].release()

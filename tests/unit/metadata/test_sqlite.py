@@ -278,10 +278,10 @@ def test_a_session_ends_at_its_deadline_though_its_process_lives(tmp_path: Path)
     assert mine.renew_session(session, 1000)
     now = 1900
     assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == ["k"]
-    assert other.take_news() == []
+    assert other.take_changes() == []
     now = 1901
     assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == []
-    assert other.take_news() == [(Topic.LOCKS, "k")]
+    assert other.take_changes() == [(Topic.LOCKS, "k")]
     with pytest.raises(SessionLost):
         mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
     assert not mine.renew_session(session, 1000)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptMetadata
-from bookkeeper.metadata.formats.schema import Field, Kind, Message, Values
+from bookkeeper.metadata.formats.schema import Field, Kind, MessageType, Values
 from bookkeeper.metadata.formats.text import parse_message, parse_tree, print_message
 
-INNER = Message("Inner", Field(1, "name", Kind.STRING), Field(2, "value", Kind.BYTES))
-OUTER = Message(
+INNER = MessageType("Inner", Field(1, "name", Kind.STRING), Field(2, "value", Kind.BYTES))
+OUTER = MessageType(
     "Outer",
     Field(1, "number", Kind.INT64),
     Field(2, "small", Kind.INT32),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.protocol.digest import Digest, digest_for
-from bookkeeper.spark.columns import JOIN_BELOW, Run, take_run
+from bookkeeper.spark.columns import JOIN_BELOW, PackedRun, take_run
 from bookkeeper.types import DigestType
 
 LEDGER = 7
@@ -25,7 +25,7 @@ def pack(digest: Digest, payloads: list[bytes], first: int = 0, ledger_id: int =
     return packed
 
 
-def contents(run: Run) -> list[tuple[int, int, int, bytes]]:
+def contents(run: PackedRun) -> list[tuple[int, int, int, bytes]]:
     """What `Digest.verify_run` gives: entry id, LAC, length, payload."""
     payload = bytes(run.payload)
     return [

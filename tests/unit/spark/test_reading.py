@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Status
-from bookkeeper.spark.columns import Run
+from bookkeeper.spark.columns import PackedRun
 from bookkeeper.spark.errors import DataLossError, ReplicasUnavailableError
 from bookkeeper.spark.options import ReadOptions
 from bookkeeper.spark.planning import plan_read
 from bookkeeper.spark.reading import RangeReader, Tally
+from bookkeeper.spark.replicas import CopyStatus as Copy
 from bookkeeper.spark.replicas import Problem, check_copies, unlisted_copies
-from bookkeeper.spark.replicas import Status as Copy
 from bookkeeper.spark.rows import BatchMaker
 from tests.support.fake_bookie import CLOSE, FakeCluster
 from tests.unit.client.support import DIGEST, Ledger, make_ledger, payload
@@ -19,7 +19,7 @@ from tests.unit.client.support import DIGEST, Ledger, make_ledger, payload
 
 async def read(
     cluster: FakeCluster, ledger: Ledger, tally: Tally | None = None, *, protocol: str = "auto", **more: str
-) -> tuple[list[bytes], list[Run]]:
+) -> tuple[list[bytes], list[PackedRun]]:
     options = ReadOptions.parse(
         {"uri": "memory://x", "ledgers": str(ledger.id), "password": "s", "bk.protocol": protocol, **more}
     )

@@ -27,7 +27,7 @@ ROOM_TIMEOUT_SECONDS = 600.0
 """How long the storage may take to make room before the start is given up."""
 
 
-class Record(Protocol):
+class JournalRecord(Protocol):
     """A record as the journal hands it out (`journal_format.JournalRecord`)."""
 
     @property
@@ -40,7 +40,7 @@ class Record(Protocol):
     def sealed(self) -> bool: ...
 
 
-class Replayer:
+class RecordApplier:
     """Applies journal records to a storage."""
 
     def __init__(self, storage: LedgerStorage) -> None:
@@ -49,7 +49,7 @@ class Replayer:
         self.skipped = 0
         """Records of ledgers that are not here any more."""
 
-    def apply(self, record: Record) -> Awaitable[None] | None:
+    def apply(self, record: JournalRecord) -> Awaitable[None] | None:
         """Apply one record; an awaitable if the storage has to make room first.
 
         Raises `FatalBookieError` for a key without a checksum that contradicts the storage.
@@ -71,7 +71,7 @@ class Replayer:
             self._add(record)
         return None
 
-    def _set_key(self, record: Record) -> None:
+    def _set_key(self, record: JournalRecord) -> None:
         storage, ledger_id, key = self._storage, record.ledger_id, record.body
         if not any(key) and storage.ledger_exists(ledger_id):
             return  # a placeholder, which has given way to a key since
@@ -87,11 +87,11 @@ class Replayer:
             storage.delete_ledger(ledger_id)
             storage.set_master_key(ledger_id, key)
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: JournalRecord) -> None:
         self._storage.add_entry(record.ledger_id, record.entry_id, record.body)
         self.entries += 1
 
-    async def _apply_when_there_is_room(self, record: Record) -> None:
+    async def _apply_when_there_is_room(self, record: JournalRecord) -> None:
         if not await self._storage.wait_for_room(record.ledger_id, len(record.body), 1, ROOM_TIMEOUT_SECONDS):
             raise FatalBookieError("the ledger storage cannot make room for the journal's entries")
         self._add(record)

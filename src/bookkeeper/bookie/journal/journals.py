@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..ledgers import LedgerHandle
+from ..ledgers import BookieLedger
 from .format import ledger_key_record
 from .journal import Journal
 
@@ -30,14 +30,14 @@ class Journals:
         """The journal of a ledger."""
         return self._journals[ledger_id % len(self._journals)]
 
-    def append(self, handle: LedgerHandle, record: bytes, done: Callable[[], None]) -> None:
+    def append(self, handle: BookieLedger, record: bytes, done: Callable[[], None]) -> None:
         """Write one record of a ledger, its key before it; `done()` when that is durable."""
         pieces = key_record_if_due(handle)
         pieces.append(record)
         self.of(handle.ledger_id).append(pieces, sum(map(len, pieces)), len(pieces), done)
 
 
-def key_record_if_due(handle: LedgerHandle) -> list[bytes]:
+def key_record_if_due(handle: BookieLedger) -> list[bytes]:
     """The ledger's key record in a list, empty if it has been written since the start. The caller appends it now."""
     if handle.key_journaled:
         return []

@@ -34,7 +34,7 @@ Apply = Callable[[JournalRecord], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class JournalSource:
     """One file to replay."""
 
     journal_id: int
@@ -72,7 +72,7 @@ def believable(files: Files, directory: str, mark: LogMark) -> bool:
         return header is None or mark.offset > file.size() or is_batch_end(file, header, mark.offset)
 
 
-def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[Source]:
+def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[JournalSource]:
     """Which files to replay from where to where. Blocks.
 
     It is damage if the marked file or one that a later file names is missing, or if a header cannot be read.
@@ -103,7 +103,7 @@ def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[So
             damage.found(CorruptStorageError(f"{missing} in {directory}"))
         end = seal.previous_end if seal is not None and seal.previous_id == id_ else None
         start = mark.offset if id_ == mark.journal_id else 0
-        sources.append(Source(id_, start, end, last=not following))
+        sources.append(JournalSource(id_, start, end, last=not following))
     return sources
 
 
@@ -131,7 +131,9 @@ async def replay(
         reached(LogMark(source.journal_id, max(source.start, end)))
 
 
-async def _replay_file(file: File, lane: Workers, source: Source, apply: Apply, max_entry: int, damage: Damage) -> int:
+async def _replay_file(
+    file: File, lane: Workers, source: JournalSource, apply: Apply, max_entry: int, damage: Damage
+) -> int:
     """Apply the records of one file; returns where they end, or where they were to begin if there are none."""
     count = 0
     scan = JournalScan(file, source.journal_id, source.start, max_entry=max_entry, end=source.end, last=source.last)

@@ -33,7 +33,7 @@ from bookkeeper.types import WriteFlag
 
 from ..journal.format import entry_prefix
 from ..journal.journals import Journals, key_record_if_due
-from ..ledgers import LedgerHandle, LedgerTable
+from ..ledgers import BookieLedger, LedgerTable
 from ..node.mode import BookieState
 from ..sharing.permits import Permits
 from ..stats import BookieStats
@@ -156,7 +156,7 @@ class AddBatch:
             self.refuse(run, status_of(error, ADD))
             return True
         path.stats.WRITE_BYTES += size
-        path.permits.take(count)
+        path.permits.acquire(count)
         self._journal(handle, run, sizes)
         lac = greatest_lac(entries)
         if lac > handle.lac:
@@ -177,7 +177,7 @@ class AddBatch:
         for index, group in groups.items():
             self._submit(index, group)
 
-    def _journal(self, handle: LedgerHandle, run: AddRun, sizes: list[int]) -> None:
+    def _journal(self, handle: BookieLedger, run: AddRun, sizes: list[int]) -> None:
         index = run.ledger_id % len(self._path.journals)
         early = bool(run.write_flags & _DEFERRED_SYNC) and not run.flags & _RECOVERY_ADD
         group = self._groups.get(index)
@@ -215,7 +215,7 @@ class AddBatch:
 def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, started: float) -> None:
     """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
     try:
-        path.permits.give_back(count)
+        path.permits.release(count)
         path.stats.ADD_ENTRY.ok(path.runtime.now() - started, count)
         for run in runs:
             caller.send(encode_responses(run, Status.EOK))

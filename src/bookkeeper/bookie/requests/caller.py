@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .ledger_queues import Lanes
+from .ledger_queues import LedgerQueues
 from .long_poll import LongPoll
 
 
 class Caller(Protocol):
     """See the module."""
 
-    lanes: Lanes
+    queues: LedgerQueues
     """Requests that may need the disk."""
-    urgent_lanes: Lanes
+    urgent_queues: LedgerQueues
     """Those that do not wait behind others: they fence, or recover."""
     polls: dict[LongPoll, None]
     """Long polls of this caller that wait."""

@@ -12,8 +12,8 @@ What bounds a connection:
 - Input: while adds wait for room, or reads for a permit, or a large frame for memory, or requests for their turn, or
   the peer does not take its answers, the socket is not read. What had been received by then is kept: it is at most one
   socket read. TCP does the rest.
-- Work: reads that need the disk wait in bounded lanes; more get ETOOMANYREQUESTS.
-- Output: above `serverWriteBufferHighWaterMark` no more is read from the socket, and the lanes stop, until the peer
+- Work: reads that need the disk wait in bounded queues; more get ETOOMANYREQUESTS.
+- Output: above `serverWriteBufferHighWaterMark` no more is read from the socket, and the queues stop, until the peer
   has taken what it was sent down to the low mark. A peer that takes nothing at all for
   `waitTimeoutOnResponseBackpressureMs` is disconnected.
 - Memory: everything that is held for it is counted in its account (`memory`).
@@ -47,7 +47,7 @@ from ..sharing.shares import Shares
 from ..sharing.turns import SLICE_REQUESTS, SLICE_SECONDS
 from .adds import AddBatch, as_run
 from .handlers import HANDLERS, Way
-from .ledger_queues import Gate, Lanes
+from .ledger_queues import Gate, LedgerQueues
 from .long_poll import LongPoll
 from .replies import Reply
 from .service import RequestService
@@ -65,7 +65,7 @@ SLOWEST_FRAME = 64 << 10
 """Bytes per second. A large frame that is slower, after a second, loses its memory to others that wait for some."""
 
 ANSWERS_UNDER_WAY = 4 << 20
-"""Bytes of answers that a connection's lanes work on at once, if they are as large as its last ones."""
+"""Bytes of answers that a connection's queues work on at once, if they are as large as its last ones."""
 
 UNLIMITED = 1 << 62
 """`maxPendingReadRequestsPerThread` <= 0 means no bound of that kind (spec bookie-server §4.4)."""
@@ -136,14 +136,14 @@ class BookieConnection(asyncio.Protocol):
         """Requests that wait for something: for the disk, a LAC, the journal."""
         self.in_journal = 0
         """Fences, WRITE_LAC and FORCE requests that wait for the journal."""
-        self.lanes = self._make_lanes(service.reads.slots, service.config.numReadWorkerThreads)
-        self.urgent_lanes = self._make_lanes(
+        self.queues = self._make_queues(service.reads.slots, service.config.numReadWorkerThreads)
+        self.urgent_queues = self._make_queues(
             service.reads.urgent_slots, max(1, service.config.numHighPriorityWorkerThreads)
         )
 
-    def _make_lanes(self, slots: Shares, width: int) -> Lanes:
+    def _make_queues(self, slots: Shares, width: int) -> LedgerQueues:
         limit = self._service.config.maxPendingReadRequestsPerThread
-        return Lanes(
+        return LedgerQueues(
             partial(self._service.spawn, name="reads"),
             self._output,
             self.requests_ended,
@@ -251,7 +251,7 @@ class BookieConnection(asyncio.Protocol):
     def _ask_for_frame(self, needed: int) -> None:
         frames = self._service.frames
         self._frame_units = units = frames.units(needed)
-        if frames.take(self.source, units):
+        if frames.try_acquire(self.source, units):
             self._frame_grant = units
             self._frame_since = self._now()
             return
@@ -271,7 +271,7 @@ class BookieConnection(asyncio.Protocol):
     def _give_frame_back(self) -> None:
         if self._frame_grant:
             units, self._frame_grant = self._frame_grant, 0
-            self._service.frames.give_back(self.source, units)
+            self._service.frames.release(self.source, units)
         elif self._frame_wait is not None:
             wait, self._frame_wait = self._frame_wait, None
             self._service.frames.forget(self.source, self._frame_units, wait)
@@ -305,12 +305,12 @@ class BookieConnection(asyncio.Protocol):
         self._held_reads.clear()
         self._give_frame_back()
         self._frames.take_pending()
-        self.lanes.close()
-        self.urgent_lanes.close()
+        self.queues.close()
+        self.urgent_queues.close()
         polls, self.polls = self.polls, {}
         for poll in polls:
             self._service.reads.polls.cancel(poll)
-        self._service.reads.permits.give_back(len(polls))
+        self._service.reads.permits.release(len(polls))
         self.account.close()
         self._service.left(self)
 
@@ -550,13 +550,13 @@ class BookieConnection(asyncio.Protocol):
 
     def requests_wait(self, count: int) -> None:
         """So many requests begin to wait."""
-        self._service.reads.permits.take(count)
+        self._service.reads.permits.acquire(count)
         self._count_waiting(count)
 
     def requests_ended(self, count: int) -> None:
         """So many requests that waited are finished or dropped."""
         self._count_waiting(-count)
-        self._service.reads.permits.give_back(count)
+        self._service.reads.permits.release(count)
 
     def _count_waiting(self, count: int) -> None:
         self.waiting += count

@@ -16,7 +16,7 @@ from functools import partial
 
 from ..journal.format import fence_record
 from ..journal.journals import Journals
-from ..ledgers import LedgerHandle, LedgerTable
+from ..ledgers import BookieLedger, LedgerTable
 from ..storage.api import LedgerStorage
 
 
@@ -54,7 +54,7 @@ class Fences:
             if handle.polls:
                 self._ledgers.on_polls_due(handle, None)
 
-    def _durable(self, handle: LedgerHandle) -> None:
+    def _durable(self, handle: BookieLedger) -> None:
         assert handle.fence_waiters is not None
         waiters, handle.fence_waiters = handle.fence_waiters, None
         for durable in waiters:

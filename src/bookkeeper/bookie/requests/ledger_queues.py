@@ -63,7 +63,7 @@ class Gate:
             await self._event.wait()
 
 
-class Lanes:
+class LedgerQueues:
     """The queues of one connection and one priority."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Lanes:
                 try:
                     await self._run_one(self._queues[ledger_id])
                 finally:
-                    self._slots.give_back(self._peer())
+                    self._slots.release(self._peer())
                 if self._queues[ledger_id]:
                     self._ready.append(ledger_id)
                 else:
@@ -158,7 +158,7 @@ class Lanes:
         slots, peer = self._slots, self._peer()
         while True:
             await self._output.passed()
-            if slots.take(peer):
+            if slots.try_acquire(peer):
                 return
             turn = slots.wait(peer, self)
             try:
@@ -168,4 +168,4 @@ class Lanes:
                 raise
             if self._output.open:
                 return
-            slots.give_back(peer)
+            slots.release(peer)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import Runtime, TimerHandle
 
-from ..ledgers import LedgerHandle
+from ..ledgers import BookieLedger
 
 SPARE_HEAP = 1000
 """Ended polls that a heap may hold before it is cleaned, beside as many as there are live ones."""
@@ -42,8 +42,8 @@ class LongPoll:
 
     __slots__ = ("end", "handle", "previous_lac")
 
-    def __init__(self, handle: LedgerHandle, previous_lac: int, end: Callable[[int | None], None]) -> None:
-        self.handle: LedgerHandle | None = handle
+    def __init__(self, handle: BookieLedger, previous_lac: int, end: Callable[[int | None], None]) -> None:
+        self.handle: BookieLedger | None = handle
         """None once the poll has ended."""
         self.previous_lac = previous_lac
         self.end = end
@@ -90,7 +90,7 @@ class WaitingPolls(_Heap):
     __slots__ = ()
 
 
-def _of(handle: LedgerHandle) -> WaitingPolls:
+def _of(handle: BookieLedger) -> WaitingPolls:
     """The polls of a ledger that has some."""
     assert isinstance(handle.polls, WaitingPolls)
     return handle.polls
@@ -115,7 +115,7 @@ class LongPolls:
     def waiting(self) -> int:
         return self._deadlines.living
 
-    def may_wait(self, handle: LedgerHandle, already: int) -> bool:
+    def may_wait(self, handle: BookieLedger, already: int) -> bool:
         """Whether a connection that has `already` so many polls may have one more, on this ledger."""
         if already >= self._connection_limit:
             return False
@@ -124,7 +124,7 @@ class LongPolls:
         return already < max(left // 4, ALWAYS_ALLOWED)
 
     def wait(
-        self, handle: LedgerHandle, previous_lac: int, timeout: float, end: Callable[[int | None], None]
+        self, handle: BookieLedger, previous_lac: int, timeout: float, end: Callable[[int | None], None]
     ) -> LongPoll:
         """Wait up to `timeout` seconds for a LAC beyond `previous_lac`."""
         poll = LongPoll(handle, previous_lac, end)
@@ -145,7 +145,7 @@ class LongPolls:
             self._deadlines.ended()
             self._left(handle)
 
-    def due(self, handle: LedgerHandle, lac: int | None) -> None:
+    def due(self, handle: BookieLedger, lac: int | None) -> None:
         """The ledger's LAC is `lac` now; None: all its polls end, without a LAC's move."""
         if handle.polls is None:
             return
@@ -170,7 +170,7 @@ class LongPolls:
             self._timer = None
         self._ending.clear()
 
-    def _left(self, handle: LedgerHandle) -> None:
+    def _left(self, handle: BookieLedger) -> None:
         """A poll of this ledger has ended that may not be at the top of the ledger's heap."""
         polls = _of(handle)
         polls.ended()

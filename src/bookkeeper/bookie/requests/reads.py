@@ -3,14 +3,14 @@
 Theory of operation (spec bookie-server §2.6 to §2.15, wire-protocol §2.6, §4.2 to §4.10)
 
 A plain read of an entry that is in memory is answered at once, in the turn of the loop that received it. All others
-go through the connection's lanes (`ledger_queues`), fencing and high-priority ones through lanes of their own, so that
+go through the connection's queues (`ledger_queues`), fencing and high-priority ones through queues of their own, so that
 recovery does not wait behind a reader that is catching up. For the same reason there are two sets of slots for reads
 under way, and an urgent read does not wait for a permit (`maxReadsInProgressLimit`), though it counts.
 
 A connection that has too many requests waiting gets ETOOMANYREQUESTS, whatever others have: how many are too many is
 `maxPendingReadRequestsPerThread`, and less when memory gets short (`memory`).
 
-A fencing read first fences, and goes into the lane when the fence is durable. So whatever it finds, also nothing, is
+A fencing read first fences, and is queued when the fence is durable. So whatever it finds, also nothing, is
 said after that; and it finds every add that was accepted before the fence, as those are in the storage already.
 
 A bookie answers what it has, not what is confirmed: readers keep to the LAC. With each entry a v3 read gets the LAC
@@ -35,7 +35,7 @@ from bookkeeper.protocol.messages import V2, Flags, ReadRun, Status
 from bookkeeper.runtime import Runtime
 from bookkeeper.types import LAST_ADD_CONFIRMED
 
-from ..ledgers import LedgerHandle, LedgerTable
+from ..ledgers import BookieLedger, LedgerTable
 from ..node.disks import DiskMonitor
 from ..sharing.memory import read_slots
 from ..sharing.permits import Permits
@@ -155,7 +155,7 @@ class ReadPath:
             count < 2
             or not self.permits.free()
             or not caller.may_ask_more()
-            or not caller.lanes.submit(run.ledger_id, work)
+            or not caller.queues.submit(run.ledger_id, work)
         ):
             return 0
         caller.requests_wait(count)
@@ -227,10 +227,10 @@ class ReadPath:
         self.polls.close()
         await self._encoder.close()
 
-    # --- admission and lanes -------------------------------------------------------------------------------
+    # --- admission and queues -------------------------------------------------------------------------------
 
     def _start(self, caller: Caller, reply: Reply[Q], read: Read[Q], stats: OpStats) -> bool:
-        """Queue a request for its lane."""
+        """Queue a request."""
         if not (self.permits.free() or reply.urgent):
             return False
         self._queue(caller, reply, read, stats)
@@ -239,11 +239,11 @@ class ReadPath:
     def _queue(self, caller: Caller, reply: Reply[Q], read: Read[Q], stats: OpStats) -> None:
         if caller.gone:
             return
-        lanes = caller.urgent_lanes if reply.urgent else caller.lanes
+        queues = caller.urgent_queues if reply.urgent else caller.queues
         work = Work(partial(self._answer, caller, reply, read, stats, self._runtime.now()))
         caller.requests_wait(1)
         busy = not caller.may_ask_more() or self._runtime.buggify("read refused", 0.01)
-        if busy or not lanes.submit(getattr(reply.request, "ledger_id", -1), work):
+        if busy or not queues.submit(getattr(reply.request, "ledger_id", -1), work):
             caller.requests_ended(1)
             self._stats.READ_ENTRY_REJECTED += 1
             caller.send(reply.plain(Status.ETOOMANYREQUESTS))
@@ -418,9 +418,9 @@ class ReadPath:
         return await self._answer_poll(None, caller, reply)
 
     def _wait_for_lac(
-        self, caller: Caller, handle: LedgerHandle, previous_lac: int, timeout: float, reply: Reply[m.ReadRequest]
+        self, caller: Caller, handle: BookieLedger, previous_lac: int, timeout: float, reply: Reply[m.ReadRequest]
     ) -> None:
-        """Leave a poll behind that keeps its permit while it waits. When it is over it is answered from the lane.
+        """Leave a poll behind that keeps its permit while it waits. When it is over it is queued to be answered.
 
         One whose caller is gone is not in `caller.polls` any more.
         """

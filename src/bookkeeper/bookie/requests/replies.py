@@ -12,7 +12,7 @@ from bookkeeper.protocol.messages import V2, V3, Response, Status
 from .error_status import wire_status
 
 URGENT = int(m.Flags.DO_FENCING | m.Flags.HIGH_PRIORITY)
-"""Flags of reads that have lanes of their own."""
+"""Flags of reads that have queues of their own."""
 
 
 R = TypeVar("R", bound=m.Request, covariant=True)

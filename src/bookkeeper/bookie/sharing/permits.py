@@ -24,10 +24,10 @@ class Permits:
         """Whether another one may start. What is asked for in one piece may overshoot the bound once."""
         return self._limit <= 0 or self.used < self._limit
 
-    def take(self, count: int = 1) -> None:
+    def acquire(self, count: int = 1) -> None:
         self.used += count
 
-    def give_back(self, count: int = 1) -> None:
+    def release(self, count: int = 1) -> None:
         self.used -= count
         assert self.used >= 0
         if self.used == 0 and self._idle is not None:

@@ -43,7 +43,7 @@ class Shares:
     def _fits(self, peer: Hashable, units: int) -> bool:
         return self.used + units <= self._limit and self._used_by.get(peer, 0) + units <= self._peer_limit
 
-    def take(self, peer: Hashable, units: int = 1) -> bool:
+    def try_acquire(self, peer: Hashable, units: int = 1) -> bool:
         """Take at once; False if they are not free, or others were first."""
         if (self._waiting and (self._full or peer in self._waiting)) or not self._fits(peer, units):
             return False
@@ -64,12 +64,12 @@ class Shares:
     def forget(self, peer: Hashable, units: int, future: asyncio.Future[None]) -> None:
         """The waiter has gone away, before or after it was granted what it waited for."""
         if future.done() and not future.cancelled():
-            self.give_back(peer, units)
+            self.release(peer, units)
         else:
             future.cancel()
             self._grant()
 
-    def give_back(self, peer: Hashable, units: int = 1) -> None:
+    def release(self, peer: Hashable, units: int = 1) -> None:
         left = self._used_by[peer] - units
         assert left >= 0
         if left:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ...errors import CorruptStorageError
 from ...runtime import Files
 from .entry_log import format as fmt
-from .entry_log.reader import LogScan, Record
+from .entry_log.reader import LogRecord, LogScan
 from .index.locations import LocationIndex
 from .packing import CHUNK
 
@@ -43,7 +43,7 @@ class LiveEntry(NamedTuple):
 
 
 def measure(files: Files, path: str, log_id: int, give_way: Callable[[], None]) -> dict[int, int]:
-    """Record bytes per ledger, from the ledgers map if it accounts for every byte, else from a scan.
+    """LogRecord bytes per ledger, from the ledgers map if it accounts for every byte, else from a scan.
 
     Raises `CorruptStorageError` if the file is not an entry log.
     """
@@ -179,9 +179,9 @@ class LogMover:
             self._give_way()
         return batch
 
-    def _some_records(self) -> list[Record]:
+    def _some_records(self) -> list[LogRecord]:
         """Records that lie close together, so that their entries are at hand in the scan's buffer."""
-        part: list[Record] = []
+        part: list[LogRecord] = []
         size = 0
         for record in self._records:
             part.append(record)
@@ -190,7 +190,7 @@ class LogMover:
                 break
         return part
 
-    def _alive(self, part: list[Record]) -> list[Record]:
+    def _alive(self, part: list[LogRecord]) -> list[LogRecord]:
         asked = [record for record in part if record.ledger_id in self._known]
         found = self._locations.get_many([(record.ledger_id, record.entry_id) for record in asked])
         return [record for record, location in zip(asked, found, strict=True) if location == record.location]

@@ -55,7 +55,7 @@ class DemoFailure(BookKeeperError):
 
 
 @dataclass
-class Run:
+class DemoRun:
     """What was seen, for the table and the chart."""
 
     acknowledged: list[tuple[float, int]] = field(default_factory=list)
@@ -151,7 +151,7 @@ async def _demo(runtime: Runtime, directory: Path, file: Path | None, corrupt: b
     if total < 100:
         fail(f"{source} has {total} lines: the demo needs at least 100")
     console.print(f"input     {human_bytes(source.stat().st_size)} in {total:,} lines")
-    run = Run()
+    run = DemoRun()
     async with LocalCluster(runtime, directory / "cluster", 4) as cluster:
         console.print(f"cluster   {', '.join(b.id for b in cluster.bookies)} on {cluster.uri}", markup=False)
         ledger_id, victim = await _ingest(runtime, cluster, source, total, run)
@@ -174,9 +174,9 @@ async def _demo(runtime: Runtime, directory: Path, file: Path | None, corrupt: b
 
 
 async def _ingest(
-    runtime: Runtime, cluster: LocalCluster, source: Path, total: int, run: Run
+    runtime: Runtime, cluster: LocalCluster, source: Path, total: int, run: DemoRun
 ) -> tuple[int, BookieProcess]:
-    """Run the writer process; kill a bookie and then the writer. Returns the ledger and the killed bookie."""
+    """DemoRun the writer process; kill a bookie and then the writer. Returns the ledger and the killed bookie."""
     writer = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bookkeeper", "demo", str(source), "--write-to", cluster.uri),
         stdout=subprocess.PIPE,
@@ -282,7 +282,7 @@ async def _corrupt_everywhere(cluster: LocalCluster, source: Path) -> None:
 
 
 def _show(
-    run: Run,
+    run: DemoRun,
     source: Path,
     total: int,
     acknowledged: int,
@@ -313,7 +313,7 @@ def _show(
     console.print("lost = 0")
 
 
-def _chart(run: Run) -> list[str]:
+def _chart(run: DemoRun) -> list[str]:
     """Acknowledged entries a second over time; the kills are marked below."""
     width = max(20, min(72, console.width - 14))
     end = run.acknowledged[-1][0]

@@ -45,7 +45,7 @@ CHECKSUM = "sum(cast(crc32(payload) as decimal(38, 0)) * (entry_id + 1))"
 
 
 @dataclass
-class Input:
+class DemoInput:
     """What is appended, and what must come back."""
 
     path: Path
@@ -61,7 +61,7 @@ class Input:
 
 
 @dataclass
-class Run:
+class SparkDemoRun:
     """What was seen, for the table and the chart."""
 
     steps: list[tuple[str, float, str]] = field(default_factory=list)
@@ -71,13 +71,13 @@ class Run:
 
 
 async def demo(runtime: Runtime, directory: Path, file: Path | None, chart: Path, master: str | None) -> None:
-    """Run the whole. Raises `DemoFailure` when anything differs."""
+    """SparkDemoRun the whole. Raises `DemoFailure` when anything differs."""
     directory.mkdir(parents=True, exist_ok=True)
-    source = Input(file if file is not None else default_input(directory))
+    source = DemoInput(file if file is not None else default_input(directory))
     if not source.count:
         raise DemoFailure(f"{source.path} is empty")
     console.print(f"input     {human_bytes(source.bytes)} in {source.count:,} lines")
-    run = Run()
+    run = SparkDemoRun()
     async with LocalCluster(runtime, directory / "cluster", 4) as cluster:
         console.print(f"cluster   {', '.join(b.id for b in cluster.bookies)} on {cluster.uri}", markup=False)
         started = runtime.now()
@@ -95,7 +95,7 @@ async def demo(runtime: Runtime, directory: Path, file: Path | None, chart: Path
     console.print("lost = 0")
 
 
-async def _ingest(runtime: Runtime, cluster: LocalCluster, source: Input) -> tuple[int, list[BookieProcess]]:
+async def _ingest(runtime: Runtime, cluster: LocalCluster, source: DemoInput) -> tuple[int, list[BookieProcess]]:
     """Append all lines. Returns the ledger, and its bookies, each of which has every entry."""
     async with bookkeeper.connect(cluster.uri, runtime=runtime) as bk:
         writer = await bk.create_ledger(
@@ -126,11 +126,11 @@ async def _with_spark(
     runtime: Runtime,
     spark: SparkSession,
     cluster: LocalCluster,
-    source: Input,
+    source: DemoInput,
     ledger_id: int,
     victim: BookieProcess,
     parquet: Path,
-    run: Run,
+    run: SparkDemoRun,
 ) -> None:
     import bookkeeper.spark as jobs
 
@@ -173,11 +173,13 @@ async def _with_spark(
 
 
 async def _aside(call: Callable[..., T], *arguments: Any) -> T:
-    """Run something that blocks while the cluster goes on."""
+    """SparkDemoRun something that blocks while the cluster goes on."""
     return await asyncio.to_thread(call, *arguments)
 
 
-def _done(run: Run, runtime: Runtime, started: float, what: str, told: str, source: Input | None = None) -> None:
+def _done(
+    run: SparkDemoRun, runtime: Runtime, started: float, what: str, told: str, source: DemoInput | None = None
+) -> None:
     seconds = runtime.now() - started
     if source is not None:
         told += f"; {source.count / seconds:,.0f} lines/s"
@@ -190,7 +192,7 @@ def _totals(frame: DataFrame) -> tuple[int, int, int]:
     return count, size, int(checksum)
 
 
-def _compare(totals: tuple[int, int, int], source: Input) -> None:
+def _compare(totals: tuple[int, int, int], source: DemoInput) -> None:
     expected = (source.count, source.bytes, source.checksum)
     if totals != expected:
         raise DemoFailure(f"rows, bytes and checksum are {totals}, and were {expected}")
@@ -209,7 +211,7 @@ def _lengths(frame: DataFrame) -> list[tuple[int, int]]:
     return sorted((row["length"], row["count"]) for row in rows)
 
 
-def _draw(run: Run, source: Input, target: Path) -> None:
+def _draw(run: SparkDemoRun, source: DemoInput, target: Path) -> None:
     """Three panels: words, lengths of lines, and how long each step took."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

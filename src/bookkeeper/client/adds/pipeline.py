@@ -161,11 +161,11 @@ class AddPipeline:
         self._version = version
         self._on_confirmed = on_confirmed
         self._futures: dict[int, asyncio.Future[int]] = {}  # of pending entries that somebody waits for
-        self._marks: dict[asyncio.Future[int], int] = {}  # done when everything up to an id is confirmed
+        self._flush_waiters: dict[asyncio.Future[int], int] = {}  # done when everything up to an id is confirmed
         self._channels: list[AddChannel] = []  # by ensemble index
-        self._boxes: list[list[bytes]] = []  # frames to be sent when the loop turns: one per index, or one for all
-        self._routes: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: the boxes to put it into
-        self._routed_without: frozenset[int] = frozenset()  # indexes that were held when `_boxes` were made
+        self._outbox: list[list[bytes]] = []  # frames to be sent when the loop turns: one per index, or one for all
+        self._targets: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: the boxes to put it into
+        self._routed_without: frozenset[int] = frozenset()  # indexes that were held when `_outbox` were made
         self._flushing = False  # `_flush` has been asked for
         self.boxed_bytes = 0
         """Bytes of frames pushed in this turn of the loop."""
@@ -208,7 +208,7 @@ class AddPipeline:
         window.push(entry_id, size, frame)
         if future is not None:
             self._futures[entry_id] = future
-        for put in self._routes[entry_id % len(self._routes)]:
+        for put in self._targets[entry_id % len(self._targets)]:
             put(frame)
         self.boxed_bytes += len(frame)
         if not self._flushing:  # the first of this turn
@@ -226,15 +226,15 @@ class AddPipeline:
         self._flushing = False
         self.boxed_bytes = 0
         unsent = self._routed_without.union(self.keeper.held)
-        if not self._boxes:
+        if not self._outbox:
             return
-        shared = len(self._boxes) == 1
-        data, count = _emptied(self._boxes[0]) if shared else (b"", 0)
+        shared = len(self._outbox) == 1
+        data, count = _emptied(self._outbox[0]) if shared else (b"", 0)
         for index, channel in enumerate(self._channels):
             if index in unsent:
                 continue
             if not shared:
-                data, count = _emptied(self._boxes[index])
+                data, count = _emptied(self._outbox[index])
             if count:
                 channel.send(data, count)
         self.on_progress()
@@ -312,16 +312,16 @@ class AddPipeline:
                 future = futures.pop(entry_id, None)
                 if future is not None and not future.done():
                     future.set_result(entry_id)
-        if self._marks:
-            self._reach_marks()
+        if self._flush_waiters:
+            self._wake_flush_waiters()
         if self._on_confirmed is not None:
             self._on_confirmed(confirmed)
 
-    def _reach_marks(self) -> None:
+    def _wake_flush_waiters(self) -> None:
         head = self.window.head
-        for future, target in list(self._marks.items()):
+        for future, target in list(self._flush_waiters.items()):
             if target <= head:
-                del self._marks[future]
+                del self._flush_waiters[future]
                 if not future.done():
                     future.set_result(target)
 
@@ -331,11 +331,11 @@ class AddPipeline:
             if self.stopped is not None:
                 raise self.error_of_first()
             future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._marks[future] = entry_id
+            self._flush_waiters[future] = entry_id
             try:
                 await future
             finally:
-                self._marks.pop(future, None)
+                self._flush_waiters.pop(future, None)
         return entry_id
 
     # --- decisions ---
@@ -416,17 +416,17 @@ class AddPipeline:
         """Put what is pushed from here on into the boxes of those indexes that are sent to now."""
         schedule = self._distribution
         held = frozenset(self.keeper.held)
-        if held == self._routed_without and self._boxes:
+        if held == self._routed_without and self._outbox:
             return
         self._flush()
         self._routed_without = held
         if schedule.write_quorum == schedule.ensemble_size:
-            self._boxes = [[]]
-            self._routes = [(self._boxes[0].append,)] * schedule.ensemble_size
+            self._outbox = [[]]
+            self._targets = [(self._outbox[0].append,)] * schedule.ensemble_size
         else:
-            self._boxes = [[] for _ in range(schedule.ensemble_size)]
-            self._routes = [
-                tuple(self._boxes[index].append for index in write_set if index not in held)
+            self._outbox = [[] for _ in range(schedule.ensemble_size)]
+            self._targets = [
+                tuple(self._outbox[index].append for index in write_set if index not in held)
                 for write_set in schedule.write_sets
             ]
 
@@ -483,10 +483,10 @@ class AddPipeline:
         for entry_id in drained:
             _fail(self._futures.pop(entry_id, None), self._error(entry_id))
         first_failed = self.window.head + 1
-        for future in self._marks:
+        for future in self._flush_waiters:
             _fail(future, self._error(first_failed))
-        self._marks.clear()
-        self._boxes = []  # what was pushed in this turn of the loop is not sent any more
+        self._flush_waiters.clear()
+        self._outbox = []  # what was pushed in this turn of the loop is not sent any more
         for channel in self._channels:
             channel.close()
         self.on_progress()

@@ -31,8 +31,8 @@ from .ledger_reads import LedgerReads
 from .speculation import Speculation
 
 
-class LongPoll:
-    """Waits for entry `entry_id` to be confirmed: `await LongPoll(...).run()`."""
+class LongPollRead:
+    """Waits for entry `entry_id` to be confirmed: `await LongPollRead(...).run()`."""
 
     def __init__(self, reads: LedgerReads, entry_id: int, lac: int, timeout: float, *, parallel: bool) -> None:
         distribution = reads.distribution

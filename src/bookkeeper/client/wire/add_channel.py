@@ -56,7 +56,7 @@ class RoutedConnection(Protocol):
 
     def send(self, frames: bytes) -> None: ...
 
-    def failed(self, code: int, count: int = 1) -> None:
+    def count_failures(self, code: int, count: int = 1) -> None:
         """So many requests were not answered well."""
 
     def drop_route(self, route: AddRoute) -> None:
@@ -69,7 +69,7 @@ class RoutedConnection(Protocol):
 class AddRoute:
     """One ledger's adds on one connection."""
 
-    __slots__ = ("_answered_before", "_deadline", "_marks", "answered", "channel", "connection", "ledger_id", "sent")
+    __slots__ = ("_answered_before", "_deadline", "_sent_at", "answered", "channel", "connection", "ledger_id", "sent")
 
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
         self.connection = connection
@@ -79,7 +79,7 @@ class AddRoute:
         self.sent = 0
         self.answered = 0  # <= sent
         self._answered_before = 0  # `answered` at the last look
-        self._marks: deque[tuple[int, int]] = deque()
+        self._sent_at: deque[tuple[int, int]] = deque()
         """(tick, frames sent by its end), ascending in both; every count was above `answered` at the last look."""
         self._deadline = math.inf  # the tick at which the first mark is overdue
 
@@ -95,7 +95,7 @@ class AddRoute:
     def look(self, tick: int) -> float:
         """Tick `tick` is over: remember what was sent. Returns when the oldest of what was answered since the last
         look was sent."""
-        marks = self._marks
+        marks = self._sent_at
         oldest = math.inf
         if self.answered != self._answered_before:
             self._answered_before = self.answered
@@ -111,14 +111,14 @@ class AddRoute:
 
         What was sent since `moving_since` has not waited for the bookie. Without a channel it is only reported.
         """
-        marks = self._marks
+        marks = self._sent_at
         if not marks:
             self._deadline = math.inf
         elif marks[0][0] >= moving_since or self._deadline == math.inf:
             self._deadline = tick + timeout
         elif tick >= self._deadline:
             marks.clear()
-            self.connection.failed(RequestTimeoutError.code, self.sent - self.answered)
+            self.connection.count_failures(RequestTimeoutError.code, self.sent - self.answered)
             self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
             self.connection.give_up_route(self)
 

@@ -205,8 +205,8 @@ class Connection(asyncio.Protocol):
             self._cannot_connect(str(error) or type(error).__name__)
 
     def _cannot_connect(self, why: str) -> None:
-        self.failed(BookieUnavailableError.code)
-        self.fail(BookieUnavailableError(f"cannot connect: {why}", bookie=self.bookie))
+        self.count_failures(BookieUnavailableError.code)
+        self.end(BookieUnavailableError(f"cannot connect: {why}", bookie=self.bookie))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self.state is ConnectionState.CLOSED:
@@ -226,13 +226,13 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f"connection lost: {exc or type(exc).__name__}" if exc else "the bookie closed the connection"
-        self.fail(BookieUnavailableError(reason, bookie=self.bookie))
+        self.end(BookieUnavailableError(reason, bookie=self.bookie))
 
     def close(self, error: BKError) -> None:
         """End the connection; everything outstanding fails with `error`."""
-        self.fail(error)
+        self.end(error)
 
-    def fail(self, error: BKError) -> None:
+    def end(self, error: BKError) -> None:
         """End the connection because of `error`. Idempotent."""
         if self.state is ConnectionState.CLOSED:
             return
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
         self.routes.clear()
         self._fail_requests(error.code)
 
-    def failed(self, code: int, count: int = 1) -> None:
+    def count_failures(self, code: int, count: int = 1) -> None:
         """The bookie refused so many requests, did not answer them in time, or could not be connected to."""
         self._dialer.on_failure(self.bookie, code, count)
 
@@ -341,7 +341,7 @@ class Connection(asyncio.Protocol):
         """The bookie has answered a request."""
         self._progress.answered(request.sent)
         if code != OK:
-            self.failed(code)
+            self.count_failures(code)
         request.done(code, response)
 
     def add_route(self, route: AddRoute) -> None:
@@ -353,12 +353,12 @@ class Connection(asyncio.Protocol):
         if self.routes.get(route.ledger_id) is route:
             del self.routes[route.ledger_id]
             if self.close_when_idle and not self.out:
-                self.fail(ClientClosedError(bookie=self.bookie))
+                self.end(ClientClosedError(bookie=self.bookie))
 
     def give_up_route(self, route: AddRoute) -> None:
         """The answers of a route without a channel are overdue."""
         if self.close_when_idle and self.routes.get(route.ledger_id) is route:
-            self.fail(RequestTimeoutError(ledger_id=route.ledger_id, bookie=self.bookie))
+            self.end(RequestTimeoutError(ledger_id=route.ledger_id, bookie=self.bookie))
 
     # --- time ---
 
@@ -396,7 +396,7 @@ class Connection(asyncio.Protocol):
         for key in overdue:
             expired = self._requests.pop(key, None)
             if expired is not None:
-                self.failed(TIMEOUT)
+                self.count_failures(TIMEOUT)
                 with guarded(f"timeout of a request to bookie {self.bookie}"):
                     expired.done(TIMEOUT, None)
 
@@ -421,12 +421,12 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             # Somebody did not take an answer well. What else this read brought may be lost: say so to all.
             log.exception("answers of bookie %s: unexpected error", self.bookie)
-            self.fail(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
+            self.end(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
 
     def _deliver_adds(self, adds: AddAnswers) -> None:
         for ledger_id, (acked, failed) in adds.items():
             for _, code in failed:
-                self.failed(code)
+                self.count_failures(code)
             route = self.routes.get(ledger_id)
             if route is not None:
                 route.deliver(acked, failed)
@@ -438,4 +438,4 @@ class Connection(asyncio.Protocol):
     def broken(self, error: ProtocolError) -> None:
         """The bookie sent something illegal: the connection cannot go on."""
         log.warning("bookie %s: %s; the connection is closed", self.bookie, error)
-        self.fail(BookieUnavailableError(f"illegal answer: {error}", bookie=self.bookie))
+        self.end(BookieUnavailableError(f"illegal answer: {error}", bookie=self.bookie))

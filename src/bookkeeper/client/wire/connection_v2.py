@@ -83,7 +83,7 @@ class V2Connection(Connection):
 
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
         unpack = v2.unpack_response_head
-        read_word = v2.READ_RESPONSE
+        read_word = v2.READ_WORD
         head_size = v2.RESPONSE_HEAD_SIZE
         all_reads = self._reads
         answered = self._progress.answered
@@ -112,7 +112,7 @@ class V2Connection(Connection):
                     calls.append(call)
                     answered(call.sent)
                 if failure:
-                    self.failed(failure)
+                    self.count_failures(failure)
                     call.answers.append((entry_id, failure, None, None))
                 else:
                     call.answers.append((entry_id, OK, body[head_size:], None))
@@ -171,7 +171,7 @@ class V2Connection(Connection):
                 for call in queue:
                     if which(call):
                         if code == TIMEOUT:
-                            self.failed(code)
+                            self.count_failures(code)
                         call.answers.append((entry_id, code, None, None))
                         calls[call] = None
                 del reads[entry_id]

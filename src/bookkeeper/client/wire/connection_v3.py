@@ -126,13 +126,13 @@ class V3Connection(Connection):
             call.answers.append((entry_id, OK, response.entry or b"", response.max_lac))
         else:
             if code != OK:
-                self.failed(code)
+                self.count_failures(code)
             call.answers.append((entry_id, code, None, None))
 
     def _refused(self, response: HeaderOnlyResponse) -> None:
         """An add was refused without saying which: all of them are lost."""
         if response.status == Status.EUA:
-            self.fail(UnauthorizedError("the bookie wants authentication", bookie=self.bookie))
+            self.end(UnauthorizedError("the bookie wants authentication", bookie=self.bookie))
             return
         raise ProtocolError(f"an add was refused with status {response.status} and without its ids")
 
@@ -156,7 +156,7 @@ class V3Connection(Connection):
         calls: dict[ReadCall, None] = {}
         for call, entry_id in [self._reads.pop(token) for token in tokens]:
             if code == TIMEOUT:
-                self.failed(code)
+                self.count_failures(code)
             call.answers.append((entry_id, code, None, None))
             calls[call] = None
         deliver(calls)

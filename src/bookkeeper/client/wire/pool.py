@@ -43,7 +43,7 @@ CONGESTED = 2**31 - 1
 """Requests that a bookie counts as having while a connection to it takes nothing."""
 
 
-class BookieClient:
+class ConnectionPool:
     """The pool of connections. Use from one loop."""
 
     def __init__(

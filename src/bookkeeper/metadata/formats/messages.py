@@ -6,23 +6,23 @@ the modules that use them.
 
 from __future__ import annotations
 
-from .schema import Field, Kind, Message
+from .schema import Field, Kind, MessageType
 
 STATES = {"OPEN": 1, "IN_RECOVERY": 2, "CLOSED": 3}
 DIGEST_TYPES = {"CRC32": 1, "HMAC": 2, "CRC32C": 3, "DUMMY": 4}
 """HMAC is what the API calls MAC."""
 
-SEGMENT = Message(
+SEGMENT = MessageType(
     "Segment",
     Field(1, "ensembleMember", Kind.STRING, repeated=True),
     Field(2, "firstEntryId", Kind.INT64, required=True),
 )
-CUSTOM_METADATA = Message(
+CUSTOM_METADATA = MessageType(
     "cMetadataMapEntry",
     Field(1, "key", Kind.STRING),
     Field(2, "value", Kind.BYTES),
 )
-LEDGER_METADATA = Message(
+LEDGER_METADATA = MessageType(
     "LedgerMetadataFormat",
     Field(1, "quorumSize", Kind.INT32, required=True),
     Field(2, "ensembleSize", Kind.INT32, required=True),
@@ -38,20 +38,20 @@ LEDGER_METADATA = Message(
     Field(12, "cToken", Kind.INT64),
 )
 
-REREPLICATION_LAYOUT = Message(
+REREPLICATION_LAYOUT = MessageType(
     "LedgerRereplicationLayoutFormat",
     Field(1, "type", Kind.STRING, required=True),
     Field(2, "version", Kind.INT32, required=True),
 )
-UNDERREPLICATED_LEDGER = Message(
+UNDERREPLICATED_LEDGER = MessageType(
     "UnderreplicatedLedgerFormat",
     Field(1, "replica", Kind.STRING, repeated=True),
     Field(2, "ctime", Kind.INT64),
 )
-LOCK_DATA = Message("LockDataFormat", Field(1, "bookieId", Kind.STRING))
-AUDITOR_VOTE = Message("AuditorVoteFormat", Field(1, "bookieId", Kind.STRING))
+LOCK_DATA = MessageType("LockDataFormat", Field(1, "bookieId", Kind.STRING))
+AUDITOR_VOTE = MessageType("AuditorVoteFormat", Field(1, "bookieId", Kind.STRING))
 
-COOKIE = Message(
+COOKIE = MessageType(
     "CookieFormat",
     Field(1, "bookieHost", Kind.STRING, required=True),
     Field(2, "journalDir", Kind.STRING, required=True),
@@ -60,11 +60,11 @@ COOKIE = Message(
     Field(5, "indexDirs", Kind.STRING),
 )
 
-CHECK_ALL_LEDGERS = Message("CheckAllLedgersFormat", Field(1, "checkAllLedgersCTime", Kind.INT64))
-PLACEMENT_POLICY_CHECK = Message("PlacementPolicyCheckFormat", Field(1, "placementPolicyCheckCTime", Kind.INT64))
-REPLICAS_CHECK = Message("ReplicasCheckFormat", Field(1, "replicasCheckCTime", Kind.INT64))
+CHECK_ALL_LEDGERS = MessageType("CheckAllLedgersFormat", Field(1, "checkAllLedgersCTime", Kind.INT64))
+PLACEMENT_POLICY_CHECK = MessageType("PlacementPolicyCheckFormat", Field(1, "placementPolicyCheckCTime", Kind.INT64))
+REPLICAS_CHECK = MessageType("ReplicasCheckFormat", Field(1, "replicasCheckCTime", Kind.INT64))
 
-ENDPOINT = Message(
+ENDPOINT = MessageType(
     "Endpoint",
     Field(1, "id", Kind.STRING, required=True),
     Field(2, "port", Kind.INT32, required=True),
@@ -73,8 +73,8 @@ ENDPOINT = Message(
     Field(5, "auth", Kind.STRING, repeated=True),
     Field(6, "extensions", Kind.STRING, repeated=True),
 )
-PROPERTY = Message("PropertiesEntry", Field(1, "key", Kind.STRING), Field(2, "value", Kind.STRING))
-BOOKIE_SERVICE_INFO = Message(
+PROPERTY = MessageType("PropertiesEntry", Field(1, "key", Kind.STRING), Field(2, "value", Kind.STRING))
+BOOKIE_SERVICE_INFO = MessageType(
     "BookieServiceInfoFormat",
     Field(6, "endpoints", Kind.MESSAGE, repeated=True, message=ENDPOINT),
     Field(7, "properties", Kind.MESSAGE, repeated=True, message=PROPERTY),

@@ -1,8 +1,8 @@
 """The little of protocol buffers (proto2) that stored metadata uses, as data.
 
-A message type is a `Message` with its `Field`s; a message is a plain dict from field name to value, in which a repeated
-field is a list and a nested message a dict. A field that is absent from the dict is unset. `wire` gives the
-binary form, `text` the text form; the message types themselves are in `messages`.
+A message is a plain dict from field name to value, in which a repeated field is a list and a nested message a dict; its
+type is a `MessageType` with its `Field`s. A field that is absent from the dict is unset. `wire` gives the binary form,
+`text` the text form; the message types themselves are in `messages`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Field:
     required: bool = False
     names: Mapping[str, int] = field(default_factory=dict)
     """ENUM only: its identifiers and their numbers."""
-    message: Message | None = None
+    message: MessageType | None = None
     """MESSAGE only: its type."""
 
 
-class Message:
+class MessageType:
     """A message type. Fields are kept in number order, which is the order of writing."""
 
     def __init__(self, name: str, *fields: Field) -> None:

@@ -24,7 +24,7 @@ import re
 from typing import Any
 
 from ...errors import CorruptMetadata
-from .schema import MAX_DEPTH, Field, Kind, Message, Values, fits
+from .schema import MAX_DEPTH, Field, Kind, MessageType, Values, fits
 
 # --- writing ---------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ _SHORT_ESCAPES = {
 _ESCAPED = [_SHORT_ESCAPES.get(o) or (chr(o) if 0x20 <= o <= 0x7E else f"\\{o:03o}") for o in range(256)]
 
 
-def print_message(message: Message, values: Values, *, indent: str = "") -> str:
+def print_message(message: MessageType, values: Values, *, indent: str = "") -> str:
     """The text form, ending in LF (or empty)."""
     lines = []
     for field in message.fields:
@@ -201,12 +201,12 @@ def _unescape_one(match: re.Match[bytes]) -> bytes:
     raise CorruptMetadata(f"text format: bad escape {match.group().decode('latin-1')!r}")
 
 
-def parse_message(message: Message, data: bytes) -> Values:
+def parse_message(message: MessageType, data: bytes) -> Values:
     """The message that a text describes. Raises `CorruptMetadata`."""
     return _fit(message, parse_tree(data))
 
 
-def _fit(message: Message, tree: list[tuple[str, Any]]) -> Values:
+def _fit(message: MessageType, tree: list[tuple[str, Any]]) -> Values:
     values: Values = {}
     for name, node in tree:
         field = message.by_name.get(name)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import CorruptMetadata
-from .schema import MAX_DEPTH, Field, Kind, Message, Values
+from .schema import MAX_DEPTH, Field, Kind, MessageType, Values
 
 _VARINT, _FIXED64, _LENGTH, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 _MASK64 = (1 << 64) - 1
@@ -49,7 +49,7 @@ def decode_varint(data: bytes, offset: int, *, max_bytes: int = _MAX_VARINT_BYTE
     raise CorruptMetadata(f"a number is longer than {max_bytes} bytes")
 
 
-def encode(message: Message, values: Values) -> bytes:
+def encode(message: MessageType, values: Values) -> bytes:
     """The binary form of a message."""
     out = bytearray()
     for field in message.fields:
@@ -71,7 +71,7 @@ def _encode_field(field: Field, value: Any) -> bytes:
     return encode_varint(field.number << 3 | _LENGTH) + encode_varint(len(body)) + body
 
 
-def decode(message: Message, data: bytes, *, depth: int = 0) -> Values:
+def decode(message: MessageType, data: bytes, *, depth: int = 0) -> Values:
     """The message in all of `data`. Raises `CorruptMetadata`."""
     values: Values = {}
     offset = 0

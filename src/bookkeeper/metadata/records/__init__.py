@@ -5,7 +5,7 @@ transactions over named records (`store.py`), and everything that BookKeeper mea
 locks and election is written once, on top of it.
 
 store     what a store must offer: transactions, sessions, news of changes
-link      running transactions: retries, unknown outcomes, following a record
+store_client  running transactions: retries, unknown outcomes, following a record
 changes   who waits for which change
 session   keeping the session alive, and telling everybody when it is not
 driver    puts these components together:

@@ -19,8 +19,8 @@ from ...types import BookieId
 from ..api import ANY, BookieServiceInfo, Mode, Unsubscribe, Version, Versioned
 from ..formats.service_info import encode_service_info, parse_service_info
 from .cluster import INSTANCE_ID
-from .link import Link
 from .store import Changes, Record, Topic, Transaction
+from .store_client import StoreClient
 
 _TOPICS = {Mode.WRITABLE: Topic.AVAILABLE, Mode.READ_ONLY: Topic.READ_ONLY}
 
@@ -28,7 +28,7 @@ _TOPICS = {Mode.WRITABLE: Topic.AVAILABLE, Mode.READ_ONLY: Topic.READ_ONLY}
 class Registration:
     """Component `registration` (see `metadata.api.BookieRegistry`)."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreClient) -> None:
         self._link = link
 
     async def register(self, bookie_id: BookieId, mode: Mode, info: BookieServiceInfo) -> None:
@@ -91,7 +91,7 @@ def _register(tx: Transaction, bookie_id: BookieId, mode: Mode, data: bytes, ses
 class Discovery:
     """Component `discovery` (see `metadata.api.BookieDirectory`)."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreClient) -> None:
         self._link = link
         self._known: dict[str, BookieServiceInfo] = {}
         self._epoch = 0
@@ -167,7 +167,7 @@ class Cookies:
     cookie, so an equal cookie is no proof that it is ours.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreClient) -> None:
         self._link = link
 
     async def create(self, bookie_id: BookieId, data: bytes) -> Version:

@@ -19,7 +19,7 @@ class HubClosed(Exception):
     """The driver was closed: whoever waits for a change can stop."""
 
 
-class Subscription:
+class ChangeSubscription:
     """Waits for changes of one record, or with key None of any in a topic. Use as a context manager."""
 
     def __init__(self, hub: ChangeHub, keys: tuple[tuple[Topic, str | None], ...]) -> None:
@@ -52,12 +52,12 @@ class ChangeHub:
 
     def __init__(self) -> None:
         # In order of subscription: waking order must not depend on addresses.
-        self._subscriptions: dict[tuple[str, str | None], dict[Subscription, None]] = {}
+        self._subscriptions: dict[tuple[str, str | None], dict[ChangeSubscription, None]] = {}
         self._listeners: dict[object, Callable[[Changes], None]] = {}
         self.closed = False
 
-    def subscribe(self, *keys: tuple[Topic, str | None]) -> Subscription:
-        return Subscription(self, keys)
+    def subscribe(self, *keys: tuple[Topic, str | None]) -> ChangeSubscription:
+        return ChangeSubscription(self, keys)
 
     def listen(self, listener: Callable[[Changes], None]) -> Unsubscribe:
         """Call `listener` with all changes, before waiters are woken."""
@@ -85,12 +85,12 @@ class ChangeHub:
             for subscription in subscriptions:
                 subscription.event.set()
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: ChangeSubscription) -> None:
         self.check_open()
         for key in subscription.keys:
             self._subscriptions.setdefault(key, {})[subscription] = None
 
-    def remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: ChangeSubscription) -> None:
         for key in subscription.keys:
             subscriptions = self._subscriptions.get(key, {})
             subscriptions.pop(subscription, None)

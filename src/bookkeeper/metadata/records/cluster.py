@@ -8,8 +8,8 @@ from ...errors import LayoutExists, LayoutMismatch
 from ..api import LedgerLayout
 from ..formats.layout import encode_layout, parse_layout
 from .ledgers import ID_COUNTER
-from .link import Link
 from .store import Topic, Transaction
+from .store_client import StoreClient
 
 LAYOUT = "LAYOUT"
 INSTANCE_ID = "INSTANCEID"
@@ -20,7 +20,7 @@ HEALTH_CHECK_DISABLED = "disableHealthCheck"
 class Layouts:
     """Component `layout` (see `metadata.api.LayoutStore`)."""
 
-    def __init__(self, link: Link, own: LedgerLayout) -> None:
+    def __init__(self, link: StoreClient, own: LedgerLayout) -> None:
         self._link = link
         self.own = own
         """The layout this store writes, and the only one it can open."""
@@ -52,7 +52,7 @@ class Layouts:
 class Admin:
     """Component `admin` (see `metadata.api.ClusterAdmin`)."""
 
-    def __init__(self, link: Link, own: LedgerLayout) -> None:
+    def __init__(self, link: StoreClient, own: LedgerLayout) -> None:
         self._link = link
         self._layout = encode_layout(own)
 
@@ -110,10 +110,10 @@ class Admin:
         return await self._link.change("admin.nuke", nuke)
 
 
-class Flags:
+class ClusterFlags:
     """Component `flags` (see `metadata.api.ClusterFlags`)."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreClient) -> None:
         self._link = link
 
     async def health_check_enabled(self) -> bool:

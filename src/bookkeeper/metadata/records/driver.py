@@ -10,10 +10,10 @@ from ...errors import MetadataError
 from ...runtime import Runtime
 from ..api import LedgerLayout, SessionEvent, Unsubscribe
 from .bookies import Cookies, Discovery, Registration
-from .cluster import Admin, Flags, Layouts
+from .cluster import Admin, ClusterFlags, Layouts
 from .ledgers import LedgerIds, Ledgers
-from .link import Link
 from .store import RecordStore, Transaction
+from .store_client import StoreClient
 from .underreplication import Election, Underreplication
 
 DEFAULT_SESSION_TIMEOUT_MS = 10_000
@@ -37,7 +37,7 @@ class RecordDriver:
         owner: str | None = None,
         store_mark_time: bool = True,
     ) -> None:
-        link = Link(
+        link = StoreClient(
             store,
             runtime,
             session_timeout=session_timeout_ms / 1000,
@@ -57,7 +57,7 @@ class RecordDriver:
             link, owner=runtime.hostname() if owner is None else owner, store_mark_time=store_mark_time
         )
         self.auditor = Election(link)
-        self.flags = Flags(link)
+        self.flags = ClusterFlags(link)
         self.admin = Admin(link, layout)
 
     async def open(self, *, create: bool = False) -> None:

@@ -13,8 +13,8 @@ from ...types import MAX_LEDGER_ID
 from ..api import ANY, LedgerRange, Version, Versioned
 from ..formats import ledger as ledger_serde
 from ..ledger_metadata import LedgerMetadata
-from .link import Link
 from .store import Record, Topic, Transaction
+from .store_client import StoreClient
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def _parse(ledger_id: int, record: Record) -> LedgerMetadata:
 class Ledgers:
     """Component `ledgers` (see `metadata.api.LedgerStore`)."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreClient) -> None:
         self._link = link
         self._random = link.runtime.random("ledger-ctoken")
 
@@ -148,7 +148,7 @@ def _check(tx: Transaction, ledger_id: int, key: str, expected: Version) -> None
 class LedgerIds:
     """Component `ids`: a counter."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreClient) -> None:
         self._link = link
 
     async def allocate(self) -> int:

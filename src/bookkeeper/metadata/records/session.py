@@ -63,7 +63,7 @@ class SessionKeeper:
         """The live session's id; 0 while there is none."""
         self._started = asyncio.Event()
         """Set while there is a session, and after the end."""
-        self._poked = asyncio.Event()
+        self._awake = asyncio.Event()
         """Set to renew at once."""
         self._suspended = False
         self._expiry: TimerHandle | None = None
@@ -128,11 +128,11 @@ class SessionKeeper:
         holding.lost.set()
         if holding.session == self._current:
             self._unwanted.append(holding)
-            self.poke()
+            self.wake()
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Somebody was told that the session has ended: see to it at once."""
-        self._poked.set()
+        self._awake.set()
 
     def add_listener(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
         return _add(self._listeners, callback)
@@ -151,12 +151,12 @@ class SessionKeeper:
                 self._set_suspended(str(error))
 
     async def _pause(self, seconds: float) -> None:
-        timer = self._runtime.call_later(seconds, self._poked.set)
+        timer = self._runtime.call_later(seconds, self._awake.set)
         try:
-            await self._poked.wait()
+            await self._awake.wait()
         finally:
             timer.cancel()
-        self._poked.clear()
+        self._awake.clear()
 
     async def _renew(self) -> None:
         if not self._current:

@@ -20,9 +20,9 @@ from ...types import BookieId
 from ..api import ANY, CheckKind, UnderreplicatedLedger, Version
 from ..formats import underreplication as format_
 from .ledgers import ledger_key
-from .link import Link
 from .session import Holding
 from .store import Record, Topic, Transaction
+from .store_client import StoreClient
 
 LAYOUT = "underreplication/LAYOUT"
 DISABLED = "underreplication/disable"
@@ -34,7 +34,7 @@ VOTE_COUNTER = "underreplication/votes"
 class Lock(Holding):
     """A held lock (see `metadata.api.LedgerLock`)."""
 
-    def __init__(self, link: Link, ledger_id: int, session: int, mark_version: Version | None) -> None:
+    def __init__(self, link: StoreClient, ledger_id: int, session: int, mark_version: Version | None) -> None:
         super().__init__(Topic.LOCKS, ledger_key(ledger_id), session)
         self.ledger_id = ledger_id
         self._link = link
@@ -66,7 +66,7 @@ class Lock(Holding):
 class Underreplication:
     """Component `underreplication` (see `metadata.api.UnderreplicationStore`)."""
 
-    def __init__(self, link: Link, *, owner: str, store_mark_time: bool) -> None:
+    def __init__(self, link: StoreClient, *, owner: str, store_mark_time: bool) -> None:
         self._link = link
         self._owner = format_.encode_lock(owner)
         self._store_mark_time = store_mark_time
@@ -288,7 +288,7 @@ def _open(tx: Transaction) -> None:
 class Elected(Holding):
     """Being the auditor (see `metadata.api.Leadership`)."""
 
-    def __init__(self, link: Link, key: str, session: int) -> None:
+    def __init__(self, link: StoreClient, key: str, session: int) -> None:
         super().__init__(Topic.VOTES, key, session)
         self._link = link
 
@@ -301,7 +301,7 @@ class Elected(Holding):
 class Election:
     """Component `auditor` (see `metadata.api.AuditorElection`)."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreClient) -> None:
         self._link = link
         self._scope = TaskScope(link.runtime, "auditor-election")
 

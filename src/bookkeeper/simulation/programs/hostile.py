@@ -34,7 +34,7 @@ DEMANDING = 200 << 10
 KEY = bytes(20)
 
 
-class Peer(asyncio.Protocol):
+class HostilePeer(asyncio.Protocol):
     """A connection to a bookie."""
 
     def __init__(self, listens: bool) -> None:
@@ -81,11 +81,11 @@ class Hostility:
         way = dice.choice(ways)
         bookie = dice.choice(self._cluster.names)
         listens = way in (self._records, self._demands)
-        peers: list[Peer] = []
+        peers: list[HostilePeer] = []
         try:
             for _ in range(dice.choice((2, 5, 12))):
-                _, peer = await runtime.network.connect(bookie, PORT, lambda: Peer(listens), timeout=2.0)
-                peers.append(cast(Peer, peer))
+                _, peer = await runtime.network.connect(bookie, PORT, lambda: HostilePeer(listens), timeout=2.0)
+                peers.append(cast(HostilePeer, peer))
             self._cluster.world.tell(runtime.hostname(), f"{way.__name__[1:]} on {len(peers)} connections to {bookie}")
             self._programs.sometimes(f"hostile: {way.__name__[1:].replace('_', ' ')}")
             await way(peers, dice)
@@ -106,13 +106,13 @@ class Hostility:
             for _ in range(dice.choice((50, 300)) if ledgers else 0)
         ]
 
-    async def _reads(self, peers: list[Peer], dice: random.Random) -> None:
+    async def _reads(self, peers: list[HostilePeer], dice: random.Random) -> None:
         """Plain reads, whose answers nobody takes."""
         for peer in peers:
             peer.send(*(ReadRequest(ledger, entry) for ledger, entry in self._some_reads(dice)))
             await asyncio.sleep(0.001)
 
-    async def _batch_reads(self, peers: list[Peer], dice: random.Random) -> None:
+    async def _batch_reads(self, peers: list[HostilePeer], dice: random.Random) -> None:
         """As many and as large answers as can be had for little; first something to read is put there."""
         ledger, writer = self._own_ledger(), peers[0]
         writer.send(*(AddRequest(ledger, number, _entry(ledger, number, LARGE), KEY) for number in range(20)))
@@ -121,7 +121,7 @@ class Hostility:
             peer.send(*(BatchReadRequest(ledger, 0, number, 0, 5 << 20) for number in range(90)))
             await asyncio.sleep(0.001)
 
-    async def _polls(self, peers: list[Peer], dice: random.Random) -> None:
+    async def _polls(self, peers: list[HostilePeer], dice: random.Random) -> None:
         """Long polls for what will not come soon."""
         ledgers = list(self._programs.history.ledgers) or [0]
         for peer in peers:
@@ -134,7 +134,7 @@ class Hostility:
             )
             await asyncio.sleep(0.001)
 
-    async def _half_frames(self, peers: list[Peer], dice: random.Random) -> None:
+    async def _half_frames(self, peers: list[HostilePeer], dice: random.Random) -> None:
         """The beginning of a large request."""
         for peer in peers:
             frame = v2.encode_request(AddRequest(0, 0, _entry(OWN_LEDGERS - 1, 0, LARGE), KEY))
@@ -142,7 +142,7 @@ class Hostility:
             peer.transport.write(frame[: dice.randint(1, len(frame) - 1)])
             await asyncio.sleep(0.001)
 
-    async def _records(self, peers: list[Peer], dice: random.Random) -> None:
+    async def _records(self, peers: list[HostilePeer], dice: random.Random) -> None:
         """What a bookie keeps for each ledger, in memory and for ever: keys and explicit LACs. Those must be small."""
         for peer in peers:
             ledger = self._own_ledger()
@@ -156,7 +156,7 @@ class Hostility:
                 if answer.status == Status.EOK:
                     raise Violation(f"a bookie keeps {LARGE} bytes of a ledger's {type(answer).__name__} in memory")
 
-    async def _demands(self, peers: list[Peer], dice: random.Random) -> None:
+    async def _demands(self, peers: list[HostilePeer], dice: random.Random) -> None:
         """Large adds on several connections at once: each is answered."""
         count = dice.choice((2, 3, 4))
         for peer in peers:

@@ -62,7 +62,7 @@ def from_outside(call: F) -> F:
     return call
 
 
-class Machine(Protocol):
+class Hosted(Protocol):
     """What the loop must know of a machine's incarnation."""
 
     name: str
@@ -74,7 +74,7 @@ class Machine(Protocol):
     """In which order they come afterwards."""
 
 
-MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
+MACHINE: contextvars.ContextVar[Hosted | None] = contextvars.ContextVar("machine", default=None)
 
 
 class Stuck(RuntimeError):
@@ -167,9 +167,9 @@ class SimulatedLoop(base_events.BaseEventLoop):
             self.after_step()
 
     def _in_drawn_order(
-        self, batch: list[tuple[Machine | None, events.Handle]]
-    ) -> list[tuple[Machine | None, events.Handle]]:
-        by_machine: dict[str, list[tuple[Machine | None, events.Handle]]] = {}
+        self, batch: list[tuple[Hosted | None, events.Handle]]
+    ) -> list[tuple[Hosted | None, events.Handle]]:
+        by_machine: dict[str, list[tuple[Hosted | None, events.Handle]]] = {}
         for item in batch:
             by_machine.setdefault(item[0].name if item[0] else "", []).append(item)
         if len(by_machine) == 1:
@@ -178,7 +178,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._order.shuffle(names)
         return [item for name in names for item in by_machine[name]]
 
-    def _execute(self, handle: events.Handle, machine: Machine | None) -> None:
+    def _execute(self, handle: events.Handle, machine: Hosted | None) -> None:
         if handle.cancelled():
             return
         if machine is not None:
@@ -192,18 +192,18 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._notes.append(f"{machine.name if machine else '-'} {_label(handle)}\n")
         handle._run()
 
-    def _put_off(self, machine: Machine, handle: events.Handle) -> None:
+    def _put_off(self, machine: Hosted, handle: events.Handle) -> None:
         """Keep a paused machine's callback, in order, until the machine goes on."""
         if not machine.held:
             self.call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
         machine.held.append(handle)
 
-    def resume(self, machine: Machine) -> None:
+    def resume(self, machine: Hosted) -> None:
         """End a pause early."""
         machine.paused_until = self._virtual_now
         self.call_soon(self._go_on, machine, context=contextvars.Context())
 
-    def _go_on(self, machine: Machine) -> None:
+    def _go_on(self, machine: Hosted) -> None:
         if machine.paused_until > self._virtual_now:
             self.call_at(machine.paused_until, self._go_on, machine, context=contextvars.Context())
             return
@@ -233,7 +233,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
 
     # --- the end ---
 
-    def bury(self) -> None:
+    def dispose(self) -> None:
         """End the run: whatever still waits is closed without being heard, and the loop with it."""
         self._check_closed = lambda: None  # the dead may still try to use it
         complain, sys.unraisablehook = sys.unraisablehook, lambda _: None

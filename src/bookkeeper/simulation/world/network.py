@@ -77,7 +77,7 @@ class Link:
         return delay
 
 
-class Machine(Protocol):
+class Station(Protocol):
     """A machine, as the network sees it."""
 
     @property
@@ -88,7 +88,7 @@ class Owner(Protocol):
     """Whose end of a connection it is: what runs on a machine between a start and a crash."""
 
     @property
-    def machine(self) -> Machine: ...
+    def machine(self) -> Station: ...
     @property
     def alive(self) -> bool: ...
     @property

@@ -56,7 +56,7 @@ class Machine:
         self.powered = True
         self.wall_offset_ms = 0
         self._starts = 0
-        self._mourners: list[asyncio.Future[None]] = []
+        self._death_waiters: list[asyncio.Future[None]] = []
 
     def start(self) -> SimulatedRuntime:
         """Bring up a new incarnation; returns the runtime for its programs."""
@@ -77,7 +77,7 @@ class Machine:
         if self.incarnation is None or not self.incarnation.alive:
             future.set_result(None)
         else:
-            self._mourners.append(future)
+            self._death_waiters.append(future)
         return future
 
     def kill(self) -> None:
@@ -126,7 +126,7 @@ class Machine:
         if incarnation is None or not incarnation.alive:
             return None
         incarnation.alive = False
-        mourners, self._mourners = self._mourners, []
+        mourners, self._death_waiters = self._death_waiters, []
         for future in mourners:
             if not future.done():
                 future.set_result(None)
@@ -157,7 +157,7 @@ class World:
         """Listens to all connections."""
         self.on_buffered: Callable[[SimulatedTransport], None] | None = None
         """Told when somebody writes more to a connection than its high water mark lets through."""
-        self.audience: Callable[[str, str], None] | None = None
+        self.observer: Callable[[str, str], None] | None = None
         """Is told what happens in words: where, and what. For readers of a trace; has no influence."""
         self._links: dict[tuple[str, str], Link] = {}
         self._connections: dict[SimulatedTransport, None] = {}
@@ -184,8 +184,8 @@ class World:
     def tell(self, where: str, what: str) -> None:
         """Put an event into the trace, and before whoever reads it."""
         self.loop.note(where, what)
-        if self.audience is not None:
-            self.audience(where, what)
+        if self.observer is not None:
+            self.observer(where, what)
 
     def sometimes(self, name: str) -> None:
         """Record that a rare situation was reached."""
@@ -207,7 +207,7 @@ class World:
 
     def close(self) -> None:
         """End the run and let go of everything."""
-        self.loop.bury()
+        self.loop.dispose()
         if self._collects:
             self._collects = False
             gc.enable()

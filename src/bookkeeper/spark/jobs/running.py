@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..errors import JobError, from_spark, told_plainly
+from ..errors import JobError, from_spark, plain_errors
 from ..options import ReadOptions
 from ..session import Session, session, session_once
 
@@ -29,7 +29,7 @@ POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """How far a job is."""
 
     rows: int
@@ -47,7 +47,7 @@ class Progress:
         return max(0.0, self.seconds * (total - done) / done)
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[JobProgress], None]
 """Hears of a job's progress a few times a second, on a thread of its own."""
 
 
@@ -95,7 +95,7 @@ def on_units(
         return spark.createDataFrame([], schema)
 
     def run(mine: Iterable[T]) -> Iterator[tuple[Any, ...]]:
-        with told_plainly(), session(options.uri, options.configuration(), options.metadata_timeout) as here:
+        with plain_errors(), session(options.uri, options.configuration(), options.metadata_timeout) as here:
             for unit in mine:
                 yield from work(here, unit)
 
@@ -119,7 +119,7 @@ def watched(counter: Counter, total_rows: int, total_bytes: int, on_progress: On
     def report() -> None:
         assert on_progress is not None
         rows, size = counter.rows, counter.bytes
-        on_progress(Progress(rows, total_rows, size, total_bytes, time.monotonic() - started))
+        on_progress(JobProgress(rows, total_rows, size, total_bytes, time.monotonic() - started))
 
     def watch() -> None:
         while not done.wait(POLL_SECONDS):
@@ -130,7 +130,7 @@ def watched(counter: Counter, total_rows: int, total_bytes: int, on_progress: On
     if watcher is not None:
         watcher.start()
     try:
-        with told_by_spark():
+        with spark_errors():
             yield
     finally:
         done.set()
@@ -139,7 +139,7 @@ def watched(counter: Counter, total_rows: int, total_bytes: int, on_progress: On
 
 
 @contextmanager
-def told_by_spark() -> Iterator[None]:
+def spark_errors() -> Iterator[None]:
     """Turns what Spark raises at the driver into errors of this package: only its message is of use."""
     try:
         yield

@@ -34,7 +34,7 @@ from ...metadata.ledger_metadata import LedgerMetadata
 from ..options import ReadOptions
 from ..planning import EntryRange, Plan, fragments, gather_bounded, plan_read
 from ..reading import digest_of
-from ..replicas import Problem, RangeCheck, Status, check_copies, unlisted_copies
+from ..replicas import CopyStatus, Problem, RangeCheck, check_copies, unlisted_copies
 from ..session import Session
 from .running import Counter, OnProgress, connected, materialize, on_units, watched
 
@@ -243,7 +243,7 @@ def _of_copies(problems: Iterable[Problem]) -> Iterator[_Found]:
 
 def _of_entries(check: RangeCheck, metadata: LedgerMetadata) -> Iterator[_Found]:
     wanted = metadata.write_quorum
-    unknown = {problem.entry_id for problem in check.problems if problem.status is Status.UNREACHABLE}
+    unknown = {problem.entry_id for problem in check.problems if problem.status is CopyStatus.UNREACHABLE}
     for row in np.flatnonzero(check.good_copies < wanted).tolist():
         entry_id = check.first + row
         copies = int(check.good_copies[row])

@@ -120,7 +120,7 @@ def _walk(raw: bytes, ledger_id: int, first: int, offsets: array[int], max_count
     return False
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """A record met in a scan."""
 
     location: int
@@ -152,12 +152,12 @@ class LogScan:
         return self.header.map_offset > 0
 
     def ledgers_map(self) -> dict[int, int]:
-        """Record bytes per ledger as the sealed log's map says. Raises `CorruptStorageError`."""
+        """LogRecord bytes per ledger as the sealed log's map says. Raises `CorruptStorageError`."""
         if not self.sealed or self.torn:
             raise CorruptStorageError(f"{self._file.path} has no ledgers map")
         return fmt.decode_ledgers_map(self._file.pread(self._size - self.end, self.end), self.header.ledger_count)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[LogRecord]:
         """All records with entries, in the order of the log."""
         offset = fmt.HEADER_SIZE
         while offset < self.end:
@@ -174,13 +174,13 @@ class LogScan:
                 self.torn = True
                 return
             if ledger_id >= 0:
-                yield Record(fmt.location_of(self.log_id, offset + fmt.SIZE_WORD), ledger_id, entry_id, size)
+                yield LogRecord(fmt.location_of(self.log_id, offset + fmt.SIZE_WORD), ledger_id, entry_id, size)
             elif ledger_id != fmt.LEDGER_MAP_LEDGER:
                 self.torn = True
                 return
             offset = after
 
-    def entry(self, record: Record) -> bytes:
+    def entry(self, record: LogRecord) -> bytes:
         """The bytes of a record just met."""
         return self._peek(fmt.offset_of(record.location), record.size)
 

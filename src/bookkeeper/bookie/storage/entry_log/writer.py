@@ -51,7 +51,7 @@ REMEMBERED_LOGS = 256
 _LAST_ID = "lastId"
 
 
-class LogMark(NamedTuple):
+class EntryLogPosition(NamedTuple):
     """A place that the writer can be taken back to."""
 
     log_id: int | None
@@ -127,12 +127,12 @@ class EntryLogWriter:
         locations.pop()  # where the next entry would be
         return locations
 
-    def mark(self) -> LogMark:
+    def mark(self) -> EntryLogPosition:
         """The current place. Nothing may be waiting to be written: call it right after `sync`."""
         assert not self._pieces
-        return LogMark(self._log_id, self._position, dict(self._sizes))
+        return EntryLogPosition(self._log_id, self._position, dict(self._sizes))
 
-    def rewind(self, mark: LogMark) -> None:
+    def rewind(self, mark: EntryLogPosition) -> None:
         """Forget what was appended since `mark`. Logs that became full since then keep what they have, and are never
         sealed: no index knows it."""
         self._pieces.clear()

@@ -33,7 +33,7 @@ WATCH_FIRST_PAUSE_SECONDS = 0.2
 WATCH_LONGEST_PAUSE_SECONDS = 5.0
 
 
-class Link:
+class StoreClient:
     """What the components of one driver share."""
 
     def __init__(self, store: RecordStore, runtime: Runtime, *, session_timeout: float, retry_seconds: float) -> None:
@@ -59,7 +59,7 @@ class Link:
     ) -> T:
         """Run a transaction; see the module's text for `resolve` and `repeat`."""
 
-        def second_thoughts(tx: Transaction) -> T:
+        def retry_aware(tx: Transaction) -> T:
             try:
                 return transaction(tx)
             except (LedgerExists, VersionConflict) as conflict:
@@ -70,11 +70,11 @@ class Link:
         try:
             return await self._attempt(
                 name,
-                lambda unknown: self.store.run(name, second_thoughts if unknown else transaction),
+                lambda unknown: self.store.run(name, retry_aware if unknown else transaction),
                 repeat=repeat,
             )
         except SessionLost:
-            self.session.poke()
+            self.session.wake()
             raise
 
     async def take(self, name: str, create: Callable[[Transaction, list[H]], H | None]) -> H | None:

@@ -1,4 +1,4 @@
-"""Lanes: order within a ledger, ledgers side by side, bounds."""
+"""LedgerQueues: order within a ledger, ledgers side by side, bounds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.requests.ledger_queues import Gate, Lanes, Work
+from bookkeeper.bookie.requests.ledger_queues import Gate, LedgerQueues, Work
 from bookkeeper.bookie.sharing.shares import Shares
 
 
 class Bench:
-    """Lanes whose work the test finishes by hand."""
+    """LedgerQueues whose work the test finishes by hand."""
 
     def __init__(self, width: int, limit: int = 1000, slots: Shares | None = None) -> None:
         self.ended = 0
@@ -26,7 +26,7 @@ class Bench:
         def ended(count: int) -> None:
             self.ended += count
 
-        self.lanes = Lanes(
+        self.queues = LedgerQueues(
             lambda work: self.tasks.append(asyncio.ensure_future(work)),
             self.gate,
             ended,
@@ -39,7 +39,7 @@ class Bench:
     def submit(self, ledger_id: int, number: int) -> bool:
         key = (ledger_id, number)
         self.finish[key] = asyncio.Event()
-        return self.lanes.submit(ledger_id, Work(partial(self._work, key)))
+        return self.queues.submit(ledger_id, Work(partial(self._work, key)))
 
     async def _work(self, key: tuple[int, int]) -> None:
         self.started.append(key)
@@ -65,7 +65,7 @@ async def test_one_ledger_in_order_and_others_beside_it() -> None:
         event.set()
     await turns(30)
     assert sorted(bench.started) == sorted(bench.finish)
-    assert (bench.ended, bench.lanes.pending) == (6, 0)
+    assert (bench.ended, bench.queues.pending) == (6, 0)
     assert all(task.done() for task in bench.tasks)
 
 
@@ -95,7 +95,7 @@ async def test_closing_drops_what_waits_and_says_so() -> None:
     for number in range(5):
         bench.submit(1, number)
     await turns()
-    bench.lanes.close()
+    bench.queues.close()
     assert bench.ended == 4
     bench.finish[1, 0].set()
     await turns()
@@ -117,9 +117,9 @@ async def test_what_the_peer_does_not_take_yet_is_left_for_later_and_others_have
         bench.gate.set(False)
         return Work(second, 2)
 
-    assert bench.lanes.submit(1, Work(first, 3))
+    assert bench.queues.submit(1, Work(first, 3))
     await turns()
-    assert (rounds, bench.ended, bench.lanes.pending, slots.used) == (["first"], 1, 2, 0)
+    assert (rounds, bench.ended, bench.queues.pending, slots.used) == (["first"], 1, 2, 0)
     assert other.submit(1, 0)
     await turns()
     assert other.started == [(1, 0)]
@@ -134,12 +134,12 @@ async def test_what_the_peer_does_not_take_yet_is_left_for_later_and_others_have
 async def test_a_slot_that_comes_when_output_is_full_is_given_on() -> None:
     slots = Shares(1, 1)
     bench, other = Bench(width=1, slots=slots), Bench(width=1, slots=slots)
-    assert slots.take("peer")
+    assert slots.try_acquire("peer")
     bench.submit(1, 0)
     await turns()
     bench.gate.set(False)
     other.submit(1, 0)
-    slots.give_back("peer")
+    slots.release("peer")
     await turns()
     assert (bench.started, other.started) == ([], [(1, 0)])
     bench.gate.set(True)
