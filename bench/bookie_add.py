@@ -23,6 +23,7 @@ from typing import Any
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.journal.journals import Journals
+from bookkeeper.bookie.journal.room import Room
 from bookkeeper.bookie.ledgers import LedgerTable
 from bookkeeper.bookie.requests.adds import AddPath
 from bookkeeper.bookie.requests.connection import BookieConnection
@@ -79,9 +80,7 @@ class NullJournal:
     """Acknowledges at once."""
 
     journals_explicit_lac = True
-
-    def has_room(self, size: int) -> bool:
-        return True
+    room = Room(0, 1 << 62)
 
     def append(self, pieces: Any, size: int, count: int, done: Callable[[], None], *, ack_before_sync: bool) -> None:
         done()

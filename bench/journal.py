@@ -77,7 +77,7 @@ async def rate(load: Load, seconds: float, per_second: float) -> None:
     sent = 0
     while (passed := time.perf_counter() - start) < seconds:
         due = int(passed * per_second) - sent
-        if due and load.journal.has_room(due * load.size):
+        if due and load.journal.room.has(due * load.size):
             load.append(due)
             sent += due
         await asyncio.sleep(0.001)

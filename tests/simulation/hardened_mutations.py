@@ -16,10 +16,10 @@ import pytest
 
 from bookkeeper.bookie import ledgers as bookie_ledgers
 from bookkeeper.bookie.journal import journal as bookie_journal
-from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.room import Room
 from bookkeeper.bookie.journal.last_mark import LogMark
 from bookkeeper.bookie.node import disks as bookie_disks
-from bookkeeper.bookie.requests import service as bookie_service
+from bookkeeper.bookie.requests import journaled as bookie_journaled
 from bookkeeper.bookie.requests.ledger_queues import LedgerQueues
 from bookkeeper.bookie.sharing.memory import RequestMemory
 from bookkeeper.bookie.sharing.permits import Permits
@@ -177,13 +177,13 @@ def answers_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def keys_of_any_size_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """BI-26."""
     monkeypatch.setattr(bookie_ledgers, "MAX_MASTER_KEY", 1 << 20)
-    monkeypatch.setattr(bookie_service, "MAX_LAC_BODY", 1 << 20)
+    monkeypatch.setattr(bookie_journaled, "MAX_LAC_BODY", 1 << 20)
 
 
 @mutation("who was let into the journal has room there", **HOSTILE)
 def journal_waiters_pass_their_turn_in_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Journal, "has_room", lambda self, size: not (self._waiters or self._turn_given) and self._fits(size)
+        Room, "has", lambda self, size: not (self._waiters or self._turn_given) and self._fits(size)
     )
 
 

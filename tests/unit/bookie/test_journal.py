@@ -509,7 +509,7 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged_any_more(fault: st
         await asyncio.sleep(1)
         assert journal.mark() == mark
         with pytest.raises(FatalBookieError):
-            await journal.wait_for_room(1)
+            await journal.room.wait(1)
         await journal.close()
 
     with JournalMachine(journalBufferedWritesThreshold=20_000, journalPreAllocSizeMB=1) as box:
@@ -614,17 +614,17 @@ def test_waiters_for_room_are_served_in_order_and_memory_stays_bounded() -> None
 
         async def writer(entry_id: int) -> None:
             nonlocal most
-            if not journal.has_room(300_004):
-                await journal.wait_for_room(300_004)
+            if not journal.room.has(300_004):
+                await journal.room.wait(300_004)
             append(journal, entry_id, answers.of(entry_id), 300_000)
             order.append(entry_id)
-            most = max(most, journal.queued_bytes)
+            most = max(most, journal.room.bytes)
 
         await asyncio.gather(*(writer(entry_id) for entry_id in range(20)))
         await until(lambda: len(answers.ids) == 20)
         assert order == list(range(20))
         assert most <= 1 << 20
-        assert journal.queued_bytes == journal.queued_records == 0
+        assert journal.room.bytes == journal.room.records == 0
 
     with JournalMachine(journalMaxMemorySizeMb=1, journalMaxSizeMB=64) as box:
         assert box.config.journalMaxMemorySizeMb == 1
@@ -638,11 +638,11 @@ def test_the_number_of_waiting_records_is_bounded() -> None:
         await started(journal)
         answers = Answers()
         for entry_id in range(5):
-            assert journal.has_room(104)
+            assert journal.room.has(104)
             append(journal, entry_id, answers.of(entry_id))
-        assert not journal.has_room(104)
-        await journal.wait_for_room(104)
-        assert journal.queued_records < 5
+        assert not journal.room.has(104)
+        await journal.room.wait(104)
+        assert journal.room.records < 5
 
     with JournalMachine(journalQueueSize=5) as box:
         box.run(program)
@@ -651,7 +651,7 @@ def test_the_number_of_waiting_records_is_bounded() -> None:
 def test_one_append_larger_than_the_limit_has_room_when_nothing_waits() -> None:
     async def program(journal: Journal) -> bool:
         await started(journal)
-        return journal.has_room(5 << 20)
+        return journal.room.has(5 << 20)
 
     with JournalMachine(journalMaxMemorySizeMb=1) as box:
         assert box.run(program)
@@ -662,14 +662,14 @@ def test_a_waiter_that_gives_up_or_does_not_append_does_not_block_the_others() -
         await started(journal)
         answers = Answers()
         append(journal, 0, answers.of(0), 900_000)
-        impatient = asyncio.ensure_future(journal.wait_for_room(900_000))
-        undecided = asyncio.ensure_future(journal.wait_for_room(900_000))
-        last = asyncio.ensure_future(journal.wait_for_room(900_000))
+        impatient = asyncio.ensure_future(journal.room.wait(900_000))
+        undecided = asyncio.ensure_future(journal.room.wait(900_000))
+        last = asyncio.ensure_future(journal.room.wait(900_000))
         await asyncio.sleep(0)
         impatient.cancel()
         await undecided
         await last
-        assert journal.has_room(900_000)
+        assert journal.room.has(900_000)
 
     with JournalMachine(journalMaxMemorySizeMb=1) as box:
         box.run(program)
@@ -686,8 +686,8 @@ def test_waiters_that_do_not_fit_together_and_ask_again_all_get_their_turn() -> 
         async def connection(number: int) -> None:
             nonlocal turns
             for entry_id in range(number * 3, number * 3 + 3):
-                while not journal.has_room(700_004):
-                    await journal.wait_for_room(700_004)
+                while not journal.room.has(700_004):
+                    await journal.room.wait(700_004)
                     turns += 1
                 append(journal, entry_id, answers.of(entry_id), 700_000)
 
@@ -705,15 +705,15 @@ def test_nobody_takes_the_room_of_a_waiter_that_was_admitted() -> None:
         seen: list[bool] = []
 
         def written() -> None:
-            assert journal.queued_bytes == 0
-            seen.append(journal.has_room(100))
+            assert journal.room.bytes == 0
+            seen.append(journal.room.has(100))
 
         append(journal, 0, written, 900_000, ack_before_sync=True)
-        await journal.wait_for_room(900_000)
+        await journal.room.wait(900_000)
         assert seen == [False], "somebody was there first"
-        assert journal.has_room(900_000)
+        assert journal.room.has(900_000)
         await asyncio.sleep(0)
-        assert journal.has_room(100), "its turn is over, and nobody else waits"
+        assert journal.room.has(100), "its turn is over, and nobody else waits"
 
     with JournalMachine(journalMaxMemorySizeMb=1) as box:
         box.run(program)
@@ -725,10 +725,10 @@ def test_a_waiter_that_is_cancelled_hands_its_turn_on(when: str) -> None:
         await started(journal)
         answers = Answers()
         append(journal, 0, answers.of(0), 900_000)
-        first, second = (asyncio.ensure_future(journal.wait_for_room(900_000)) for _ in range(2))
+        first, second = (asyncio.ensure_future(journal.room.wait(900_000)) for _ in range(2))
         await asyncio.sleep(0)
         if when == "admitted":
-            await until(lambda: journal.queued_bytes == 0)
+            await until(lambda: journal.room.bytes == 0)
         first.cancel()
         await second
         assert first.cancelled() or when == "admitted"
@@ -744,13 +744,13 @@ def test_a_waiter_whose_room_was_taken_by_a_record_is_the_first_in_the_row_again
         order: list[str] = []
 
         async def wait(name: str, size: int) -> None:
-            await journal.wait_for_room(size)
+            await journal.room.wait(size)
             order.append(name)
 
         append(journal, 0, answers.of(0), 900_000)
         waiting = [asyncio.ensure_future(wait(name, size)) for name, size in (("large", 1 << 20), ("small", 100))]
         await asyncio.sleep(0)
-        await until(lambda: journal.queued_bytes == 0)
+        await until(lambda: journal.room.bytes == 0)
         journal.append([fence_record(LEDGER)], 20, 1, lambda: None)
         await asyncio.gather(*waiting)
         assert order == ["large", "small"]
@@ -763,7 +763,7 @@ def test_waiters_hear_of_the_end_of_the_journal() -> None:
     async def program(journal: Journal) -> None:
         await started(journal)
         append(journal, 0, lambda: None, 900_000)
-        waiting = [asyncio.ensure_future(journal.wait_for_room(900_000)) for _ in range(3)]
+        waiting = [asyncio.ensure_future(journal.room.wait(900_000)) for _ in range(3)]
         await asyncio.sleep(0)
         box.disk.faults.fail_next_write = True
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
@@ -777,11 +777,9 @@ def test_records_that_are_no_entries_have_room_while_entries_wait() -> None:
     async def program(journal: Journal) -> None:
         await started(journal)
         append(journal, 0, lambda: None, 900_000)
-        assert not journal.has_room(900_000)
-        waiting = asyncio.ensure_future(journal.wait_for_room(900_000))
+        assert not journal.room.has(900_000)
+        waiting = asyncio.ensure_future(journal.room.wait(900_000))
         await asyncio.sleep(0)
-        assert journal.has_room_for_record(60)
-        assert not journal.has_room_for_record(1 << 30)
         await waiting
 
     with JournalMachine(journalMaxMemorySizeMb=1) as box:

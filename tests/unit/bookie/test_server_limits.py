@@ -116,7 +116,7 @@ async def test_the_journals_memory_bounds_what_is_in_flight(tmp_path: Path) -> N
         sending = asyncio.ensure_future(send_all(client, count, payload))
         await blocked(bookie)
         (journal,) = bookie.journals
-        assert journal.queued_bytes < 4 << 20
+        assert journal.room.bytes < 4 << 20
         runtime.sync_gate.set()
         for _ in range(count):
             assert v2.decode_response(await client.body()).status == Status.EOK  # type: ignore[union-attr]
@@ -419,7 +419,7 @@ async def test_explicit_lacs_wait_for_room_in_the_journal_like_adds(tmp_path: Pa
         await runtime.sync_is_held()
         client.send(one * 3000)
         await blocked(bookie)
-        assert journal.queued_records <= 110
+        assert journal.room.records <= 110
         async with RawClient.to(bookie) as other:
             assert (await other.v3(m.ReadLacRequest(1, txn_id=1))).status == Status.EOK
         runtime.sync_gate.set()

@@ -4,7 +4,10 @@ format     the bytes of a journal file, and its name
 file       one file while it is written
 scan       one file read back: a torn tail is told from damage
 last_mark  up to where the journal is not needed any more
-journal    group commit: appending, writing, syncing, acknowledging, rolling, marks
+journal    appending, writing, syncing, acknowledging, rolling
+group_commit  when a batch leaves
+room       for what waits to be written, and whose turn it is
+retention  the persisted mark, and which files may go
 replay     the files of one directory at start-up, in their order
 apply      what a replayed record does to the storage
 journals   the journals of a bookie, and which ledger belongs to which

@@ -9,19 +9,10 @@ completed in order, and a sync covers all that was written before it, so batches
 own. When there is nothing to overlap (no other batch unsynced, and this one is not full), the write lane syncs the
 batch itself, which saves a quarter of the CPU.
 
-When a batch leaves. Writing and syncing cost some 100 to 200 µs of CPU however little is in it, as much as handling
-some ten to fifty adds. So:
-
-- A batch leaves at the end of the loop's turn, so that everything the sockets brought in this turn goes with it. On an
-  idle journal a lone append is thus written and synced at once.
-- While a batch is being synced, the next one gathers.
-- Each record of the last batch buys `GROUPING_PER_RECORD` of waiting for the next one, counted from when the last one
-  left, up to half of `journalMaxGroupWaitMSec`. A few writers are never made to wait: their batches are small. Under
-  load (more than 1 / GROUPING_PER_RECORD appends per second) batches grow until the wait is reached, and syncs stop
-  mattering.
-- A batch of `journalBufferedWritesThreshold` bytes (or `journalBufferedEntriesThreshold` records, if set) is full; it
-  leaves as soon as the write lane is free, also while a sync is going on.
-- With `journalFlushWhenQueueEmpty`, or `journalMaxGroupWaitMSec` <= 0, nothing is waited for but the lanes.
+When a batch leaves is decided by `group_commit`; a batch of `journalBufferedWritesThreshold` bytes (or
+`journalBufferedEntriesThreshold` records, if set) is full. With `journalFlushWhenQueueEmpty`, or
+`journalMaxGroupWaitMSec` <= 0, nothing is waited for but the lanes. What may wait to be written, and who waits for room,
+is decided by `room`.
 
 Rolling. When a file has passed `journalMaxSizeMB`, nothing more is written until all of it is synced and the next
 file exists durably (its header and its name in the directory). So no two files are ever unsynced together, no
@@ -51,27 +42,16 @@ from bookkeeper.runtime import Runtime, TimerHandle, Workers
 
 from .file import JournalFile
 from .format import EXPLICIT_LAC, MINIMUM_VERSION, SealHeader, file_name, journal_ids
+from .group_commit import Departure, GroupCommit
 from .last_mark import START, LogMark, MarkFiles
-from .replay import Apply, Damage, believable, replay
+from .replay import Apply, Damage, replay
+from .retention import Retention
+from .room import Room
 
 log = logging.getLogger(__name__)
 
-GROUPING_PER_RECORD = 10e-6
-"""Seconds of waiting that a record in one batch buys for the next. About what an add costs the whole bookie, so
-waiting begins where the bookie is busy anyway."""
-
-TIMER_GRAIN = 0.0005
-"""Seconds; the loop's timers are no finer than a millisecond, so less than half of one is not worth one."""
-
-MAX_UNSYNCED_BATCHES = 8
-"""Batches written and not yet synced. More would only keep more acknowledgements waiting for one slow sync."""
-
 DIRECT_MEMORY_SHARE = 0.05
 """Share of the memory that the journals' queues may use if `journalMaxMemorySizeMb` is not set."""
-
-RESERVED_BYTES = 1 << 20
-RESERVED_RECORDS = 10_000
-"""What records that are no entries may take beyond the limits of the queue."""
 
 LARGEST_ENTRY = 64 << 20
 """A record of a journal without seals that is longer than this, and than four frames, is taken for torn."""
@@ -92,14 +72,6 @@ class _Batch:
         self.late: list[Done] = []  # to call when synced
         self.sync = sync  # holds if `late` is not empty
         self.full = False
-
-
-@dataclass(slots=True)
-class _Waiter:
-    """Somebody who waits for room for `size` bytes."""
-
-    size: int
-    admitted: asyncio.Future[None]
 
 
 @dataclass(slots=True)
@@ -136,48 +108,40 @@ class Journal:
         self._files = runtime.files
         self._config = config
         self._directory = directory
-        self._marks = marks
         self._on_fatal = on_fatal
         self.index = index
         self.stats = JournalStats()
         memory = config.journalMaxMemorySizeMb
         journals = max(1, len(config.journalDirectories))
         total = int(runtime.physical_memory() * DIRECT_MEMORY_SHARE) if memory is None else memory << 20
-        self.memory_limit = total // journals
-        """Bytes that may wait to be written; no limit if 0 or less."""
+        self.room = Room(total // journals, config.journalQueueSize)
+        """For what waits to be written."""
         self._batch_size = config.journalBufferedWritesThreshold
         self._batch_count = config.journalBufferedEntriesThreshold or config.journalQueueSize
-        self._longest_spacing = 0.0 if config.journalFlushWhenQueueEmpty else config.journalMaxGroupWaitMSec / 2000
+        longest_wait = 0.0 if config.journalFlushWhenQueueEmpty else config.journalMaxGroupWaitMSec / 2000
+        self._group_commit = GroupCommit(max(0.0, longest_wait))
         self._max_size = config.journalMaxSizeMB << 20
 
         self._write_lane: Workers = runtime.workers(f"journal-{index}-write")
         self._force_lane: Workers = runtime.workers(f"journal-{index}-force")
         self._trim_lane: Workers = runtime.workers(f"journal-{index}-checkpoint")
+        self._retention = Retention(runtime.files, directory, marks, config.journalMaxBackups, self._trim_lane)
+        self.checkpoint_complete = self._retention.checkpoint_complete
 
         self._file: JournalFile | None = None  # from start() on
         self._growth = 0  # bytes written since _tell_growth was called
         self._growth_step = 0  # 0: nobody wants to know
         self._tell_growth: Callable[[], None] = _nobody
         self._mark = START  # only grows
-        self._persisted = START  # <= _mark; only grows; at least one ledger directory has it
-        self._marked_everywhere = False  # all of them have it
         self._tail = START  # the end of the last file with anything in it, after replay
         self._error: FatalBookieError | None = None
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
 
         self._queue: deque[_Batch] = deque()  # not yet given to the write lane; only the last one gathers
-        self.queued_bytes = 0
-        """Appended and not yet written."""
-        self.queued_records = 0
-        self._waiters: deque[_Waiter] = deque()  # for room; in the order they came
-        self._turn_given = False  # a waiter was admitted and has not had its turn of the loop
-        self._turn_taken = False  # this is its turn; _hand_on is scheduled
         self._write_busy = False  # the write lane has a batch, or makes the next file
         self._rolling = False  # the file is large enough: nothing more goes to it
         self._unsynced = 0  # batches on their way from the write lane to their completion that need a sync
-        self._left_at = 0.0  # when the last batch left
-        self._spacing = 0.0  # how long after that the next one may leave, unless it is full
         self._turn_ends = False  # _leave is scheduled for the end of this turn
         self._timer: TimerHandle | None = None  # _leave is scheduled for later
         self._idle_sync: TimerHandle | None = None  # with journalSyncData=false: the sync now and then
@@ -190,7 +154,7 @@ class Journal:
         A record whose ledger is unknown to storage and journal is the caller's to skip. Raises `CorruptStorageError` if
         a journal is damaged where it had been synced, and whatever `apply` raises.
         """
-        self._mark = self._persisted = await self._trim_lane.submit(self._read_mark)
+        self._mark = await self._retention.read_mark(self.index)
         await replay(
             self._files,
             self._force_lane,
@@ -201,19 +165,6 @@ class Journal:
             damage=Damage(self._config.skipReplayJournalInvalidRecord),
             reached=self._reached,
         )
-
-    def _read_mark(self) -> LogMark:
-        mark, checked = self._marks.read()
-        if checked or believable(self._files, self._directory, mark):
-            return mark
-        log.error(
-            "the mark of journal %d, %d in %s, is not the end of anything: it is damaged and does not count; the "
-            "journals are replayed from their beginning",
-            self.index,
-            mark.offset,
-            file_name(mark.journal_id),
-        )
-        return START
 
     def _reached(self, mark: LogMark) -> None:
         self._tail = mark
@@ -256,15 +207,17 @@ class Journal:
     async def close(self) -> None:
         """Write, sync and complete what was appended, then close. After a failure: only close. Idempotent."""
         self._closing = True
+        closed = FatalBookieError("the journal is closed")
+        self.room.close(closed)
         if not self._idle() and self._error is None:
             if self._drained is None:  # all who close wait for the same
                 self._drained = asyncio.get_running_loop().create_future()
             self._cancel_timers()
-            self._spacing = 0.0
+            self._group_commit.hurry()
             self._schedule()
             await asyncio.shield(self._drained)
         self._cancel_timers()
-        self._refuse_waiters(FatalBookieError("the journal is closed"))
+        self.room.refuse(self._error or closed)
         for lane in (self._write_lane, self._force_lane, self._trim_lane):
             await lane.close()
         if self._file is not None:
@@ -281,84 +234,6 @@ class Journal:
         """Whether the format that is written has explicit-LAC records; if not, append no pieces for one."""
         return self._config.journalFormatVersionToWrite >= MINIMUM_VERSION[EXPLICIT_LAC]
 
-    def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes of entries can be appended now: within the limits, and nobody waits for that.
-
-        One append always fits when nothing waits to be written. For the caller of `wait_for_room` this is so at its
-        return, until it waits for something else.
-        """
-        return (self._turn_taken or not (self._waiters or self._turn_given)) and self._fits(size)
-
-    def has_room_for_record(self, size: int) -> bool:
-        """Whether a record that is no entry fits: an explicit LAC, a fence.
-
-        They have a reserve beyond the limits, so that entries that wait do not hold them up.
-        """
-        if self.queued_records >= self._config.journalQueueSize + RESERVED_RECORDS:
-            return False
-        entries = max(self.memory_limit, self._config.nettyMaxFrameSizeBytes)
-        return self.memory_limit <= 0 or self.queued_bytes + size <= entries + RESERVED_BYTES
-
-    def _fits(self, size: int) -> bool:
-        used = self.queued_bytes
-        return self.queued_records < self._config.journalQueueSize and (
-            self.memory_limit <= 0 or used == 0 or used + size <= self.memory_limit
-        )
-
-    async def wait_for_room(self, size: int) -> None:
-        """Return when `has_room`; first come, first served.
-
-        One waiter is admitted at a time: nobody else has room from then until it has had its turn of the loop, in which
-        it may append. So those that wait never take it away from each other, and each is asked again only when there
-        is room indeed. Raises `FatalBookieError` if the journal has failed or is closed.
-        """
-        self._refuse_if_over()
-        if self.has_room(size):
-            return
-        waiter = _Waiter(size, asyncio.get_running_loop().create_future())
-        self._waiters.append(waiter)
-        while True:
-            try:
-                await waiter.admitted
-            except asyncio.CancelledError:
-                if waiter.admitted.done() and not waiter.admitted.cancelled() and not waiter.admitted.exception():
-                    self._hand_on()
-                raise
-            self._refuse_if_over()
-            if self._fits(size):
-                break
-            self._turn_given = False  # a fence or a LAC came in between: first in the row again
-            waiter.admitted = asyncio.get_running_loop().create_future()
-            self._waiters.appendleft(waiter)
-        self._turn_taken = True
-        asyncio.get_running_loop().call_soon(self._hand_on)
-
-    def _refuse_if_over(self) -> None:
-        if self._error is not None:
-            raise self._error
-        if self._closing:
-            raise FatalBookieError("the journal is closed")
-
-    def _hand_on(self) -> None:
-        """The turn of the waiter that was admitted is over, whether it appended or not."""
-        self._turn_given = self._turn_taken = False
-        self._admit_waiter()
-
-    def _admit_waiter(self) -> None:
-        """Give the first waiter its turn if there is room for it. Called whenever there may be some."""
-        waiters = self._waiters
-        while waiters and waiters[0].admitted.done():
-            waiters.popleft()  # it has given up
-        if waiters and not self._turn_given and self._fits(waiters[0].size):
-            self._turn_given = True
-            waiters.popleft().admitted.set_result(None)
-
-    def _refuse_waiters(self, error: BaseException) -> None:
-        while self._waiters:
-            admitted = self._waiters.popleft().admitted
-            if not admitted.done():
-                admitted.set_exception(error)
-
     def append(
         self, pieces: Sequence[bytes], size: int, count: int, done: Done, *, ack_before_sync: bool = False
     ) -> None:
@@ -366,7 +241,7 @@ class Journal:
 
         `done()` is called on the loop when they are durable; when they are written, with `ack_before_sync` or
         `journalSyncData=false`. It is never called after a failure, nor for what is appended after `close`. The caller
-        has asked `has_room`.
+        has asked `room`.
         """
         if self._error is not None or self._closing:
             return
@@ -381,8 +256,7 @@ class Journal:
             or batch.count >= self._batch_count
             or self._runtime.buggify("journal batch is full")
         )
-        self.queued_bytes += size
-        self.queued_records += count
+        self.room.fill(size, count)
         self._schedule()
 
     def force(self, done: Done) -> None:
@@ -408,10 +282,12 @@ class Journal:
         if not self._queue or self._write_busy or self._rolling or self._turn_ends:
             return
         batch = self._queue[0]
-        if batch.full:
-            if self._unsynced < MAX_UNSYNCED_BATCHES:
-                self._send()
-        elif self._timer is None and self._unsynced < (MAX_UNSYNCED_BATCHES if batch.early else 1):
+        departure = self._group_commit.departure(
+            full=batch.full, answers_when_written=bool(batch.early), unsynced=self._unsynced
+        )
+        if departure is Departure.NOW:
+            self._send()
+        elif departure is Departure.AT_TURN_END and self._timer is None:
             self._turn_ends = True
             asyncio.get_running_loop().call_soon(self._end_turn)
 
@@ -419,11 +295,10 @@ class Journal:
         self._turn_ends = False
         if not self._queue or self._write_busy or self._rolling:
             return
-        wait = self._left_at + self._spacing - self._runtime.now()
-        if wait <= TIMER_GRAIN:
-            self._send()
-        else:
+        if wait := self._group_commit.wait(self._runtime.now()):
             self._timer = self._runtime.call_later(wait, self._wait_over)
+        else:
+            self._send()
 
     def _wait_over(self) -> None:
         self._timer = None
@@ -440,8 +315,7 @@ class Journal:
         batch = self._queue.popleft()
         self._write_busy = True
         self._unsynced += batch.sync
-        self._left_at = self._runtime.now()
-        self._spacing = 0.0 if self._closing else min(self._longest_spacing, batch.count * GROUPING_PER_RECORD)
+        self._group_commit.left(self._runtime.now(), batch.count)
         if batch.sync and self._unsynced == 1 and not batch.full and not batch.early:
             self._write_lane.post(_write_and_sync, (self._file, batch), functools.partial(self._completed, batch))
         else:
@@ -498,8 +372,6 @@ class Journal:
     def _count_written(self, batch: _Batch, end: int) -> None:
         self._write_busy = False
         self._rolling = end > self._max_size or self._runtime.buggify("journal file is full")
-        self.queued_bytes -= batch.size
-        self.queued_records -= batch.count
         stats = self.stats
         stats.batches += 1
         stats.full_batches += batch.full
@@ -509,7 +381,7 @@ class Journal:
         if self._growth >= self._growth_step > 0:
             self._growth = 0
             self._tell_growth()
-        self._admit_waiter()
+        self.room.empty(batch.size, batch.count)
 
     def _count_synced(self, end: int) -> None:
         assert self._file is not None
@@ -555,7 +427,7 @@ class Journal:
         log.critical("%s", reason)
         self._queue.clear()
         self._cancel_timers()
-        self._refuse_waiters(self._error)
+        self.room.refuse(self._error)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._on_fatal(self._error)
@@ -582,27 +454,9 @@ class Journal:
     # --- checkpoints ---
 
     def mark(self) -> LogMark:
-        """Everything before it is synced (or was replayed). Take it before flushing the storage."""
+        """Everything before it is synced (or was replayed). Take it before flushing the storage; give it back through
+        `checkpoint_complete` (`retention`)."""
         return self._mark
-
-    async def checkpoint_complete(self, mark: LogMark, compact: bool) -> None:
-        """The storage has made durable what the journal holds before `mark`: write that down, and with `compact`
-        delete journals.
-
-        A mark below the one written before changes nothing. Journals are deleted only when every ledger directory has
-        the mark; the marked one and `journalMaxBackups` before it are kept. One call at a time. Raises `OSError`.
-        """
-        if mark > self._persisted or (mark == self._persisted != START and not self._marked_everywhere):
-            self._marked_everywhere = await self._trim_lane.submit(self._marks.write, mark)
-            self._persisted = mark
-        if compact and self._marked_everywhere:
-            await self._trim_lane.submit(self._trim, self._persisted.journal_id)
-
-    def _trim(self, marked: int) -> None:
-        old = [id_ for id_ in journal_ids(self._files.listdir(self._directory)) if id_ < marked]
-        for id_ in old[: max(0, len(old) - self._config.journalMaxBackups)]:
-            self._files.unlink(f"{self._directory}/{file_name(id_)}")
-            log.info("deleted journal %s/%s", self._directory, file_name(id_))
 
 
 def _nobody() -> None:

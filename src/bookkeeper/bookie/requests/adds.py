@@ -86,8 +86,8 @@ class AddPath:
         while True:
             if not (self.permits.free() or run.flags & _RECOVERY_ADD):
                 await self.permits.wait()
-            elif not journal.has_room(size):
-                await journal.wait_for_room(size)
+            elif not journal.room.has(size):
+                await journal.room.wait(size)
             elif not self.storage.has_room(run.ledger_id, size, count):
                 if not await self.storage.wait_for_room(run.ledger_id, size, count, self.room_timeout):
                     return False
@@ -144,7 +144,7 @@ class AddBatch:
         storage = path.storage
         if not (
             storage.has_room(ledger_id, size, count)
-            and path.journals.of(ledger_id).has_room(size)
+            and path.journals.of(ledger_id).room.has(size)
             and (path.permits.free() or run.flags & _RECOVERY_ADD)
         ):
             return False

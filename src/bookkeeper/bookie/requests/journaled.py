@@ -67,7 +67,7 @@ class JournalPath:
     async def wait_for_room(self, reply: Reply[m.WriteLacRequest]) -> None:
         """Wait until a WRITE_LAC can be tried again."""
         ledger_id, _ = LAC_HEADER.unpack_from(reply.request.body)
-        await self._journals.of(ledger_id).wait_for_room(LAC_RECORDS)
+        await self._journals.of(ledger_id).room.wait(LAC_RECORDS)
 
     def write_lac(self, caller: Caller, reply: Reply[m.WriteLacRequest]) -> bool:
         """Keep the body of the request as the ledger's explicit LAC. What counts is the ledger id in the body.
@@ -88,7 +88,7 @@ class JournalPath:
             caller.send(reply.plain(Status.EBADREQ))
             return True
         journal = self._journals.of(ledger_id)
-        if not journal.has_room(LAC_RECORDS):
+        if not journal.room.has(LAC_RECORDS):
             return False
         try:
             handle = self._ledgers.open(ledger_id, request.master_key)

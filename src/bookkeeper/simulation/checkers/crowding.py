@@ -64,10 +64,10 @@ class CrowdingChecker:
         for name in self._cluster.names:
             if self._cluster.is_serving(name):
                 for journal in self._cluster.bookies[name].journals:
-                    if journal.queued_bytes > journal.memory_limit + JOURNAL_SLACK:
+                    if journal.room.bytes > journal.room.limit + JOURNAL_SLACK:
                         self._fail(
                             Violation(
-                                f"{name}: {journal.queued_bytes} bytes wait for the journal; the limit is "
-                                f"{journal.memory_limit}"
+                                f"{name}: {journal.room.bytes} bytes wait for the journal; the limit is "
+                                f"{journal.room.limit}"
                             )
                         )
