@@ -773,19 +773,6 @@ def test_waiters_hear_of_the_end_of_the_journal() -> None:
         box.run(program)
 
 
-def test_records_that_are_no_entries_have_room_while_entries_wait() -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        append(journal, 0, lambda: None, 900_000)
-        assert not journal.room.has(900_000)
-        waiting = asyncio.ensure_future(journal.room.wait(900_000))
-        await asyncio.sleep(0)
-        await waiting
-
-    with JournalMachine(journalMaxMemorySizeMb=1) as box:
-        box.run(program)
-
-
 # --- the end -------------------------------------------------------------------------------------
 
 
