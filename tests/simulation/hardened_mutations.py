@@ -16,8 +16,8 @@ import pytest
 
 from bookkeeper.bookie import ledgers as bookie_ledgers
 from bookkeeper.bookie.journal import journal as bookie_journal
-from bookkeeper.bookie.journal.room import Room
 from bookkeeper.bookie.journal.last_mark import LogMark
+from bookkeeper.bookie.journal.room import Room
 from bookkeeper.bookie.node import disks as bookie_disks
 from bookkeeper.bookie.requests import journaled as bookie_journaled
 from bookkeeper.bookie.requests.ledger_queues import LedgerQueues
@@ -182,9 +182,7 @@ def keys_of_any_size_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("who was let into the journal has room there", **HOSTILE)
 def journal_waiters_pass_their_turn_in_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Room, "has", lambda self, size: not (self._waiters or self._turn_given) and self._fits(size)
-    )
+    monkeypatch.setattr(Room, "has", lambda self, size: not (self._waiters or self._turn_given) and self._fits(size))
 
 
 @mutation(

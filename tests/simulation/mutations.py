@@ -531,7 +531,7 @@ def attributes_are_flushed_with_entries_only(monkeypatch: pytest.MonkeyPatch) ->
 
     async def write_out(self: Any, cache: Any) -> None:
         if not cache.ledgers:
-            self._index.take_changes()  # and forget them
+            await self._index.take_changes()  # and forget them
         await original(self, cache)
 
     monkeypatch.setattr(db_directory.DbDirectory, "_write_out", write_out)

@@ -40,8 +40,8 @@ def test_each_record_buys_some_waiting_up_to_the_longest(records: int, later: fl
     rule = GroupCommit(LONGEST)
     rule.left(5.0, records)
     wait = rule.wait(5.0 + later)
-    assert wait == 0.0 or TIMER_GRAIN < wait <= LONGEST
-    assert wait <= records * GROUPING_PER_RECORD
+    assert wait == 0.0 or TIMER_GRAIN < wait <= LONGEST + 1e-9
+    assert wait <= records * GROUPING_PER_RECORD + 1e-9
     if later == 0.0 and records * GROUPING_PER_RECORD >= LONGEST:
         assert abs(wait - LONGEST) < 1e-9
 

@@ -262,13 +262,40 @@ async def test_who_has_had_a_slice_waits_for_the_next_turn_of_the_loop() -> None
     turns = Turns(clock)
     flood, good = Peer("flood"), Peer("good")
     assert turns.may_serve(flood)
-    turns.spent(flood, SLICE_SECONDS)
+    turns.spent(flood, SLICE_SECONDS, 0.0)
     assert not turns.may_serve(flood)
     assert turns.may_serve(good)
     await asyncio.sleep(0)
     assert turns.may_serve(flood)
     turns.wait(flood, Slow(clock, flood, [], 1))
     assert not turns.may_serve(flood), "what came first is first"
+
+
+async def test_who_took_very_long_rests_while_others_come() -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    turns.spent(flood, 0.02, clock.time)
+    await asyncio.sleep(0)
+    assert turns.may_serve(flood), "nobody else is there"
+    turns.spent(good, 0.0001, clock.time)
+    turns.spent(flood, 0.02, clock.time)
+    await asyncio.sleep(0)
+    assert not turns.may_serve(flood)
+    assert turns.may_serve(good)
+    served: list[str] = []
+    turns.wait(flood, Slow(clock, flood, served, 1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    turns.wait(good, Slow(clock, good, served, 1))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert served == ["good"], "the rest of one holds up nobody else"
+    clock.time += 0.02
+    while len(served) < 2:
+        await asyncio.sleep(0.001)
+    assert served == ["good", "flood"]
 
 
 async def test_a_connection_that_ended_has_no_turn() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from array import array
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def test_ledgers_survive_a_write_and_load(store: KeyValueStore) -> None:
     assert not index.set_fenced(2)
     index.set_explicit_lac(1, b"lac")
     index.set_limbo(2, True)
-    ledger_index.write(store, index.take_changes(), nothing)
+    ledger_index.write(store, asyncio.run(index.take_changes()), nothing)
     assert not index.dirty
     assert ledger_index.load(store) == {1: LedgerData(False, b"key", b"lac"), 2: LedgerData(True, b"", None, True)}
 
@@ -143,11 +144,11 @@ def test_changes_that_failed_to_be_written_are_taken_again(store: KeyValueStore)
     """BI-12, FX-36."""
     index = LedgerIndex({})
     index.set_master_key(1, b"one")
-    failed = index.take_changes()
+    failed = asyncio.run(index.take_changes())
     index.set_fenced(1)
     index.set_master_key(2, b"two")
     index.put_back(failed)
-    assert index.take_changes() == {
+    assert asyncio.run(index.take_changes()) == {
         1: ledger_data.encode(LedgerData(True, b"one")),
         2: ledger_data.encode(LedgerData(False, b"two")),
     }
@@ -156,11 +157,11 @@ def test_changes_that_failed_to_be_written_are_taken_again(store: KeyValueStore)
 def test_deletion_and_creation_again(store: KeyValueStore) -> None:
     index = LedgerIndex({1: LedgerData(master_key=b"one")})
     index.delete(1)
-    assert index.take_changes() == {1: None}
+    assert asyncio.run(index.take_changes()) == {1: None}
     index.delete(1)
     assert not index.dirty
     index.set_master_key(1, b"new")
-    assert index.take_changes() == {1: ledger_data.encode(LedgerData(False, b"new"))}
+    assert asyncio.run(index.take_changes()) == {1: ledger_data.encode(LedgerData(False, b"new"))}
 
 
 def put(store: KeyValueStore, items: dict[bytes, bytes]) -> None:

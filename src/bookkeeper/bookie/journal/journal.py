@@ -11,8 +11,8 @@ batch itself, which saves a quarter of the CPU.
 
 When a batch leaves is decided by `group_commit`; a batch of `journalBufferedWritesThreshold` bytes (or
 `journalBufferedEntriesThreshold` records, if set) is full. With `journalFlushWhenQueueEmpty`, or
-`journalMaxGroupWaitMSec` <= 0, nothing is waited for but the lanes. What may wait to be written, and who waits for room,
-is decided by `room`.
+`journalMaxGroupWaitMSec` <= 0, nothing is waited for but the lanes. `room` decides what may wait to be written, and who
+waits for room.
 
 Rolling. When a file has passed `journalMaxSizeMB`, nothing more is written until all of it is synced and the next
 file exists durably (its header and its name in the directory). So no two files are ever unsynced together, no
@@ -41,7 +41,7 @@ from bookkeeper.errors import FatalBookieError
 from bookkeeper.runtime import Runtime, TimerHandle, Workers
 
 from .file import JournalFile
-from .format import EXPLICIT_LAC, MINIMUM_VERSION, SealHeader, file_name, journal_ids
+from .format import EXPLICIT_LAC, MINIMUM_VERSION, SealHeader, journal_ids
 from .group_commit import Departure, GroupCommit
 from .last_mark import START, LogMark, MarkFiles
 from .replay import Apply, Damage, replay
@@ -49,6 +49,9 @@ from .retention import Retention
 from .room import Room
 
 log = logging.getLogger(__name__)
+
+DONE_AT_ONCE = 256
+"""Callbacks in one turn of the loop. Adds that came together have one; fences and LACs have one each."""
 
 DIRECT_MEMORY_SHARE = 0.05
 """Share of the memory that the journals' queues may use if `journalMaxMemorySizeMb` is not set."""
@@ -144,6 +147,8 @@ class Journal:
         self._unsynced = 0  # batches on their way from the write lane to their completion that need a sync
         self._turn_ends = False  # _leave is scheduled for the end of this turn
         self._timer: TimerHandle | None = None  # _leave is scheduled for later
+        self._done: deque[Done] = deque()  # written or synced, not told yet
+        self._telling = False  # _tell_some is scheduled
         self._idle_sync: TimerHandle | None = None  # with journalSyncData=false: the sync now and then
 
     # --- life ---
@@ -345,18 +350,14 @@ class Journal:
         if not batch.sync and self._idle_sync is None:
             delay = self._config.journalPageCacheFlushIntervalMSec / 1000
             self._idle_sync = self._runtime.call_later(delay, self._sync_now_and_then)
-        self._go_on()
-        for done in batch.early:
-            done()
+        self._complete(batch.early)
 
     def _synced(self, batch: _Batch, end: int | None, error: BaseException | None) -> None:
         if self._failed(error):
             return
         assert end is not None
         self._count_synced(end)
-        self._go_on()
-        for done in batch.late:
-            done()
+        self._complete(batch.late)
 
     def _completed(self, batch: _Batch, end: int | None, error: BaseException | None) -> None:
         """Written and synced in one go."""
@@ -365,9 +366,27 @@ class Journal:
         assert end is not None
         self._count_written(batch, end)
         self._count_synced(end)
+        self._complete(batch.late)
+
+    def _complete(self, records: list[Done]) -> None:
+        """Tell those whose records are where they wanted them, in order: many thousands in more than one turn."""
+        self._done += records
         self._go_on()
-        for done in batch.late:
-            done()
+        if not self._telling:
+            self._tell_some()
+
+    def _tell_some(self) -> None:
+        self._telling = False
+        done = self._done
+        try:
+            for _ in range(min(len(done), DONE_AT_ONCE)):
+                done.popleft()()
+        finally:
+            if done:
+                self._telling = True
+                asyncio.get_running_loop().call_soon(self._tell_some)
+            elif self._closing:
+                self._go_on()
 
     def _count_written(self, batch: _Batch, end: int) -> None:
         self._write_busy = False
@@ -409,7 +428,7 @@ class Journal:
             self._write_lane.post(self._roll, (self._file,), self._rolled)
 
     def _idle(self) -> bool:
-        return not self._queue and not self._write_busy and self._unsynced == 0
+        return not self._queue and not self._write_busy and self._unsynced == 0 and not self._done
 
     def _sync_now_and_then(self) -> None:
         self._idle_sync = None

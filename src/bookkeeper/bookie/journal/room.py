@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import FatalBookieError
 
+
 @dataclass(slots=True)
 class _Waiter:
     """Somebody who waits for room for `size` bytes."""

@@ -184,7 +184,8 @@ class BookieConnection(asyncio.Protocol):
                     self._wait_for_turn(bodies, 0)
                 else:
                     at = self._serve(bodies, 0, started, started + SLICE_SECONDS)
-                    turns.spent(self.source, self._now() - started)
+                    now = self._now()
+                    turns.spent(self.source, now - started, now)
                     if at < len(bodies):
                         self._wait_for_turn(bodies, at)
             if frames.pending or self._frame_charge:

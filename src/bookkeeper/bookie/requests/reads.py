@@ -3,9 +3,9 @@
 Theory of operation (spec bookie-server §2.6 to §2.15, wire-protocol §2.6, §4.2 to §4.10)
 
 A plain read of an entry that is in memory is answered at once, in the turn of the loop that received it. All others
-go through the connection's queues (`ledger_queues`), fencing and high-priority ones through queues of their own, so that
-recovery does not wait behind a reader that is catching up. For the same reason there are two sets of slots for reads
-under way, and an urgent read does not wait for a permit (`maxReadsInProgressLimit`), though it counts.
+go through the connection's queues (`ledger_queues`), fencing and high-priority ones through queues of their own, so
+that recovery does not wait behind a reader that is catching up. For the same reason there are two sets of slots for
+reads under way, and an urgent read does not wait for a permit (`maxReadsInProgressLimit`), though it counts.
 
 A connection that has too many requests waiting gets ETOOMANYREQUESTS, whatever others have: how many are too many is
 `maxPendingReadRequestsPerThread`, and less when memory gets short (`memory`).

@@ -46,7 +46,7 @@ ALWAYS_ALLOWED = 64 * REQUEST_COST
 class Peer:
     """Everybody with one network address."""
 
-    __slots__ = ("address", "connections", "held", "spent")
+    __slots__ = ("address", "connections", "held", "rests_until", "spent")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -55,6 +55,8 @@ class Peer:
         """Bytes, of all its connections."""
         self.spent = 0.0
         """Seconds of the loop's turn that its requests have taken (`turns`)."""
+        self.rests_until = 0.0
+        """When it is served again, after a request that took very long (`turns`)."""
 
 
 class Holder(Protocol):

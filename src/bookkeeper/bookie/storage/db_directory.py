@@ -236,7 +236,7 @@ class DbDirectory:
         # What is deleted from here on is written all the same, and dropped by the next flush.
         buffers, deleted = cache.in_order(), dict(self._deleted)
         await self._note_rewrites(buffers)
-        changes = self._index.take_changes()
+        changes = await self._index.take_changes()
         later: Changes = {i: None for i, value in changes.items() if value is None and i not in deleted}
         if later:  # a ledger's record goes with or after its locations, never before
             self._index.put_back(later)

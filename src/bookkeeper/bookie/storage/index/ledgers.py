@@ -9,6 +9,7 @@ before the mark passes its journal record (defect A1).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from ....runtime import KeyValueStore
 from ..packing import CHUNK
 from . import ledger_data
 from .ledger_data import LedgerData
+
+TAKEN_AT_ONCE = 256
+"""Changed ledgers whose records are written down in one turn of the loop: about a millisecond."""
 
 _FIRST_NEGATIVE_KEY = b"\x80"
 """Keys are in unsigned order: ids from 0 come first, reserved negative ones behind them."""
@@ -105,13 +109,23 @@ class LedgerIndex:
     def dirty(self) -> bool:
         return bool(self._changed)
 
-    def take_changes(self) -> Changes:
-        """All changes since the last call, for `write`; give them back with `put_back` if that fails."""
+    async def take_changes(self) -> Changes:
+        """All changes since the last call, for `write`; give them back with `put_back` if that fails.
+
+        Where they are many it takes several turns of the loop. What changes meanwhile may be in it already, and comes
+        again the next time.
+        """
         changed, self._changed = self._changed, {}
         changes: Changes = {}
-        for ledger_id in changed:
-            ledger = self.ledgers.get(ledger_id)
-            changes[ledger_id] = None if ledger is None else ledger_data.encode(ledger.data)
+        try:
+            for number, ledger_id in enumerate(changed, 1):
+                ledger = self.ledgers.get(ledger_id)
+                changes[ledger_id] = None if ledger is None else ledger_data.encode(ledger.data)
+                if number % TAKEN_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        except BaseException:
+            self.put_back(dict.fromkeys(changed))
+            raise
         return changes
 
     def put_back(self, changes: Changes) -> None:
