@@ -51,7 +51,7 @@ async def fence_of_an_idle_bookie(s: Scenario, end: Callable[..., Any], entries:
     fences = {name: s.cluster.bookies[name].journals.of(writer.id).mark() for name in BOOKIES}
     await asyncio.sleep(1)
     for name in BOOKIES:
-        assert s.cluster.bookies[name].journals.of(writer.id)._persisted >= fences[name]
+        assert s.cluster.bookies[name].journals.of(writer.id).retention.persisted >= fences[name]
         await end(s, name)
     await s.start(*BOOKIES)
     await refused(s, writer)

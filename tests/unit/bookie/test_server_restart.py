@@ -201,7 +201,7 @@ async def test_a_stray_file_among_the_journals_ends_neither_the_bookie_nor_its_s
         async with RawClient.to(bookie) as client:
             before = bookie.journals.of(1).mark()
             await client.v2(add(1, 0))
-            await until(lambda: bookie.journals.of(1)._persisted > before)
+            await until(lambda: bookie.journals.of(1).retention.persisted > before)
         assert not bookie.ending
     async with running_bookie(home, runtime):
         pass

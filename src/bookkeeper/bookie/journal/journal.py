@@ -128,8 +128,8 @@ class Journal:
         self._write_lane: Workers = runtime.workers(f"journal-{index}-write")
         self._force_lane: Workers = runtime.workers(f"journal-{index}-force")
         self._trim_lane: Workers = runtime.workers(f"journal-{index}-checkpoint")
-        self._retention = Retention(runtime.files, directory, marks, config.journalMaxBackups, self._trim_lane)
-        self.checkpoint_complete = self._retention.checkpoint_complete
+        self.retention = Retention(runtime.files, directory, marks, config.journalMaxBackups, self._trim_lane)
+        self.checkpoint_complete = self.retention.checkpoint_complete
 
         self._file: JournalFile | None = None  # from start() on
         self._growth = 0  # bytes written since _tell_growth was called
@@ -159,7 +159,7 @@ class Journal:
         A record whose ledger is unknown to storage and journal is the caller's to skip. Raises `CorruptStorageError` if
         a journal is damaged where it had been synced, and whatever `apply` raises.
         """
-        self._mark = await self._retention.read_mark(self.index)
+        self._mark = await self.retention.read_mark(self.index)
         await replay(
             self._files,
             self._force_lane,

@@ -26,13 +26,14 @@ class Retention:
         self._marks = marks
         self._max_backups = max_backups
         self._lane = lane
-        self._persisted = START  # only grows; at least one ledger directory has it
+        self.persisted = START
+        """The mark that at least one ledger directory has; only grows."""
         self._everywhere = False  # all of them have it
 
     async def read_mark(self, index: int) -> LogMark:
         """The persisted mark of journal `index`; the beginning if there is none, or it is damaged."""
-        self._persisted = await self._lane.submit(self._read_mark, index)
-        return self._persisted
+        self.persisted = await self._lane.submit(self._read_mark, index)
+        return self.persisted
 
     def _read_mark(self, index: int) -> LogMark:
         mark, checked = self._marks.read()
@@ -53,11 +54,11 @@ class Retention:
 
         A mark below the one written before changes nothing. One call at a time. Raises `OSError`.
         """
-        if mark > self._persisted or (mark == self._persisted != START and not self._everywhere):
+        if mark > self.persisted or (mark == self.persisted != START and not self._everywhere):
             self._everywhere = await self._lane.submit(self._marks.write, mark)
-            self._persisted = mark
+            self.persisted = mark
         if compact and self._everywhere:
-            await self._lane.submit(self._trim, self._persisted.journal_id)
+            await self._lane.submit(self._trim, self.persisted.journal_id)
 
     def _trim(self, marked: int) -> None:
         old = [id_ for id_ in journal_ids(self._files.listdir(self._directory)) if id_ < marked]
