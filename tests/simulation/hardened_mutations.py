@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie import ledgers as bookie_ledgers
-from bookkeeper.bookie.journal import journal as bookie_journal
+from bookkeeper.bookie.journal import retention
 from bookkeeper.bookie.journal.last_mark import LogMark
 from bookkeeper.bookie.journal.room import Room
 from bookkeeper.bookie.node import disks as bookie_disks
@@ -246,7 +246,7 @@ def marks_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
         return cls(*struct.unpack_from(">qq", data)) if len(data) >= 16 else None
 
     monkeypatch.setattr(LogMark, "decode", classmethod(decode))
-    monkeypatch.setattr(bookie_journal, "believable", lambda files, directory, mark: True)
+    monkeypatch.setattr(retention, "believable", lambda files, directory, mark: True)
 
 
 @mutation(

@@ -32,6 +32,7 @@ from bookkeeper.bookie.journal.file import JournalFile
 from bookkeeper.bookie.journal.format import LEDGER_KEY
 from bookkeeper.bookie.journal.journals import Journals
 from bookkeeper.bookie.journal.last_mark import LogMark
+from bookkeeper.bookie.journal.retention import Retention
 from bookkeeper.bookie.ledgers import BookieLedger, LedgerTable
 from bookkeeper.bookie.node.mode import BookieState
 from bookkeeper.bookie.requests import adds as bookie_adds
@@ -497,8 +498,8 @@ def mark_is_written_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 # MU-19
 @mutation("BI-7: the marked journal is kept", faults=CRASHES, settings={"journalMaxBackups": 0})
 def journals_are_deleted_one_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = bookie_journal.Journal._trim
-    monkeypatch.setattr(bookie_journal.Journal, "_trim", lambda self, marked: original(self, marked + 1))
+    original = Retention._trim
+    monkeypatch.setattr(Retention, "_trim", lambda self, marked: original(self, marked + 1))
 
 
 # --- the storage ---
