@@ -74,7 +74,7 @@ test: java setup lint ## everything that must be green (needs a JDK 17+; ten min
 
 .PHONY: test-fast
 test-fast: setup ## unit tests only, no JDK needed
-	$(BIN)/pytest tests/unit tests/test_architecture.py -m 'not slow and not zookeeper'
+	$(BIN)/pytest tests/unit tests/test_architecture.py tests/test_links.py -m 'not slow and not zookeeper'
 
 .PHONY: test-interop
 test-interop: jdk setup ## against Apache BookKeeper 4.17.3 itself (needs a JDK 17+ and Maven; 15 minutes)

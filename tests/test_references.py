@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache
-from pathlib import Path
-
-import pytest
 
 from .support import references as refs
-from .support.references import CODES, README, ROOT, SPEC, pages, relative
+from .support.references import CODES, README, pages, relative
 
 
 @cache
@@ -28,26 +25,6 @@ def test_every_reference_of_a_page_leads_to_a_section() -> None:
     found = refs.references_of_pages()
     assert len(found) > 300
     assert [f"{each.place} {each.text}" for each in found if not each.resolves()] == []
-
-
-def _anchors(path: Path) -> set[str]:
-    return refs.read_page(path).anchors
-
-
-@pytest.mark.parametrize(
-    "path", [*sorted(SPEC.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"], ids=relative
-)
-def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
-    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
-    broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
-        file, _, anchor = target.partition("#")
-        if "://" in target or target.startswith("mailto:"):
-            continue
-        place = (path.parent / file).resolve() if file else path
-        if not place.exists() or (anchor and place.suffix == ".md" and anchor not in _anchors(place)):
-            broken.append(target)
-    assert broken == []
 
 
 def test_every_code_is_defined_once_and_where_its_family_says() -> None:

@@ -115,7 +115,7 @@ def pages() -> dict[str, Page]:
 @cache
 def sources() -> dict[Path, str]:
     """Everything that may cite the specification, itself left out."""
-    found = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "decisions").glob("*.md")]
     for directory in ("src", "tests", "bench"):
         found += [path for kind in ("py", "md", "txt") for path in (ROOT / directory).rglob(f"*.{kind}")]
     return {path: path.read_text() for path in sorted(found) if path not in OWN}
