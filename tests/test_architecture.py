@@ -38,6 +38,39 @@ FREE = {"simulation", "__init__", "__main__"}
 MOST_FILES = 15
 """In one room, without its `__init__`."""
 
+MOST_LINES = 45
+"""Of a function."""
+
+MOST_ATTRIBUTES = 20
+"""Of an object."""
+
+TO_BE_CUT: dict[str, int] = {
+    "bookie/bookie.py Bookie": 23,
+    "bookie/bookie.py _build": 47,
+    "bookie/journal/journal.py Journal": 35,
+    "bookie/journal/journal.py __init__": 52,
+    "bookie/requests/connection.py BookieConnection": 39,
+    "bookie/requests/connection.py __init__": 52,
+    "bookie/storage/db_directory.py DbDirectory": 26,
+    "cli/local/spark_demo.py _with_spark": 48,
+    "cli/shell/cluster.py nukeexistingcluster": 47,
+    "cli/spark.py export": 49,
+    "cli/spark.py scrub": 49,
+    "cli/spark.py usage": 66,
+    "client/adds/pipeline.py AddPipeline": 31,
+    "client/adds/pipeline.py __init__": 78,
+    "client/reads/range.py RangeRead": 24,
+    "client/wire/connection.py Connection": 21,
+    "client/writer.py __init__": 53,
+    "client/writer.py _change_ensemble": 52,
+    "metadata/zookeeper/session/client.py ZooKeeper": 22,
+    "protocol/v3/adds.py decode_add_runs": 48,
+    "quorum/recovery.py LedgerRecovery": 23,
+    "spark/jobs/export.py export": 68,
+    "spark/jobs/export.py _added_up": 46,
+}
+"""Larger than that, with their size: lines or attributes."""
+
 OUTSIDE_WORLD = {
     "multiprocessing", "os", "queue", "random", "secrets", "select", "shutil", "signal", "socket",
     "ssl", "subprocess", "tempfile", "threading", "time", "uuid", "concurrent",
@@ -179,6 +212,34 @@ def test_a_room_can_be_overlooked(package: Path) -> None:
     listing = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     missing = [name for name in names if not re.search(rf"\b{name}\b", listing)]
     assert package == ROOT or not missing, f"{package}/__init__.py does not say what {', '.join(missing)} is for"
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines, without the docstring."""
+    text = ast.get_docstring(function, clean=False)
+    assert function.end_lineno is not None
+    return function.end_lineno - function.lineno + 1 - (len(text.splitlines()) if text else 0)
+
+
+def attributes(kind: ast.ClassDef) -> set[str]:
+    """What instances are given."""
+    stores = (node for node in ast.walk(kind) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return {node.attr for node in stores if isinstance(node.value, ast.Name) and node.value.id == "self"}
+
+
+def test_nothing_grows_too_large_to_read() -> None:
+    """Functions fit on a screen and classes into a head. What does not yet is named here, and may only get smaller."""
+    large = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > MOST_LINES:
+                large[f"{path.relative_to(ROOT)} {node.name}"] = length(node)
+            elif isinstance(node, ast.ClassDef) and len(attributes(node)) > MOST_ATTRIBUTES:
+                large[f"{path.relative_to(ROOT)} {node.name}"] = len(attributes(node))
+    too_large = {name: size for name, size in large.items() if size > TO_BE_CUT.get(name, 0)}
+    assert not too_large, f"cut these: {too_large}"
+    smaller = {name: large.get(name, 0) for name, size in TO_BE_CUT.items() if large.get(name, 0) < size}
+    assert not smaller, f"write down that these are smaller now: {smaller}"
 
 
 def test_every_package_is_documented() -> None:

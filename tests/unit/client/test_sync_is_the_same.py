@@ -1,0 +1,64 @@
+"""`bookkeeper.sync` has what the asyncio client has: names, arguments, defaults, so that neither drifts."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import bookkeeper
+import bookkeeper.sync
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.client.reader import LedgerReader
+from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
+
+TWINS: list[tuple[type, type]] = [
+    (bookkeeper.sync.BookKeeper, BookKeeper),
+    (bookkeeper.sync.LedgerReader, LedgerReader),
+    (bookkeeper.sync.LedgerWriter, LedgerWriter),
+    (bookkeeper.sync.LedgerAdvWriter, LedgerAdvWriter),
+]
+
+INSIDE = {
+    "get_versioned_metadata", "open_ledger_as_admin",  # for tools that work on the loop
+    "adopt_metadata", "follow_metadata", "versioned_metadata",  # between the parts of a client
+    "change_ensemble", "give_up", "failure",  # between the writer and its pipeline
+    "confirm_many", "send_many",  # the halves of `append_many`, for `sync` itself
+    "wait_closed",  # `close` waits for the same
+    "largest_payload",  # an error says it
+    "write_soon",  # threads get room in the order they came, without a look at ids: one could wait for ever behind a gap
+}  # fmt: skip
+"""What only the asyncio classes have, and why."""
+
+
+def public(kind: type) -> dict[str, Any]:
+    return {name: member for name, member in inspect.getmembers(kind) if not name.startswith("_")}
+
+
+def arguments(function: Any, *, without: set[str]) -> list[tuple[str, str, Any]]:
+    parameters = inspect.signature(function).parameters.values()
+    return [(each.name, each.kind.name, each.default) for each in parameters if each.name not in without]
+
+
+@pytest.mark.parametrize(("plain", "original"), TWINS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_the_plain_class_has_what_the_asyncio_class_has(plain: type, original: type) -> None:
+    ours, theirs = public(plain), public(original)
+    assert set(theirs) - set(ours) <= INSIDE
+    assert not set(ours) - set(theirs)
+    for name, member in ours.items():
+        twin = theirs[name]
+        assert isinstance(member, property) == isinstance(twin, property), name
+        if callable(member):
+            # `timeout` ends every plain call; where the asyncio one has one, it is that.
+            assert arguments(member, without={"self", "timeout"}) == arguments(twin, without={"self", "timeout"}), name
+
+
+def test_what_is_left_out_is_there() -> None:
+    everything = {name for _, original in TWINS for name in public(original)}
+    assert everything >= INSIDE
+
+
+def test_both_connect_alike() -> None:
+    plain, original = bookkeeper.sync.connect, bookkeeper.connect
+    assert arguments(plain, without={"timeout"}) == arguments(original, without=set())
