@@ -100,12 +100,8 @@ class _Writer(ReadableLedger):
         self._loop = asyncio.get_running_loop()
         self._rules = rules
         self._write_flags = write_flags
-        self._impossible: IllegalOpError | None = None
-        try:
-            version = context.bookies.add_version(write_flags)
-        except IllegalOpError as error:  # reported by the first append, as BookKeeper does
-            self._impossible = error
-            version = V3
+        self._impossible: IllegalOpError | None = None  # said by the first append, as BookKeeper does
+        version = self._add_version(write_flags)
         self._adds = AddPipeline(
             context,
             self._ledger_id,
@@ -119,7 +115,8 @@ class _Writer(ReadableLedger):
             rules=rules,
         )
         adds = self._adds
-        self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.writable)
+        self._outbox = adds.outbox
+        self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.outbox.writable)
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
         self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
@@ -190,6 +187,13 @@ class _Writer(ReadableLedger):
         """Bytes that fit into an entry (`nettyMaxFrameSizeBytes`)."""
         return self._largest_payload
 
+    def _add_version(self, write_flags: WriteFlag) -> int:
+        try:
+            return self._context.bookies.add_version(write_flags)
+        except IllegalOpError as error:
+            self._impossible = error
+            return V3
+
     def _plain_payload(self) -> int:
         """The largest payload that may surely be appended now; -1 where appends are impossible, or while draining."""
         return self._largest_payload if self._impossible is None and not self._drains else -1
@@ -197,7 +201,7 @@ class _Writer(ReadableLedger):
     def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
         # To ask for the running loop is a system call in some Pythons: once in a turn of the loop is enough.
-        if not self._adds.boxed_bytes and _get_running_loop() is not self._loop:
+        if not self._outbox.bytes and _get_running_loop() is not self._loop:
             raise wrong_loop()
         if type(data) is not bytes:
             data = payload_bytes(data)
@@ -568,7 +572,7 @@ class LedgerWriter(_Writer):
         `append` would wait.
         """
         adds = self._adds
-        if type(data) is not bytes or not adds.boxed_bytes or len(data) > self._plain:
+        if type(data) is not bytes or not self._outbox.bytes or len(data) > self._plain:
             data = self._checked(data)
         if not self._gate.try_enter():
             self._refuse_for_now()
@@ -614,7 +618,7 @@ class LedgerWriter(_Writer):
         with self._telling(ids):
             for data in payloads:
                 payload = self._checked(data)  # `_send`, without a coroutine for each entry
-                if adds.boxed_bytes > TURN_BYTES:
+                if self._outbox.bytes > TURN_BYTES:
                     await asyncio.sleep(0)
                 if not self._gate.try_enter():
                     await self._enter(len(payload))
@@ -643,7 +647,7 @@ class LedgerWriter(_Writer):
     async def _send(self, data: Payload) -> int:
         """Push an entry once there is room; its id."""
         payload = self._checked(data)
-        if self._adds.boxed_bytes > TURN_BYTES:
+        if self._outbox.bytes > TURN_BYTES:
             await asyncio.sleep(0)
         if not self._gate.try_enter():
             await self._enter(len(payload))

@@ -27,7 +27,7 @@ INSIDE = {
     "confirm_many", "send_many",  # the halves of `append_many`, for `sync` itself
     "wait_closed",  # `close` waits for the same
     "largest_payload",  # an error says it
-    "write_soon",  # threads get room in the order they came, without a look at ids: one could wait for ever behind a gap
+    "write_soon",  # threads get room in their order, whatever the ids: one could wait behind a gap for ever
 }  # fmt: skip
 """What only the asyncio classes have, and why."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.adds.pipeline import FRUITLESS_CHANGES
+from bookkeeper.client.adds.deadlines import FRUITLESS_CHANGES
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import (
     BookieUnavailableError,

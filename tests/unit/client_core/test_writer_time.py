@@ -65,7 +65,7 @@ async def test_an_entry_that_its_bookie_has_lost_is_noticed_although_later_ones_
     async with World(4, addEntryTimeoutSec=5, timeoutMonitorIntervalSec=1) as world:
         writer = await world.writer(quorum)
         pipeline = world.pipeline(writer)
-        clock = pipeline._clock
+        clock = pipeline._deadlines.clock
         world["b2"].hold = True
         futures = [writer.append_nowait(b"lost")]
         await settle()
@@ -86,7 +86,7 @@ async def test_entries_that_were_sent_again_are_not_taken_for_overtaken_ones() -
     async with World(5, addEntryTimeoutSec=3, timeoutMonitorIntervalSec=1) as world:
         writer = await world.writer((3, 3, 3))
         pipeline = world.pipeline(writer)
-        clock = pipeline._clock
+        clock = pipeline._deadlines.clock
         world["b1"].hold = True  # nothing is confirmed, so that all is sent again
         futures = []
         for _ in range(10):
@@ -110,7 +110,7 @@ async def test_entries_that_were_sent_again_are_not_taken_for_overtaken_ones() -
 async def test_a_quorum_timeout_counts_from_the_push_and_not_from_an_earlier_one() -> None:
     async with World(3, addEntryQuorumTimeoutSec=10, timeoutMonitorIntervalSec=1) as world:
         writer = await world.writer()
-        clock = world.pipeline(writer)._clock
+        clock = world.pipeline(writer)._deadlines.clock
         for _ in range(3):  # several in turn take longer than one may
             world["b1"].hold = world["b2"].hold = True
             future = writer.append_nowait(b"x")

@@ -9,11 +9,9 @@ ensemble into the metadata, and end the ledger.
 Theory of operation
 
 - A frame is encoded once; all bookies of the write set, and replacements later, get the same bytes.
-- Nothing is remembered per request: the window knows what is outstanding where. That a bookie does not answer in time
-  is noticed by the channels (`add_channel`), which know what it is busy with but not which entries it answered. Here,
-  on a clock of its own that runs while something is outstanding, is the rest: an entry that was overtaken, because its
-  bookie answered later ones for as long as adds may take and so has lost it; and the quorum timeout, for entries that
-  no ack quorum of bookies takes.
+- Nothing is remembered per request: the window knows what is outstanding where. What takes too long is noticed by the
+  channels (`wire.add_channel`), and here by `deadlines`.
+- What is pushed in one turn of the loop leaves together, from the `outbox`.
 - Answers are taken by the batch that a socket read brought: acks first, then what they confirm, then refusals.
 - While an ensemble change is under way nothing is confirmed, and indexes being replaced are sent nothing.
 - The connections keep the pipeline alive, and the pipeline keeps the callers' futures, but only a weak reference to
@@ -28,8 +26,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ...errors import (
@@ -49,22 +47,12 @@ from ...quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsembleP
 from ...quorum.rules import SAFE, ProtocolRules
 from ...quorum.window import PendingWindow
 from ...runtime.api import TimerHandle
-from ...runtime.awake import AwakeClock
 from ...types import BookieId, WriteFlag
 from ..context import ClientContext
-from ..wire.add_channel import AddChannel
+from .deadlines import AddDeadlines, ChangePauses
+from .outbox import Outbox
 
 log = logging.getLogger(__name__)
-
-MAX_SWEEP_SECONDS = 1.0
-"""How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""
-
-FRUITLESS_CHANGES = 5
-"""So many ensemble changes may follow each other at once although nothing was confirmed in between."""
-
-FIRST_CHANGE_PAUSE = 0.01
-LONGEST_CHANGE_PAUSE = 1.0
-"""Seconds before each of the further ones; doubled every time."""
 
 _V3_ADD_TXN = 1 << 62
 """Added to the entry id it is an add's transaction id: the same for all bookies, and never that of another request."""
@@ -153,43 +141,25 @@ class AddPipeline:
         self.on_progress: Callable[[], None] = lambda: None
         """Called when something was sent or answered, or a connection became writable."""
         self._context = context
-        self._runtime = context.runtime
         self._ledger_id = ledger_id
         self._distribution = distribution
         self._owner = weakref.ref(owner)
         self._encode = encode
-        self._version = version
         self._on_confirmed = on_confirmed
         self._futures: dict[int, asyncio.Future[int]] = {}  # of pending entries that somebody waits for
         self._flush_waiters: dict[asyncio.Future[int], int] = {}  # done when everything up to an id is confirmed
-        self._channels: list[AddChannel] = []  # by ensemble index
-        self._outbox: list[list[bytes]] = []  # frames to be sent when the loop turns: one per index, or one for all
-        self._targets: list[tuple[Callable[[bytes], None], ...]] = []  # by entry id modulo E: the boxes to put it into
-        self._routed_without: frozenset[int] = frozenset()  # indexes that were held when `_outbox` were made
-        self._flushing = False  # `_flush` has been asked for
-        self.boxed_bytes = 0
-        """Bytes of frames pushed in this turn of the loop."""
-        self._call_soon = asyncio.get_running_loop().call_soon
-        add_timeout = float(config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
-        timeouts = [timeout for timeout in (add_timeout, quorum_timeout) if timeout > 0]
-        interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
-        self._clock = AwakeClock(context.runtime, interval, f"timeouts of ledger {ledger_id}", self._on_tick)
-        """Runs while entries are unsettled and there is a timeout."""
-        self._timed = bool(timeouts)
-        self._quorum_ticks = self._clock.ticks(quorum_timeout)
-        self._acked_times: deque[list[float]] | None = None
-        """Those of the window at the last ticks, as many as an add may take; None: as long as it likes."""
-        if add_timeout > 0:
-            self._acked_times = deque(maxlen=int(self._clock.ticks(add_timeout)) + 1)
-        self._abandoned = False  # the owner is gone
-        self._pause_timer: TimerHandle | None = (
-            None  # the last one started: the end of a pause before a change or retry
+        open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
+        self.outbox = Outbox(self.keeper, distribution, open_channel, self._has_sent)
+        """Frames that wait for the loop to turn."""
+        self._deadlines = AddDeadlines(
+            context.runtime, config, f"timeouts of ledger {ledger_id}", quorum_timeout, self._on_tick
         )
-        self._head_at_change = -2  # `head` when a change was last asked for
-        self._fruitless = 0  # changes in a row since which nothing was confirmed
+        self._pauses = ChangePauses()
+        self._abandoned = False  # the owner is gone
+        self._pause_timer: TimerHandle | None = None  # the end of the last pause before a change or retry
         if config.enforceMinNumFaultDomainsForWrite:
             self.window.accept = self._acks_span_domains
-        self._open_channels()
+        self.outbox.open_channels()
 
     # --- out ---
 
@@ -208,35 +178,17 @@ class AddPipeline:
         window.push(entry_id, size, frame)
         if future is not None:
             self._futures[entry_id] = future
-        for put in self._targets[entry_id % len(self._targets)]:
+        outbox = self.outbox
+        targets = outbox.targets
+        for put in targets[entry_id % len(targets)]:
             put(frame)
-        self.boxed_bytes += len(frame)
-        if not self._flushing:  # the first of this turn
-            self._flushing = True
-            self._call_soon(self._flush)
-            if self._timed and not self._clock.running:
-                self._clock.start()
+        outbox.bytes += len(frame)
+        if not outbox.flushing:  # the first of this turn
+            outbox.flush_soon()
+            self._deadlines.run()
         return entry_id
 
-    def _flush(self) -> None:
-        """Send what was pushed in this turn of the loop.
-
-        Where every bookie gets every entry, all are sent the same bytes, joined once.
-        """
-        self._flushing = False
-        self.boxed_bytes = 0
-        unsent = self._routed_without.union(self.keeper.held)
-        if not self._outbox:
-            return
-        shared = len(self._outbox) == 1
-        data, count = _emptied(self._outbox[0]) if shared else (b"", 0)
-        for index, channel in enumerate(self._channels):
-            if index in unsent:
-                continue
-            if not shared:
-                data, count = _emptied(self._outbox[index])
-            if count:
-                channel.send(data, count)
+    def _has_sent(self) -> None:
         self.on_progress()
 
     def _prepare_to_push(self) -> None:
@@ -254,12 +206,6 @@ class AddPipeline:
         error = LedgerClosedError(ledger_id=self._ledger_id)
         error.__cause__ = self.failure
         return error
-
-    @property
-    def writable(self) -> bool:
-        """No connection in use has its buffer above the high-water mark."""
-        held = self.keeper.held
-        return all(channel.writable for index, channel in enumerate(self._channels) if index not in held)
 
     # --- in ---
 
@@ -344,7 +290,7 @@ class AddPipeline:
         """Do what the keeper decided."""
         if self.stopped is not None:
             return
-        self._route()
+        self.outbox.route()
         if decision is None:
             return
         owner = self._owner()
@@ -352,36 +298,26 @@ class AddPipeline:
             self._resend(decision.indexes)
         elif isinstance(decision, RetryLater):
             delay = self._context.config.disabledEnsembleChangeResendMillis / 1000
-            self._pause_timer = self._runtime.call_later(delay, self._retry)
+            self._pause_timer = self._context.runtime.call_later(delay, self._retry)
         elif owner is None:
             self.stop(LedgerClosedError.code)
         elif isinstance(decision, AskForChange):
-            pause = self._pause_before_change()
+            pause = self._pauses.before_change(self.window.head)
             if pause:
-                self._pause_timer = self._runtime.call_later(pause, self._ask_owner, decision)
+                self._pause_timer = self._context.runtime.call_later(pause, self._ask_owner, decision)
             else:
                 owner.change_ensemble(decision)
         elif isinstance(decision, GiveUp):
             owner.give_up(decision.code, decision.withdraw)
 
     def _resend(self, indexes: Sequence[int]) -> None:
-        self._open_channels()
+        self.outbox.open_channels()
         for index in indexes:
-            send = self._channels[index].send
             for entry_id in self.window.resend(index):
-                send(self.window.frame(entry_id))
+                self.outbox.send_again(index, self.window.frame(entry_id))
         if not self.keeper.changing:
             self._confirm()
         self.on_progress()
-
-    def _pause_before_change(self) -> float:
-        """Where every replacement fails at once, change after change would be made as fast as the machine can."""
-        self._fruitless = self._fruitless + 1 if self.window.head == self._head_at_change else 0
-        self._head_at_change = self.window.head
-        if self._fruitless < FRUITLESS_CHANGES:
-            return 0.0
-        doublings = min(self._fruitless - FRUITLESS_CHANGES, 16)
-        return min(FIRST_CHANGE_PAUSE * (1 << doublings), LONGEST_CHANGE_PAUSE)
 
     def _ask_owner(self, change: AskForChange) -> None:
         owner = self._owner()
@@ -396,40 +332,6 @@ class AddPipeline:
         self.keeper.changes_disabled = self._context.ensemble_change_disabled
         self.carry_out(self.keeper.retry())
 
-    def _open_channels(self) -> None:
-        """Have a channel for each index to the bookie that is there now."""
-        self._flush()  # what was pushed so far is the old ensemble's
-        kept = {channel.bookie: channel for channel in self._channels}
-        channels = []
-        for bookie in self.keeper.ensemble:
-            channel = kept.pop(bookie, None)
-            channels.append(channel or self._open_channel(bookie))
-        for channel in kept.values():
-            channel.close()
-        self._channels = channels
-        self._route()
-
-    def _open_channel(self, bookie: BookieId) -> AddChannel:
-        return self._context.bookies.open_add_channel(bookie, self._ledger_id, self, version=self._version)
-
-    def _route(self) -> None:
-        """Put what is pushed from here on into the boxes of those indexes that are sent to now."""
-        schedule = self._distribution
-        held = frozenset(self.keeper.held)
-        if held == self._routed_without and self._outbox:
-            return
-        self._flush()
-        self._routed_without = held
-        if schedule.write_quorum == schedule.ensemble_size:
-            self._outbox = [[]]
-            self._targets = [(self._outbox[0].append,)] * schedule.ensemble_size
-        else:
-            self._outbox = [[] for _ in range(schedule.ensemble_size)]
-            self._targets = [
-                tuple(self._outbox[index].append for index in write_set if index not in held)
-                for write_set in schedule.write_sets
-            ]
-
     def _acks_span_domains(self, acked: int) -> bool:
         bookies = [bookie for index, bookie in enumerate(self.keeper.ensemble) if acked >> index & 1]
         schedule = self._distribution
@@ -438,30 +340,22 @@ class AddPipeline:
     # --- time ---
 
     def _on_tick(self) -> None:
-        clock = self._clock
+        clock = self._deadlines.clock
         self.window.now = clock.tick
         if self.stopped is not None or not self.window.open:
             clock.stop()
             return
-        self._look_for_overtaken()
-        overdue = self.window.overdue(clock.tick - 1 - self._quorum_ticks)
+        overtaken = self._deadlines.overtaken_before(self.window.acked_times)
+        if overtaken is not None:
+            self.keeper.changes_disabled = self._context.ensemble_change_disabled
+            for decision in self.keeper.on_overtaken(overtaken):
+                self.carry_out(decision)
+            self.outbox.route()
+        overdue = self.window.overdue(self._deadlines.quorum_overdue)
         if overdue is not None and self.stopped is None:
             if len(self.window.acked(overdue)) >= self._distribution.ack_quorum:
                 self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
-
-    def _look_for_overtaken(self) -> None:
-        history = self._acked_times
-        if history is None:
-            return
-        now = self.window.acked_times
-        history.append(list(now))
-        if len(history) == history.maxlen:
-            self.keeper.changes_disabled = self._context.ensemble_change_disabled
-            # Of an index that was sent everything again since, only what it acked since counts.
-            for decision in self.keeper.on_overtaken([min(old, new) for old, new in zip(history[0], now, strict=True)]):
-                self.carry_out(decision)
-            self._route()
 
     # --- the end ---
 
@@ -470,7 +364,7 @@ class AddPipeline:
         if self.stopped is not None:
             return
         self.stopped = code
-        self._clock.stop()
+        self._deadlines.clock.stop()
         if self._pause_timer is not None:
             self._pause_timer.cancel()
             self._pause_timer = None
@@ -486,9 +380,7 @@ class AddPipeline:
         for future in self._flush_waiters:
             _fail(future, self._error(first_failed))
         self._flush_waiters.clear()
-        self._outbox = []  # what was pushed in this turn of the loop is not sent any more
-        for channel in self._channels:
-            channel.close()
+        self.outbox.close()
         self.on_progress()
 
     def _error(self, entry_id: int) -> BKError:
@@ -510,11 +402,3 @@ def _fail(future: asyncio.Future[int] | None, error: BKError) -> None:
     if future is not None and not future.done():
         future.set_exception(error)
         future.exception()  # whoever does not ask for it has been told by the log, once for all entries
-
-
-def _emptied(box: list[bytes]) -> tuple[bytes, int]:
-    """The frames of a box in one piece, and how many they were; the box is empty afterwards."""
-    count = len(box)
-    frames = box[0] if count == 1 else b"".join(box)
-    box.clear()
-    return frames, count

@@ -1,0 +1,95 @@
+"""Time, for one writer's adds: what takes too long although its bookies answer, and pauses between changes.
+
+That a bookie does not answer at all is noticed by the channels (`wire.add_channel`), which know what it is busy with
+but not which entries it answered. Here is the rest, in ticks of a clock that runs while something is outstanding: an
+entry that was *overtaken*, because its bookie answered later ones for as long as adds may take and so has lost it; and
+the quorum timeout, for entries that no ack quorum of bookies takes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ...config import ClientConfiguration
+from ...runtime.api import Runtime
+from ...runtime.awake import AwakeClock
+
+MAX_SWEEP_SECONDS = 1.0
+"""How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""
+
+FRUITLESS_CHANGES = 5
+"""So many ensemble changes may follow each other at once although nothing was confirmed in between."""
+
+FIRST_CHANGE_PAUSE = 0.01
+LONGEST_CHANGE_PAUSE = 1.0
+"""Seconds before each of the further ones; doubled every time."""
+
+
+class AddDeadlines:
+    """See the module."""
+
+    __slots__ = ("_history", "_quorum_ticks", "_timed", "clock")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ClientConfiguration,
+        name: str,
+        quorum_timeout: float,
+        on_tick: Callable[[], None],
+    ) -> None:
+        """`quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit."""
+        add_timeout = float(config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
+        timeouts = [timeout for timeout in (add_timeout, quorum_timeout) if timeout > 0]
+        interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
+        self.clock = AwakeClock(runtime, interval, name, on_tick)
+        self._timed = bool(timeouts)
+        self._quorum_ticks = self.clock.ticks(quorum_timeout)
+        self._history: deque[list[float]] | None = None
+        """Times of the latest acks at the last ticks, as many as an add may take; None: as long as it likes."""
+        if add_timeout > 0:
+            self._history = deque(maxlen=int(self.clock.ticks(add_timeout)) + 1)
+
+    def run(self) -> None:
+        """Something is outstanding."""
+        if self._timed and not self.clock.running:
+            self.clock.start()
+
+    def overtaken_before(self, acked: Sequence[float]) -> list[float] | None:
+        """By index: what was pushed before that and is not answered was overtaken; None: too early to say.
+
+        `acked` are the window's `acked_times`; to be asked once a tick.
+        """
+        history = self._history
+        if history is None:
+            return None
+        history.append(list(acked))
+        if len(history) < (history.maxlen or 0):
+            return None
+        # Of an index that was sent everything again since, only what it acked since counts.
+        return [min(old, new) for old, new in zip(history[0], acked, strict=True)]
+
+    @property
+    def quorum_overdue(self) -> float:
+        """What was pushed at this tick or before should be confirmed."""
+        return self.clock.tick - 1 - self._quorum_ticks
+
+
+class ChangePauses:
+    """Where every replacement fails at once, change after change would be made as fast as the machine can."""
+
+    __slots__ = ("_fruitless", "_head")
+
+    def __init__(self) -> None:
+        self._head = -2  # what was confirmed when a change was last asked for
+        self._fruitless = 0  # changes in a row since which nothing was confirmed
+
+    def before_change(self, head: int) -> float:
+        """Seconds to wait before the change that is asked for now; `head` is the last entry confirmed."""
+        self._fruitless = self._fruitless + 1 if head == self._head else 0
+        self._head = head
+        if self._fruitless < FRUITLESS_CHANGES:
+            return 0.0
+        doublings = min(self._fruitless - FRUITLESS_CHANGES, 16)
+        return min(FIRST_CHANGE_PAUSE * (1 << doublings), LONGEST_CHANGE_PAUSE)
