@@ -224,6 +224,12 @@ def test_the_index_says_where_a_ledgers_entries_are(bookie: Path) -> None:
     assert (code, "there is no database" in err) == (1, True)
 
 
+def test_a_damaged_index_gets_one_line(bookie: Path) -> None:
+    (bookie.parent / "l/current/locations/CURRENT").write_text("hello\n")
+    code, _, err = shell("ledger", "7", "--conf", bookie)
+    assert (code, err.count("\n"), "l/current/locations" in err) == (1, 1, True), err
+
+
 def test_nothing_is_written(bookie: Path) -> None:
     """Also while the bookie has its index open."""
     runtime = RealRuntime()
