@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import tempfile
 import threading
 import time
@@ -94,13 +95,15 @@ _COMPRESSION = {
 }
 TABLE_FORMAT_VERSION = 5
 
+_BINDINGS_FILE = "rocksdict-config.json"
+
 
 @cache
 def _options_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder that looks like a database's to the binding, which reads the options of its last opening."""
     folder = tempfile.TemporaryDirectory(prefix="bookkeeper-options-")
     (Path(folder.name) / "OPTIONS-000001").write_text(_OPTIONS_FILE)
-    (Path(folder.name) / "rocksdict-config.json").write_text('{"raw_mode":true,"prefix_extractors":{}}')
+    (Path(folder.name) / _BINDINGS_FILE).write_text('{"raw_mode":true,"prefix_extractors":{}}')
     return folder
 
 
@@ -173,12 +176,17 @@ class RocksStore(KeyValueStore):
         self._users = 0
         self._opening = False
         self._db: Rdict | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # what a reader opened
         self._options = WriteOptions()
         self._table_limit = int(choices.get("write_buffer", DEFAULT_WRITE_BUFFER) * MEMORY_SHARE)
         self._unflushed = 0  # bytes in batches since the last `flush_wal`
         self._unsynced = False
         self._no_space = False  # RocksDB takes no more writes until it is opened anew
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self._remove_links()
+            raise
 
     def _open(self) -> None:
         options = rocks_options(self._choices)
@@ -188,10 +196,24 @@ class RocksStore(KeyValueStore):
         # Without naming the column family too, options persisted by an earlier opener win.
         with _as_os_error(self._path, corrupt=True):
             columns = {"default": options}
-            self._db = Rdict(self._path, options=options, column_families=columns, access_type=access)
+            folder = self._links() if self._read_only else self._path
+            self._db = Rdict(folder, options=options, column_families=columns, access_type=access)
             if not self._read_only:
                 self._unflushed, self._unsynced, self._no_space = 0, True, False
                 self._sync(self._db)  # what was recovered is in tables: so the note is about the new log
+
+    def _links(self) -> str:
+        """A folder of links to the database's files, for a reader: the binding writes a file of its own wherever it
+        opens one, also read only."""
+        self._folder = tempfile.TemporaryDirectory(prefix="bookkeeper-look-")
+        for name in os.listdir(self._path):
+            if name != _BINDINGS_FILE:
+                os.symlink(os.path.abspath(f"{self._path}/{name}"), f"{self._folder.name}/{name}")
+        return self._folder.name
+
+    def _remove_links(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _recovery_mode(self) -> DBRecoveryMode:
         """What RocksDB may drop from its logs, after a look at what was synced."""
@@ -348,6 +370,7 @@ class RocksStore(KeyValueStore):
                     self._sync(db)
             finally:
                 db.close()
+                self._remove_links()
 
 
 class _Use:

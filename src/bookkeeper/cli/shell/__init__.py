@@ -10,6 +10,8 @@ cluster  make, format, remove, name
 bookies  which there are
 cookies  look at, save, put back, take away
 ledgers  which there are, and what is known of them
+files    a look into a bookie's files: journal, entry log, index
+places   where a bookie's files are
 common   where the cluster is, and asking before something is destroyed
 """
 
@@ -19,7 +21,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import bookies, cluster, cookies, ledgers
+from . import bookies, cluster, cookies, files, ledgers
 
 app = typer.Typer(no_args_is_help=True, help="Make, look at and remove clusters: BookKeeper's admin shell.")
 
@@ -35,6 +37,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "cookie_delete": cookies.cookie_delete,
     "listledgers": ledgers.listledgers,
     "ledgermetadata": ledgers.ledgermetadata,
+    "readjournal": files.readjournal,
+    "readlog": files.readlog,
+    "ledger": files.ledger,
 }
 
 for _name, _command in COMMANDS.items():
