@@ -116,7 +116,7 @@ class RecordStoreUnderTest(StoreUnderTest):
         session = driver._link.session
         old = session.current
         await driver._link.store.end_session(old)
-        session.poke()
+        session.wake()
         await until(lambda: session.current not in (0, old))
 
     async def put_raw(self, ledger_id: int, data: bytes) -> None:
