@@ -135,6 +135,18 @@ def _of_journal(record: JournalRecord) -> dict[str, Any]:
 # --- entry logs ---
 
 
+def _entry_log(log: str, conf: Path | None) -> tuple[Path, int]:
+    """The file that is meant, and its id."""
+    path = as_file(log, LOG_SUFFIX)
+    if path is None:
+        name = log if log.endswith(LOG_SUFFIX) else log_format.log_name(int(log))
+        path = only_one(name, directories(conf).ledger, "say the file itself")
+    log_id = log_format.parse_log_name(path.name)
+    if log_id is None:
+        fail(f"{path} is not the name of an entry log: <hex id>{LOG_SUFFIX}", EXIT_USAGE)
+    return path, log_id
+
+
 def readlog(
     log: Annotated[str, typer.Argument(help="The entry log's id (decimal), or its file <hex id>.log.")],
     conf: ConfOption = None,
@@ -159,13 +171,7 @@ def readlog(
     """
     if entry_id is not None and ledger_id is None:
         fail("an entry is one of a ledger: say -l, too", EXIT_USAGE)
-    path = as_file(log, LOG_SUFFIX)
-    if path is None:
-        name = log if log.endswith(LOG_SUFFIX) else log_format.log_name(int(log))
-        path = only_one(name, directories(conf).ledger, "say the file itself")
-    log_id = log_format.parse_log_name(path.name)
-    if log_id is None:
-        fail(f"{path} is not the name of an entry log: <hex id>{LOG_SUFFIX}", EXIT_USAGE)
+    path, log_id = _entry_log(log, conf)
 
     async def look(runtime: Runtime) -> None:
         with runtime.files.open(str(path)) as file:
