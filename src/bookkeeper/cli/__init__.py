@@ -4,7 +4,7 @@ main       entry point
 app        all commands, by name
 output     how commands speak: tables, plain columns, JSON, one line for an error
 session    how commands reach a cluster, and how they are stopped
-server     `bookie`: run a bookie
+server     `bookie`: run a bookie; settings are its settings
 bookies    `bookies ...`: which there are
 ledger     `ledger ...`; append is what its `append` does
 shell/     `shell ...`: BookKeeper's admin shell

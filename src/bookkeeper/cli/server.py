@@ -20,6 +20,7 @@ from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
 from .output import console, execute, fail, notes
+from .settings import bookie_settings
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +58,9 @@ def bookie(
     if conf is None and not any(name.startswith("BK_") for name in os.environ):
         fail("no settings: name a file with --conf, or set environment variables BK_<key>", ExitCode.INVALID_CONF)
     try:
-        text = conf.read_text() if conf is not None else ""
-    except OSError as error:
-        fail(f"cannot read {conf}: {error.strerror}", ExitCode.INVALID_CONF)
-    try:
-        config = ServerConfiguration.from_file(
-            str(conf or "environment"),
-            text=text,
-            environ=os.environ,
+        config = bookie_settings(
+            conf,
+            ExitCode.INVALID_CONF,
             bookiePort=port,
             journalDirectories=journal,
             ledgerDirectories=ledgers,

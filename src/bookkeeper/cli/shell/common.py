@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ...config import ServerConfiguration
 from ...errors import ConfigurationError, NotInitialized
 from ...metadata import configured_service_uri
 from ...metadata.api import MetadataDriver
 from ...runtime import Runtime
 from ..output import EXIT_USAGE, execute, fail
 from ..session import driver_of
+from ..settings import bookie_settings
 
 UriOption = Annotated[
     str | None,
@@ -44,11 +43,7 @@ def service_uri(uri: str | None, conf: Path | None) -> str:
     if uri:
         return uri
     try:
-        text = conf.read_text() if conf is not None else ""
-        settings = ServerConfiguration.from_file(str(conf or "environment"), text=text, environ=os.environ)
-        return configured_service_uri(settings)
-    except OSError as error:
-        fail(f"cannot read {conf}: {error.strerror}", EXIT_USAGE)
+        return configured_service_uri(bookie_settings(conf, EXIT_USAGE))
     except ConfigurationError as error:
         fail(f"{error}; say --uri, or --conf with a bk_server.conf", EXIT_USAGE)
 

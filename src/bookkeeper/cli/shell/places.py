@@ -10,6 +10,7 @@ from ...bookie.node.directories import CURRENT, Directories
 from ...config import ServerConfiguration
 from ...errors import ConfigurationError
 from ..output import EXIT_USAGE, fail
+from ..settings import bookie_settings
 
 
 def configured(conf: Path | None) -> ServerConfiguration:
@@ -17,10 +18,7 @@ def configured(conf: Path | None) -> ServerConfiguration:
     if conf is None and not any(name.startswith("BK_") for name in os.environ):
         fail("say the file itself, or --conf with the bookie's bk_server.conf", EXIT_USAGE)
     try:
-        text = conf.read_text() if conf is not None else ""
-        return ServerConfiguration.from_file(str(conf or "environment"), text=text, environ=os.environ)
-    except OSError as error:
-        fail(f"cannot read {conf}: {error.strerror}", EXIT_USAGE)
+        return bookie_settings(conf, EXIT_USAGE)
     except ConfigurationError as error:
         fail(str(error), EXIT_USAGE)
 
