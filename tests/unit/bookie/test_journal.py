@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from bookkeeper.bookie.journal.file import JournalFile
 from bookkeeper.bookie.journal.format import FENCE, LEDGER_KEY, SealHeader, fence_record, file_name, ledger_key_record
-from bookkeeper.bookie.journal.journal import Journal
+from bookkeeper.bookie.journal.journal import DONE_AT_ONCE, Journal
 from bookkeeper.bookie.journal.last_mark import START, LogMark
 from bookkeeper.errors import FatalBookieError
 from bookkeeper.simulation.world.disk import Inode, SimulatedFiles
@@ -545,6 +546,28 @@ def test_a_sync_that_ends_well_after_another_batch_failed_acknowledges_nothing(s
         box.run(program)
         assert len(box.fatal) == 1
         assert all(answered_before_failure)
+
+
+def test_those_that_have_not_been_told_when_the_journal_fails_are_not_told() -> None:
+    told: list[int] = []
+
+    async def program(journal: Journal) -> None:
+        await started(journal)
+
+        def tell(entry_id: int) -> None:
+            told.append(entry_id)
+            if entry_id == DONE_AT_ONCE - 1:
+                journal._failed(OSError("another batch failed"))
+
+        for entry_id in range(2 * DONE_AT_ONCE):
+            append(journal, entry_id, functools.partial(tell, entry_id), 10)
+        await until(lambda: len(told) >= DONE_AT_ONCE)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    with JournalMachine() as box:
+        box.run(program)
+    assert told == list(range(DONE_AT_ONCE))
 
 
 def test_a_file_that_failed_once_fails_always() -> None:

@@ -379,7 +379,9 @@ class Journal:
         self._telling = False
         done = self._done
         try:
-            for _ in range(min(len(done), DONE_AT_ONCE)):
+            for _ in range(DONE_AT_ONCE):
+                if not done:
+                    break
                 done.popleft()()
         finally:
             if done:
@@ -445,6 +447,7 @@ class Journal:
         self._error.__cause__ = error
         log.critical("%s", reason)
         self._queue.clear()
+        self._done.clear()
         self._cancel_timers()
         self.room.refuse(self._error)
         if self._drained is not None and not self._drained.done():
