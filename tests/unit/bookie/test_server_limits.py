@@ -554,3 +554,18 @@ async def test_a_request_that_cannot_be_handled_ends_its_connection_only(
             client.send(v3.encode_request(m.ReadLacRequest(1)))
             assert await client.closed()
         assert (await other.v2(add(1, 0))).status == Status.EOK
+
+
+async def test_a_slow_frame_is_one_that_was_looked_at_not_one_that_a_frozen_bookie_did_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
+        client.writer.write((4 << 20).to_bytes(4, "big") + bytes(1000))
+        (connection,) = bookie.connections()
+        await until(lambda: connection.frame_begun)
+        monkeypatch.setattr(type(bookie.service.frames), "awaited", property(lambda self: True))
+        now = bookie.service.runtime.now
+        monkeypatch.setattr(connection, "_now", lambda: now() + 10.0)
+        assert bookie.service._look_at(connection, 1.0, 30, 30) == ""
+        verdicts = [bookie.service._look_at(connection, 1.0, 30, 30) for _ in range(3)]
+        assert "too slow" in verdicts[-1]

@@ -23,7 +23,7 @@ from bookkeeper.bookie.sharing.memory import (
     request_memory,
 )
 from bookkeeper.bookie.sharing.shares import Shares
-from bookkeeper.bookie.sharing.turns import SLICE_SECONDS, Turns
+from bookkeeper.bookie.sharing.turns import LONGEST_REST_SECONDS, SLICE_SECONDS, Turns
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime.real import RealRuntime
 
@@ -296,6 +296,21 @@ async def test_who_took_very_long_rests_while_others_come() -> None:
     while len(served) < 2:
         await asyncio.sleep(0.001)
     assert served == ["good", "flood"]
+
+
+async def test_nobody_rests_long_because_the_process_stood_still() -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    unlucky, other = Peer("unlucky"), Peer("other")
+    clock.time = 10.0
+    turns.spent(other, 0.0001, clock.time)
+    clock.time = 10.05
+    turns.spent(unlucky, 0.0001, clock.time)
+    turns.spent(unlucky, 10.0, clock.time)
+    await asyncio.sleep(0)
+    assert not turns.may_serve(unlucky)
+    clock.time += LONGEST_REST_SECONDS
+    assert turns.may_serve(unlucky)
 
 
 async def test_a_connection_that_ended_has_no_turn() -> None:

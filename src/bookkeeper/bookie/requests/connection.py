@@ -117,7 +117,6 @@ class BookieConnection(asyncio.Protocol):
         self._frame_grant = 0  # units of `service.frames` that it has
         self._frame_wait: asyncio.Future[None] | None = None  # not None exactly while _FRAME is set
         self._frame_units = 0  # what _frame_wait waits for
-        self._frame_since = 0.0  # when _frame_grant was given
         self._output_charge = 0  # counted in the account for answers that were not taken
         self._heard_at = self._now()
         self.source: Peer = service.nobody
@@ -254,7 +253,6 @@ class BookieConnection(asyncio.Protocol):
         self._frame_units = units = frames.units(needed)
         if frames.try_acquire(self.source, units):
             self._frame_grant = units
-            self._frame_since = self._now()
             return
         self._pause(_FRAME)
         self._frame_wait = frames.wait(self.source, self, units)
@@ -265,7 +263,7 @@ class BookieConnection(asyncio.Protocol):
             return
         self._frame_wait = None
         self._frame_grant = self._frame_units
-        self._heard_at = self._frame_since = self._now()  # it could not send before
+        self._heard_at = self._now()  # it could not send before
         self._charge_frame()
         self._resume(_FRAME)
 
@@ -679,12 +677,9 @@ class BookieConnection(asyncio.Protocol):
         """Nothing is asked and nothing is to be answered."""
         return not (self.account.held or self._paused or self.in_journal or self._backlog)
 
-    @property
-    def frame_stands_still(self) -> bool:
-        """Others wait for memory that a frame of this connection has, and does not use fast enough."""
-        if not self._frame_grant or self._paused:
-            return False
-        return self._frames.pending < (self._now() - self._frame_since - 1.0) * SLOWEST_FRAME
+    def frame_is_slow(self, seconds: float) -> bool:
+        """Whether it has memory for its frame and has not used it fast enough, in so many seconds in which it could."""
+        return bool(self._frame_grant) and self._frames.pending < (seconds - 1.0) * SLOWEST_FRAME
 
     @property
     def frame_begun(self) -> bool:

@@ -61,9 +61,8 @@ class ServedConnection(Connected, Holder, Protocol):
     def frame_begun(self) -> bool:
         """A frame is incomplete, and it is the peer's turn to go on with it."""
 
-    @property
-    def frame_stands_still(self) -> bool:
-        """Others wait for memory that a frame of this connection has, and does not use fast enough."""
+    def frame_is_slow(self, seconds: float) -> bool:
+        """Whether it has memory for its frame and has not used it fast enough, in so many seconds in which it could."""
 
     def close(self) -> None:
         """Close after what was sent has gone out."""
@@ -173,13 +172,13 @@ class RequestService:
             await asyncio.sleep(pause)
             self._admission.looks_begin(pause)
             for connection in self.connections():
-                problem = self._look_at(connection, frame / pause, first / pause)
+                problem = self._look_at(connection, pause, frame / pause, first / pause)
                 if problem:
                     log.info("closing the connection of %s: %s", connection.peer, problem)
                     connection.abort()
 
-    def _look_at(self, connection: ServedConnection, frame_looks: float, first_looks: float) -> str:
-        """Why a connection must end now, if it must."""
+    def _look_at(self, connection: ServedConnection, pause: float, frame_looks: float, first_looks: float) -> str:
+        """Why a connection must end now, if it must. `pause`: seconds between two looks."""
         connection.quiet_ticks += 1
         if not connection.asked and connection.quiet_ticks > first_looks:
             return "it does not ask for anything"
@@ -187,6 +186,6 @@ class RequestService:
             connection.frame_ticks += 1
             if connection.frame_ticks > frame_looks:
                 return "its frame is not completed"
-            if self.frames.awaited and connection.frame_stands_still:
+            if self.frames.awaited and connection.frame_is_slow(connection.frame_ticks * pause):
                 return "its frame is too slow, and others wait for memory"
         return ""

@@ -37,6 +37,9 @@ ROUND_SECONDS = 0.001
 GIANT_SECONDS = 0.004
 """A slice that took longer is followed by a rest. No row of adds that one socket read brings takes so long."""
 
+LONGEST_REST_SECONDS = 0.05
+"""A slice that took longer was not the peer's doing: this process, or its machine, stood still."""
+
 LATELY_SECONDS = 0.1
 """For so long after they were served others are expected to come again."""
 
@@ -83,7 +86,7 @@ class Turns:
             self._last, self._others_at = peer, self._last_at
         self._last_at = now
         if seconds > GIANT_SECONDS and now - self._others_at < LATELY_SECONDS:
-            peer.rests_until = now + seconds
+            peer.rests_until = now + min(seconds, LONGEST_REST_SECONDS)
 
     def wait(self, peer: Peer, connection: Waiting) -> None:
         """Call `connection.serve_more` when it is its turn, until nothing is left."""
