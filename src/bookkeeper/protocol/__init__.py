@@ -4,6 +4,7 @@ messages      what clients and bookies say to each other, however it is written
 v2            fixed binary layouts
 v3/           protobuf messages; schema describes them, varint is their integer
 frames        messages cut out of a byte stream
+large_frames  which requests may be large, told by how they begin
 limits        how large an entry may be
 entry         the packaged entry
 digest        its check sum, or its message authentication code

@@ -76,6 +76,10 @@ class FrameSplitter:
         """Size of the frame that is not complete yet, its length field included; what is known of it. 0 if none is."""
         return self._needed
 
+    def start(self, size: int) -> bytes:
+        """Up to `size` first bytes of the body of the frame that is not complete yet."""
+        return self._pieces[0][LENGTH_SIZE : LENGTH_SIZE + size] if self._pieces else b""
+
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies of all frames that `data` completes, in order.
 
@@ -84,6 +88,7 @@ class FrameSplitter:
         """
         if self.error is not None:
             raise self.error
+        bodies: list[bytes] = []
         if self._pieces:
             if len(self._pieces[-1]) < SMALL_PIECE:
                 self._pieces[-1] += data
@@ -92,9 +97,11 @@ class FrameSplitter:
             self._held += len(data)
             if self._held < self._needed:
                 return []
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-        bodies: list[bytes] = []
+            if self._needed > LENGTH_SIZE:
+                first, data = self._take_frame()
+                bodies.append(first)
+            else:
+                data = self.take_pending()
         add = bodies.append
         read_length = _read_length
         limit = self._limit
@@ -116,6 +123,18 @@ class FrameSplitter:
             start = end
         self._keep(data, start, needed)
         return bodies
+
+    def _take_frame(self) -> tuple[bytes, bytes]:
+        """The body of the frame that the pieces complete, copied once, and what stands behind it."""
+        pieces = self._pieces
+        last, surplus = pieces[-1], self._held - self._needed
+        end = len(last) - surplus
+        if len(pieces) == 1:
+            body = last[LENGTH_SIZE:end]
+        else:
+            body = b"".join((memoryview(pieces[0])[LENGTH_SIZE:], *pieces[1:-1], memoryview(last)[:end]))
+        pieces.clear()
+        return body, last[end:]
 
     def take_pending(self) -> bytes:
         """Take the bytes that were fed and are not a complete frame: what stands behind START_TLS, for example."""

@@ -229,6 +229,7 @@ _built = _classes()
 
 Request: Any = _built["Request"]
 Response: Any = _built["Response"]
+Header: Any = _built["BKPacketHeader"]
 AuthMessage: Any = _built["AuthMessage"]
 
 VERSION_THREE = 3

@@ -102,7 +102,7 @@ _MASTER_KEY = Struct(f">{MASTER_KEY_LENGTH}s")
 
 def decode_request(body: bytes) -> Request:
     """Raises `ProtocolError` for an unknown opcode and for a body that is too short; trailing bytes are ignored."""
-    version, opcode, flags = _decode_header(body)
+    version, opcode, flags = decode_header(body)
     decode = _REQUEST_DECODERS.get(opcode)
     if decode is None:
         raise ProtocolError(f"unknown v2 opcode {opcode}")
@@ -141,7 +141,7 @@ def encode_request(message: Request) -> bytes:
 
 def decode_response(body: bytes) -> Response:
     """Raises `ProtocolError` for an unknown opcode or error code, and for a body that is too short."""
-    version, opcode, _ = _decode_header(body)
+    version, opcode, _ = decode_header(body)
     if opcode == OP_AUTH:
         plugin, payload = decode_auth_message(body[_HEADER_SIZE:])
         return AuthResponse(Status.EOK, plugin, payload, version=version)
@@ -179,7 +179,7 @@ def encode_response(message: Response) -> bytes:
     raise ValueError(f"v2 has no {type(message).__name__}")
 
 
-def _decode_header(body: bytes) -> tuple[int, int, int]:
+def decode_header(body: bytes) -> tuple[int, int, int]:
     """Version, opcode and flags."""
     if len(body) < _HEADER_SIZE:
         raise ProtocolError(f"v2 packet of {len(body)} bytes")

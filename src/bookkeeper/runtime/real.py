@@ -38,18 +38,28 @@ from .api import (
     Workers,
 )
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-SWITCH_INTERVAL_SECONDS = 0.0005
-"""How long a worker thread may hold the interpreter while the event loop wants it. Python's default of 5 ms would
-be added to every answer while an index flush is running."""
+SWITCH_INTERVAL_SECONDS = 0.00005
+"""How long one thread may hold the interpreter while another wants it. With Python's default of 5 ms an index flush
+would add that to every answer. It must be shorter than the loop goes without a system call, too: a thread that waits
+asks for the interpreter only when it was held for so long without a pause. At 0.5 ms the journal's thread, beside a
+loop that sends and receives all the time, waited some 10 ms for its turn."""
 
 GIVE_WAY_SECONDS = 0.00005
 """Pause of a worker that gives way. A waiting thread needs about this long to wake up and take the interpreter."""
 
-GC_THRESHOLDS = (20_000, 20, 50)
+GC_THRESHOLDS = (4_000, 5, 100)
 """Entries in flight are many small objects, none of them in a cycle. With Python's default (700, 10, 10) the collector
 would look through all of them several times a second."""
+
+ACCEPTED_AT_ONCE = 4
+"""Connections in one turn of the loop."""
+
+ACCEPT_PAUSE_SECONDS = 1.0
+"""After a failure, for want of file descriptors above all, no connection is accepted for so long."""
 
 _IOV_MAX = 1024
 _SIOCGIFADDR = 0x8915
@@ -257,12 +267,54 @@ class _Threads(Workers):
 
 
 class _Listener(ServiceListener):
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        self.host, self.port = server.sockets[0].getsockname()[:2]
+    """Accepts connections, a few in a turn of the loop: those that are served already do not wait for a thousand new
+    ones. The rest stay in the backlog of the socket."""
+
+    def __init__(self, sock: socket.socket, protocol_factory: Callable[[], asyncio.Protocol]) -> None:
+        self._sock = sock
+        self._protocol_factory = protocol_factory
+        self._loop = asyncio.get_running_loop()
+        self._beginning: set[asyncio.Task[Any]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self.host, self.port = sock.getsockname()[:2]
+        self._loop.add_reader(sock, self._accept_some)
+
+    def _accept_some(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connection, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("no connections are accepted for %g s: %s", ACCEPT_PAUSE_SECONDS, error.strerror or error)
+                self._loop.remove_reader(self._sock)
+                self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._go_on)
+                return
+            connection.setblocking(False)
+            begin = self._loop.create_task(self._begin(connection), name="accepted connection")
+            self._beginning.add(begin)
+            begin.add_done_callback(self._beginning.discard)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock, self._accept_some)
+
+    async def _begin(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._protocol_factory, connection)
+        except OSError as error:  # the peer is gone already
+            log.debug("a connection ended before it began: %s", error)
+            connection.close()
 
     async def close(self) -> None:
-        self._server.close()
+        if self._sock.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        if self._beginning:
+            await asyncio.wait(self._beginning)
 
 
 def _apply(sock: socket.socket, options: SocketOptions) -> None:
@@ -317,11 +369,11 @@ class RealNetwork(Network):
             _apply(sock, options)  # accepted connections inherit them
             sock.bind((host or "0.0.0.0", port))
             sock.setblocking(False)
-            server = await asyncio.get_running_loop().create_server(protocol_factory, sock=sock, backlog=backlog)
+            sock.listen(backlog)
+            return _Listener(sock, protocol_factory)
         except BaseException:
             sock.close()
             raise
-        return _Listener(server)
 
     async def resolve(self, host: str) -> str:
         infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)

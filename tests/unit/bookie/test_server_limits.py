@@ -522,7 +522,7 @@ async def test_a_failed_callback_of_the_loop_ends_the_bookie_and_a_broken_connec
 async def test_requests_that_wait_for_their_turn_are_served_in_order_and_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.bookie.sharing.turns.SLICE_SECONDS", -1.0)  # one request a turn
+    monkeypatch.setattr("bookkeeper.bookie.sharing.turns.Turns.slice_seconds", lambda *_: 1e-9)  # one request a turn
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
         requests = [add(1, 0), read(1, 0), fence(2), read(2, 0), add(1, 1), read(1, 1)]
         client.send(b"".join(map(v2.encode_request, requests)))
@@ -543,7 +543,7 @@ async def test_requests_that_wait_for_their_turn_are_served_in_order_and_to_the_
 async def test_a_request_that_cannot_be_handled_ends_its_connection_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.bookie.sharing.turns.SLICE_SECONDS", -1.0)
+    monkeypatch.setattr("bookkeeper.bookie.sharing.turns.Turns.slice_seconds", lambda *_: 1e-9)
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
 
         def fail(*_: object) -> bool:
@@ -556,11 +556,25 @@ async def test_a_request_that_cannot_be_handled_ends_its_connection_only(
         assert (await other.v2(add(1, 0))).status == Status.EOK
 
 
+async def test_what_is_large_and_no_entry_ends_its_connection_before_it_is_there(tmp_path: Path) -> None:
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
+        frame = v3.encode_request(m.WriteLacRequest(1, 0, KEY, bytes(3 << 20), txn_id=1))
+        client.send(frame[:100_000])
+        assert await client.closed()
+        frame = v3.encode_request(add(1, 0, bytes(3 << 20), txn_id=1))
+        for part in (frame[:3], frame[3:50], frame[50 : 2 << 20], frame[2 << 20 :]):
+            other.send(part)
+            await asyncio.sleep(0)
+        answer = v3.decode_response(await other.body())
+        assert answer.status == Status.EOK  # type: ignore[union-attr]
+        await until(lambda: bookie.service.memory.used == 0)
+
+
 async def test_a_slow_frame_is_one_that_was_looked_at_not_one_that_a_frozen_bookie_did_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
-        client.writer.write((4 << 20).to_bytes(4, "big") + bytes(1000))
+        client.writer.write(v2.encode_add_request(KEY, entry(1, 0, bytes(4 << 20)))[:1000])
         (connection,) = bookie.connections()
         await until(lambda: connection.frame_begun)
         monkeypatch.setattr(type(bookie.service.frames), "awaited", property(lambda self: True))

@@ -23,7 +23,14 @@ from bookkeeper.bookie.sharing.memory import (
     request_memory,
 )
 from bookkeeper.bookie.sharing.shares import Shares
-from bookkeeper.bookie.sharing.turns import LONGEST_REST_SECONDS, SLICE_SECONDS, Turns
+from bookkeeper.bookie.sharing.turns import (
+    IN_JOURNAL_BESIDE_OTHERS,
+    LATELY_SECONDS,
+    LONGEST_REST_SECONDS,
+    SLICE_BESIDE_OTHERS,
+    SLICE_SECONDS,
+    Turns,
+)
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime.real import RealRuntime
 
@@ -251,7 +258,7 @@ async def test_a_peer_with_little_is_served_between_two_slices_of_one_with_much(
     for _ in range(3):
         await asyncio.sleep(0)
     assert served.index("good") <= 1
-    assert len(served) <= 8, "rounds end in time for others"
+    assert len(served) <= 8, "rounds end in time for the other"
     while len(served) < 501:
         await asyncio.sleep(0)
     assert Counter(served) == {"flood": 500, "good": 1}
@@ -261,14 +268,14 @@ async def test_who_has_had_a_slice_waits_for_the_next_turn_of_the_loop() -> None
     clock = Clock()
     turns = Turns(clock)
     flood, good = Peer("flood"), Peer("good")
-    assert turns.may_serve(flood)
+    assert turns.may_serve(flood, clock.time)
     turns.spent(flood, SLICE_SECONDS, 0.0)
-    assert not turns.may_serve(flood)
-    assert turns.may_serve(good)
+    assert not turns.may_serve(flood, clock.time)
+    assert turns.may_serve(good, clock.time)
     await asyncio.sleep(0)
-    assert turns.may_serve(flood)
+    assert turns.may_serve(flood, clock.time)
     turns.wait(flood, Slow(clock, flood, [], 1))
-    assert not turns.may_serve(flood), "what came first is first"
+    assert not turns.may_serve(flood, clock.time), "what came first is first"
 
 
 async def test_who_took_very_long_rests_while_others_come() -> None:
@@ -278,12 +285,12 @@ async def test_who_took_very_long_rests_while_others_come() -> None:
     clock.time = 10.0
     turns.spent(flood, 0.02, clock.time)
     await asyncio.sleep(0)
-    assert turns.may_serve(flood), "nobody else is there"
+    assert turns.may_serve(flood, clock.time), "nobody else is there"
     turns.spent(good, 0.0001, clock.time)
     turns.spent(flood, 0.02, clock.time)
     await asyncio.sleep(0)
-    assert not turns.may_serve(flood)
-    assert turns.may_serve(good)
+    assert not turns.may_serve(flood, clock.time)
+    assert turns.may_serve(good, clock.time)
     served: list[str] = []
     turns.wait(flood, Slow(clock, flood, served, 1))
     await asyncio.sleep(0)
@@ -298,6 +305,43 @@ async def test_who_took_very_long_rests_while_others_come() -> None:
     assert served == ["good", "flood"]
 
 
+async def test_slices_are_short_where_there_is_more_than_one_peer() -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    turns.spent(flood, 0.0001, clock.time)
+    turns.spent(flood, 0.0001, clock.time)
+    assert turns.slice_seconds(clock.time) == SLICE_SECONDS
+    turns.spent(good, 0.0001, clock.time)
+    assert turns.slice_seconds(clock.time) == SLICE_BESIDE_OTHERS
+    clock.time += 2 * LATELY_SECONDS
+    assert turns.slice_seconds(clock.time) == SLICE_SECONDS
+
+
+async def test_who_fills_the_journal_waits_until_half_of_it_is_done_if_there_are_others() -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    flood.in_journal = IN_JOURNAL_BESIDE_OTHERS
+    turns.spent(flood, 0.0, clock.time)
+    assert turns.may_serve(flood, clock.time), "it is alone"
+    turns.spent(good, 0.0, clock.time)
+    assert turns.fills_journal(flood, clock.time)
+    assert not turns.may_serve(flood, clock.time)
+    assert turns.may_serve(good, clock.time)
+    served: list[str] = []
+    turns.wait(flood, Slow(clock, flood, served, 1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not served
+    while flood.in_journal > 0:
+        turns.journal_has(flood)
+    await asyncio.sleep(0)
+    assert served == ["flood"]
+
+
 async def test_nobody_rests_long_because_the_process_stood_still() -> None:
     clock = Clock()
     turns = Turns(clock)
@@ -308,9 +352,9 @@ async def test_nobody_rests_long_because_the_process_stood_still() -> None:
     turns.spent(unlucky, 0.0001, clock.time)
     turns.spent(unlucky, 10.0, clock.time)
     await asyncio.sleep(0)
-    assert not turns.may_serve(unlucky)
+    assert not turns.may_serve(unlucky, clock.time)
     clock.time += LONGEST_REST_SECONDS
-    assert turns.may_serve(unlucky)
+    assert turns.may_serve(unlucky, clock.time)
 
 
 async def test_a_connection_that_ended_has_no_turn() -> None:
@@ -324,7 +368,7 @@ async def test_a_connection_that_ended_has_no_turn() -> None:
     turns.forget(peer, connection)
     await asyncio.sleep(0)
     assert not served
-    assert turns.may_serve(peer)
+    assert turns.may_serve(peer, clock.time)
 
 
 # --- room for connections ---

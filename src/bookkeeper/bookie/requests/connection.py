@@ -34,17 +34,17 @@ from functools import partial
 from typing import Any, cast
 
 from bookkeeper.errors import ProtocolError
+from bookkeeper.protocol import large_frames, v2, v3
 from bookkeeper.protocol import messages as m
-from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.auth import AUTH_DISABLED_PLUGIN
-from bookkeeper.protocol.frames import FrameSplitter, version_of
+from bookkeeper.protocol.frames import LENGTH_SIZE, FrameSplitter, version_of
 from bookkeeper.protocol.messages import V2, V3, AddRun, Status
 from bookkeeper.runtime import TimerHandle
 
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, SMALL_FRAME, Account, Peer
 from ..sharing.shares import Shares
-from ..sharing.turns import SLICE_REQUESTS, SLICE_SECONDS
+from ..sharing.turns import IN_JOURNAL_BESIDE_OTHERS, SLICE_REQUESTS
 from .adds import AddBatch, as_run
 from .handlers import HANDLERS, Way
 from .ledger_queues import Gate, LedgerQueues
@@ -179,10 +179,10 @@ class BookieConnection(asyncio.Protocol):
             if bodies:
                 self.asked = True
                 self.frame_ticks = 0
-                if self._backlog or not turns.may_serve(self.source):
+                if self._backlog or not turns.may_serve(self.source, started):
                     self._wait_for_turn(bodies, 0)
                 else:
-                    at = self._serve(bodies, 0, started, started + SLICE_SECONDS)
+                    at = self._serve(bodies, 0, started, started + turns.slice_seconds(started))
                     now = self._now()
                     turns.spent(self.source, now - started, now)
                     if at < len(bodies):
@@ -238,7 +238,10 @@ class BookieConnection(asyncio.Protocol):
         """Count the frame that is incomplete now. A large one goes on only when there is room for all of it."""
         pending, needed = self._frames.pending, self._frames.needed
         if needed > SMALL_FRAME and self._transport is not None:
-            if self._frame_wait is None and self._service.frames.units(needed) > self._frame_grant:
+            asks = self._frame_wait is None and self._service.frames.units(needed) > self._frame_grant
+            if asks and pending >= LENGTH_SIZE + large_frames.ENOUGH_TO_JUDGE:
+                if fault := large_frames.fault_of(self._frames.start(large_frames.ENOUGH_TO_JUDGE), needed):
+                    raise ProtocolError(fault)
                 self._give_frame_back()
                 self._ask_for_frame(needed)
         elif self._frame_grant and not self._held_adds:  # adds that wait for room keep what they came with
@@ -367,11 +370,16 @@ class BookieConnection(asyncio.Protocol):
                     if at < end and not runs:
                         self._dispatch(batch, bodies[at])
                         at += 1
-                if at < end and now() > until:
+                if at < end and (now() > until or self._fills_journal):
                     break
         finally:
             batch.submit()
         return at
+
+    @property
+    def _fills_journal(self) -> bool:
+        source = self.source
+        return source.in_journal >= IN_JOURNAL_BESIDE_OTHERS and self._turns.fills_journal(source, self._now())
 
     def _plain_reads(self, bodies: list[bytes], at: int, until: float) -> int:
         """Handle plain reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""
@@ -533,10 +541,12 @@ class BookieConnection(asyncio.Protocol):
 
     def waits_for_journal(self) -> None:
         self.in_journal += 1
+        self.source.in_journal += 1
         self._count_waiting(1)
 
     def journal_has_it(self) -> None:
         self.in_journal -= 1
+        self._turns.journal_has(self.source)
         self._count_waiting(-1)
 
     def answer_has(self, size: int) -> None:

@@ -46,13 +46,15 @@ ALWAYS_ALLOWED = 64 * REQUEST_COST
 class Peer:
     """Everybody with one network address."""
 
-    __slots__ = ("address", "connections", "held", "rests_until", "spent")
+    __slots__ = ("address", "connections", "held", "in_journal", "rests_until", "spent")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.connections = 0
         self.held = 0
         """Bytes, of all its connections."""
+        self.in_journal = 0
+        """Fences, WRITE_LAC and FORCE requests that wait for the journal, of all its connections."""
         self.spent = 0.0
         """Seconds of the loop's turn that its requests have taken (`turns`)."""
         self.rests_until = 0.0

@@ -1,18 +1,24 @@
-"""Turns: the loop's time is shared out among those who send requests.
+"""Turns: the loop's time is shared out among the peers that send requests.
 
 Theory of operation
 
-What a socket read brings is served at once, up to `SLICE_SECONDS` of the loop's time. What is left then waits, and the
-socket is not read meanwhile. So does everything that comes from a peer that has had its slice already, in this turn
-of the loop, or that has something waiting. What waits is served in rounds, one in each turn: peers take turns, and the
-connections of one peer do, one slice each, until `ROUND_SECONDS` are over.
+What a socket read brings is served at once, up to a slice of the loop's time. What is left then waits, and the socket
+is not read meanwhile. So does everything that comes from a peer that has had its slice already, in this turn of the
+loop, or that has something waiting. What waits is served in rounds, one in each turn: peers take turns, and the
+connections of one peer do, one slice each, until the round is over.
 
-A single request of megabytes can take many slices, as nothing is cut off once it has begun. After such a one its peer
-rests for as long as it took, if others have been served lately: what a request of theirs needs several turns of the
-loop for is then done in between.
+A request needs several turns of the loop: to be read, to be written down, to be answered. So turns must be short
+where there is more than one peer. They may be long where a peer is alone, which costs less. Whether it is alone is
+told by whom was served lately (`contested`). Beside others:
 
-So a peer that sends little is served at once, however much others send; and who sends much gets all the time there
-is when it is alone.
+- slices and rounds are short;
+- after a request of megabytes, which can take many slices as nothing is cut off once it has begun, its peer rests for
+  as long as it took;
+- a peer with many requests that wait for the journal waits until half of them are done, as all that the journal takes
+  after them is done after them.
+
+So a peer that sends little is served at once, however much others send. A peer that sends much gets all the time
+there is when it is alone.
 """
 
 from __future__ import annotations
@@ -26,13 +32,18 @@ from bookkeeper.runtime import Runtime, TimerHandle
 from .memory import Peer
 
 SLICE_SECONDS = 0.0005
-"""Some ten requests of the dear kinds, some hundred of the cheap ones."""
+"""For a peer that is alone: some ten requests of the dear kinds, some hundred of the cheap ones."""
+
+SLICE_BESIDE_OTHERS = 0.0001
 
 SLICE_REQUESTS = 4096
 """No more requests than that are served in a slice. The time is not looked at between adds that came in a row, because
 they are cheapest together; so many cost some milliseconds, and a socket read has hardly ever more."""
 
-ROUND_SECONDS = 0.001
+SLICES_IN_A_ROUND = 2
+
+IN_JOURNAL_BESIDE_OTHERS = 64
+"""Fences, WRITE_LAC and FORCE requests of a peer that may wait for the journal. To answer one takes some 20 µs."""
 
 GIANT_SECONDS = 0.004
 """A slice that took longer is followed by a rest. No row of adds that one socket read brings takes so long."""
@@ -62,22 +73,43 @@ class Turns:
         self._rest: TimerHandle | None = None  # until one that waits may be served again
         self._last: Peer | None = None  # who was served last
         self._last_at = -math.inf
-        self._others_at = -math.inf  # when somebody else was
+        self._others_at = -math.inf  # when another peer than that was
 
-    def may_serve(self, peer: Peer) -> bool:
+    def contested(self, now: float) -> bool:
+        """Whether more than one peer was served lately."""
+        return now - self._others_at < LATELY_SECONDS
+
+    def slice_seconds(self, now: float) -> float:
+        """How long a slice that begins now may take."""
+        return SLICE_BESIDE_OTHERS if self.contested(now) else SLICE_SECONDS
+
+    def may_serve(self, peer: Peer, now: float) -> bool:
         """Whether what comes from this peer now is served at once."""
         return (
-            peer.spent < SLICE_SECONDS
+            peer.spent < self.slice_seconds(now)
             and peer not in self._waiting
-            and (not peer.rests_until or self._runtime.now() >= peer.rests_until)
+            and not self._must_wait(peer, now)
             and not self._runtime.buggify("no turn", 0.01)
         )
+
+    def _must_wait(self, peer: Peer, now: float) -> bool:
+        return now < peer.rests_until or self.fills_journal(peer, now)
+
+    def fills_journal(self, peer: Peer, now: float) -> bool:
+        """Whether others would wait for what the journal has of this peer."""
+        return peer.in_journal >= IN_JOURNAL_BESIDE_OTHERS and self.contested(now)
+
+    def journal_has(self, peer: Peer) -> None:
+        """The journal has taken one request of this peer."""
+        peer.in_journal -= 1
+        if peer.in_journal == IN_JOURNAL_BESIDE_OTHERS // 2 and peer in self._waiting:
+            self._schedule()
 
     def spent(self, peer: Peer, seconds: float, now: float) -> None:
         """Serving what came from this peer took so long, until now."""
         self._was_served(peer, seconds, now)
         peer.spent += seconds
-        if peer.spent >= SLICE_SECONDS:
+        if peer.spent >= self.slice_seconds(now):
             self._had_theirs.append(peer)
             self._schedule()
 
@@ -85,7 +117,7 @@ class Turns:
         if peer is not self._last:
             self._last, self._others_at = peer, self._last_at
         self._last_at = now
-        if seconds > GIANT_SECONDS and now - self._others_at < LATELY_SECONDS:
+        if seconds > GIANT_SECONDS and self.contested(now):
             peer.rests_until = now + min(seconds, LONGEST_REST_SECONDS)
 
     def wait(self, peer: Peer, connection: Waiting) -> None:
@@ -111,22 +143,27 @@ class Turns:
             peer.spent = 0.0
         self._had_theirs.clear()
         now = self._runtime.now()
-        end = now + ROUND_SECONDS
+        end = now + SLICES_IN_A_ROUND * self.slice_seconds(now)
         while now < end and (first := self._next(now)) is not None:
             now = self._serve_one(first, now)
         if self._next(now) is not None:
             self._schedule()
-        elif self._waiting and self._rest is None:
-            rest = min(waiting.rests_until for waiting in self._waiting) - now
-            self._rest = self._runtime.call_later(rest, self._rest_is_over)
+        else:
+            self._wait_for_rests(now)
+
+    def _next(self, now: float) -> Peer | None:
+        """The first that waits for nothing but its turn."""
+        return next((peer for peer in self._waiting if not self._must_wait(peer, now)), None)
+
+    def _wait_for_rests(self, now: float) -> None:
+        """Go on when the first rest is over. Who waits for the journal is told by `journal_has`."""
+        rests = [peer.rests_until - now for peer in self._waiting if peer.rests_until > now]
+        if rests and self._rest is None:
+            self._rest = self._runtime.call_later(min(rests), self._rest_is_over)
 
     def _rest_is_over(self) -> None:
         self._rest = None
         self._schedule()
-
-    def _next(self, now: float) -> Peer | None:
-        """The first that waits and does not rest."""
-        return next((peer for peer in self._waiting if now >= peer.rests_until), None)
 
     def _serve_one(self, peer: Peer, now: float) -> float:
         """One slice; returns the time after it."""
@@ -136,7 +173,7 @@ class Turns:
         if connections:
             del self._waiting[peer]
             self._waiting[peer] = connections
-        more = connection.serve_more(now + SLICE_SECONDS)
+        more = connection.serve_more(now + self.slice_seconds(now))
         after = self._runtime.now()
         self._was_served(peer, after - now, after)
         if more:
