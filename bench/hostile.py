@@ -464,7 +464,6 @@ def command_line() -> argparse.Namespace:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["attack", kind, port, connections]:
-            os.nice(5)
             give_way_to_all()
             run(lambda _: attack(kind, int(port), int(connections)))
         case ["good", uri, ledger, seconds]:
