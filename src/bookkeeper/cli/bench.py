@@ -22,9 +22,8 @@ from ..errors import BackpressureError, BookKeeperError
 from ..runtime import Runtime
 from .latency import Histogram
 from .ledger import quorums
+from .options import JsonOption, UriOption
 from .output import (
-    JsonOption,
-    UriOption,
     console,
     execute,
     human_bytes,

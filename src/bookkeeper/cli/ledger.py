@@ -29,12 +29,9 @@ from ..metadata.ledger_metadata import LedgerMetadata
 from ..runtime import Runtime
 from ..types import DigestType
 from .append import BadInput, LineSource, append_all
+from .options import JsonOption, PasswordOptions, UriOption, grouped, pairs
 from .output import (
     EXIT_USAGE,
-    JsonOption,
-    PasswordFileOption,
-    PasswordOption,
-    UriOption,
     complain,
     console,
     entries_text,
@@ -44,7 +41,6 @@ from .output import (
     print_json,
     print_table,
     remark,
-    secret,
     text_of,
 )
 from .session import Stop, connect, is_reserved, open_reader, stoppable
@@ -73,8 +69,10 @@ def quorums(ensemble: int, write_quorum: int | None, ack_quorum: int | None) -> 
 
 
 @app.command()
+@grouped
 def create(
     uri: UriOption,
+    password: PasswordOptions,
     ensemble: Annotated[int, typer.Option("--ensemble", "-e", min=1, help="Bookies that share the ledger.")] = 3,
     write_quorum: Annotated[
         int | None,
@@ -86,8 +84,6 @@ def create(
             "--ack-quorum", "-a", min=1, help="Copies before an append is done. Default: more than half of them."
         ),
     ] = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     digest: Annotated[DigestType, typer.Option("--digest", help="How entries are protected.")] = DigestType.CRC32C,
     metadata: Annotated[
         list[str] | None,
@@ -97,7 +93,7 @@ def create(
 ) -> None:
     """Reserve a ledger and print its id; `ledger append ID` writes it."""
     size, write, ack = quorums(ensemble, write_quorum, ack_quorum)
-    key = secret(password, password_file)
+    key = password.secret()
     custom = {name: value.encode() for name, value in pairs("--metadata", metadata)}
 
     async def main(runtime: Runtime) -> None:
@@ -121,25 +117,16 @@ def create(
     execute(main)
 
 
-def pairs(flag: str, texts: list[str] | None) -> list[tuple[str, str]]:
-    """What was said with a repeatable KEY=VALUE option."""
-    split = [text.partition("=") for text in texts or []]
-    for text, (key, equals, _) in zip(texts or [], split, strict=True):
-        if not key or not equals:
-            fail(f"{flag} {text}: say KEY=VALUE", EXIT_USAGE)
-    return [(key, value) for key, _, value in split]
-
-
 # --- append ---
 
 
 @app.command()
+@grouped
 def append(
     ledger_id: LedgerId,
     uri: UriOption,
+    password: PasswordOptions,
     files: Annotated[list[Path] | None, typer.Argument(help="Files to append; none: standard input.")] = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     raw: RawOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,7 +139,7 @@ def append(
         if not path.is_file():
             fail(f"{path} is not a file")
     sources = [LineSource(path) for path in files] if files else [LineSource()]
-    key = secret(password, password_file)
+    key = password.secret()
     config = ClientConfiguration()
 
     async def main(runtime: Runtime) -> int:
@@ -210,14 +197,14 @@ def _report(writer: LedgerWriter, error: Exception | None, stop: Stop, as_json: 
 
 
 @app.command()
+@grouped
 def read(
     ledger_id: LedgerId,
     uri: UriOption,
+    password: PasswordOptions,
     first: Annotated[int, typer.Option("--from", min=0, help="First entry id.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last entry id; default: the last one.")] = None,
     count: CountOption = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     recover: Annotated[
         bool,
         typer.Option(
@@ -231,7 +218,7 @@ def read(
 
     Nobody is disturbed: of a ledger that is being written, what is confirmed so far is read.
     """
-    key = secret(password, password_file)
+    key = password.secret()
 
     async def main(runtime: Runtime) -> None:
         async with connect(uri, runtime) as bk:
@@ -273,20 +260,20 @@ def _say_if_open(reader: LedgerReader, reserved: bool) -> None:
 
 
 @app.command()
+@grouped
 def tail(
     ledger_id: LedgerId,
     uri: UriOption,
+    password: PasswordOptions,
     first: Annotated[
         int | None, typer.Option("--from", min=0, help="First entry id; default: what comes next.")
     ] = None,
     count: CountOption = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     raw: RawOption = False,
     as_json: JsonLinesOption = False,
 ) -> None:
     """Follow a ledger that is being written, without disturbing its writer; ends when the ledger is closed."""
-    key = secret(password, password_file)
+    key = password.secret()
 
     async def main(runtime: Runtime) -> None:
         async with connect(uri, runtime) as bk, await open_reader(bk, ledger_id, key) as reader:
