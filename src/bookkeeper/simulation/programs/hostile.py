@@ -86,7 +86,7 @@ class Hostility:
             for _ in range(dice.choice((2, 5, 12))):
                 _, peer = await runtime.network.connect(bookie, PORT, lambda: HostilePeer(listens), timeout=2.0)
                 peers.append(cast(HostilePeer, peer))
-            self._cluster.world.tell(runtime.hostname(), f"{way.__name__[1:]} on {len(peers)} connections to {bookie}")
+            self._cluster.world.note(runtime.hostname(), f"{way.__name__[1:]} on {len(peers)} connections to {bookie}")
             self._programs.sometimes(f"hostile: {way.__name__[1:].replace('_', ' ')}")
             await way(peers, dice)
             if not listens:

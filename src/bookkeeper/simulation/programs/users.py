@@ -106,7 +106,7 @@ class Programs:
             deferred=deferred,
             advanced=flavour == "advanced",
         )
-        self.cluster.world.tell(f"ledger {writer.id}", f"created, {flavour}, on {writer.metadata.last_ensemble[1]}")
+        self.cluster.world.note(f"ledger {writer.id}", f"created, {flavour}, on {writer.metadata.last_ensemble[1]}")
         count = dice.randint(0, 2 * shape.entries)
         futures: dict[int, asyncio.Future[int]] = {}
         try:
@@ -284,7 +284,7 @@ class Programs:
         if ledger is None:
             return
         ledger.delete_started = True
-        self.cluster.world.tell(f"ledger {ledger.ledger_id}", "is being deleted")
+        self.cluster.world.note(f"ledger {ledger.ledger_id}", "is being deleted")
         async with limit("deleting a ledger"):
             await bk.delete_ledger(ledger.ledger_id)
         ledger.deleted = True
