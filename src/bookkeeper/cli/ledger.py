@@ -216,9 +216,10 @@ def read(
 ) -> None:
     """Write payloads to standard output, one a line.
 
-    Nobody is disturbed: of a ledger that is being written, what is confirmed so far is read.
+    The writer is not disturbed: of a ledger that is being written, what is confirmed so far is read.
     """
     key = password.secret()
+    printer = _Printer(raw, as_json)
 
     async def main(runtime: Runtime) -> None:
         async with connect(uri, runtime) as bk:
@@ -226,7 +227,7 @@ def read(
             if recover and is_reserved(record):
                 fail(f"ledger {ledger_id} waits for its first `bookkeeper ledger append`: there is nothing to recover")
             async with await open_reader(bk, ledger_id, key, recover=recover) as reader:
-                await _print_range(reader, first, last, count, _Printer(raw, as_json))
+                await _print_range(reader, first, last, count, printer)
                 if last is None and count is None:
                     _say_if_open(reader, is_reserved(record))
 
@@ -274,11 +275,12 @@ def tail(
 ) -> None:
     """Follow a ledger that is being written, without disturbing its writer; ends when the ledger is closed."""
     key = password.secret()
+    printer = _Printer(raw, as_json)
 
     async def main(runtime: Runtime) -> None:
         async with connect(uri, runtime) as bk, await open_reader(bk, ledger_id, key) as reader:
             start = first if first is not None else reader.last_add_confirmed + 1
-            await _Printer(raw, as_json).print(reader.tail(start), count, flush=True)
+            await printer.print(reader.tail(start), count, flush=True)
 
     execute(main)
 
@@ -405,7 +407,7 @@ def list_(
 
 
 async def _records(bk: BookKeeper, ids: list[int]) -> AsyncIterator[LedgerMetadata]:
-    """Metadata of those ledgers that nobody deletes meanwhile."""
+    """Metadata of those ledgers that are not deleted meanwhile."""
     for ledger_id in ids:
         with contextlib.suppress(NoSuchLedgerOnMetadataError):
             yield await bk.get_ledger_metadata(ledger_id)

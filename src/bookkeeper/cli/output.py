@@ -26,8 +26,8 @@ EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-console = Console(highlight=False)
-notes = Console(stderr=True, highlight=False)
+console = Console(highlight=False, emoji=False)
+notes = Console(stderr=True, highlight=False, emoji=False)
 """Progress and remarks: kept off stdout, which carries results."""
 
 
@@ -66,7 +66,9 @@ def execute(main: Callable[[Runtime], Awaitable[Any]]) -> Any:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says; its name if it says nothing."""
+    """What an error says; of a failed call of the system: what, and of which file. Its name if it says nothing."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 

@@ -16,7 +16,7 @@ NO_CLUSTER = ""
 
 
 @grouped
-def initnewcluster(cluster: ClusterOptions) -> None:
+def initnewcluster(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Make a new cluster in an empty metadata store. Refuses where there is one."""
     where = cluster.address()
 
@@ -26,7 +26,10 @@ def initnewcluster(cluster: ClusterOptions) -> None:
     made, instance_id = with_store(where, make, create=True)
     if not made:
         fail(f"there is a cluster at {where} already (instance id {instance_id}); nothing was changed")
-    console.print(f"Successfully initialized new cluster at {where} InstanceId: {instance_id}", soft_wrap=True)
+    if as_json:
+        print_json({"uri": where, "instance_id": instance_id})
+    else:
+        console.print(f"Successfully initialized new cluster at {where} InstanceId: {instance_id}", soft_wrap=True)
 
 
 @grouped
@@ -38,6 +41,7 @@ def metaformat(
     force: Annotated[
         bool, typer.Option("--force", "-force", "-f", help="With -n: format though there is data.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Forget all ledgers and bookies of a cluster: all data is lost. Makes the cluster if there is none.
 
@@ -60,7 +64,11 @@ def metaformat(
             "This may cause data loss."
         ):
             fail("nothing was changed")
-    console.print(f"Bookkeeper metadata formatted successfully InstanceId: {with_store(where, format_)}")
+    instance_id = with_store(where, format_)
+    if as_json:
+        print_json({"uri": where, "instance_id": instance_id})
+    else:
+        console.print(f"Bookkeeper metadata formatted successfully InstanceId: {instance_id}")
 
 
 @grouped

@@ -15,8 +15,8 @@ from ...errors import CookieExists, CookieNotFound, CorruptMetadata, MetadataErr
 from ...metadata.api import ANY, MetadataDriver
 from ...metadata.formats.cookie import parse_cookie
 from ...types import BookieId
-from ..options import grouped
-from ..output import EXIT_USAGE, console, fail
+from ..options import JsonOption, grouped
+from ..output import EXIT_USAGE, console, fail, print_json
 from .common import ClusterOptions, in_cluster
 
 BookieArgument = Annotated[str, typer.Argument(help="The bookie's id, host:port.")]
@@ -24,7 +24,7 @@ FileOption = Annotated[Path, typer.Option("--cookie-file", "-cf", help="The cook
 
 
 @grouped
-def cookie_get(bookie: BookieArgument, cluster: ClusterOptions) -> None:
+def cookie_get(bookie: BookieArgument, cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Print a bookie's cookie."""
 
     async def look(driver: MetadataDriver) -> bytes:
@@ -34,6 +34,9 @@ def cookie_get(bookie: BookieArgument, cluster: ClusterOptions) -> None:
             raise _not_found(bookie) from None
 
     text = in_cluster(cluster, look).decode(errors="replace")
+    if as_json:
+        print_json({"bookie": bookie, "cookie": text})
+        return
     console.print(f"Cookie for bookie '{bookie}' is:\n---\n{text}\n---", markup=False, soft_wrap=True)
 
 

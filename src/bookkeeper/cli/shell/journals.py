@@ -118,11 +118,14 @@ def lastmark(conf: ConfOption = None, as_json: JsonLinesOption = False) -> None:
     The greatest of the copies in the ledger directories. 0 and 0 where there is none: all of the journal is replayed.
     """
     places = directories(conf)
+    roots = [current(root) for root in places.ledger]
 
     async def look(runtime: Runtime) -> None:
+        if not any(runtime.files.is_dir(root) for root in roots):
+            fail(f"there is no directory {' and no '.join(roots)}")
         for index, journal in enumerate(places.journal):
             name = last_mark.file_name(index, len(places.journal))
-            mark = MarkFiles(runtime.files, [current(root) for root in places.ledger], name).read().mark
+            mark = MarkFiles(runtime.files, roots, name).read().mark
             if as_json:
                 json_line({"journal": mark.journal_id, "pos": mark.offset, "dir": current(journal)})
             else:

@@ -19,7 +19,10 @@ _HEX = re.compile("[0-9a-fA-F]{1,16}")
 def configured(conf: Path | None) -> ServerConfiguration:
     """The bookie's settings, as `bookkeeper bookie --conf` reads them. Ends the command if there are none."""
     if conf is None and not any(name.startswith("BK_") for name in os.environ):
-        fail("say the file itself, or --conf with the bookie's bk_server.conf", EXIT_USAGE)
+        fail(
+            "say --conf with the bookie's bk_server.conf, or name the file itself where the command takes one",
+            EXIT_USAGE,
+        )
     try:
         return bookie_settings(conf, EXIT_USAGE)
     except ConfigurationError as error:

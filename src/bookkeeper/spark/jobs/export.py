@@ -87,7 +87,7 @@ class Output:
         self.location = output if "://" in output else self.root
         """What executors open."""
         self.manifest = Manifest(self.files, self.root)
-        found = self.files.get_file_info(fs.FileSelector(self.root, allow_not_found=True, recursive=True))
+        found = _listed(self.files, self.root)
         self._names = {info.path.removeprefix(self.root).lstrip("/") for info in found if info.type is fs.FileType.File}
 
     def exported(self, options: ReadOptions, append: bool) -> dict[int, Exported]:
@@ -271,6 +271,14 @@ def _open(output: str) -> tuple[fs.FileSystem, str]:
     except (pa.ArrowInvalid, OSError) as error:
         raise OptionError(f"cannot write to {output}: {error}") from error
     return files, path
+
+
+def _listed(files: fs.FileSystem, root: str) -> list[fs.FileInfo]:
+    """All that is there. Raises `ExportError` for what is no directory."""
+    try:
+        return list(files.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True)))
+    except NotADirectoryError:
+        raise ExportError(f"{root} is a file: choose another output") from None
 
 
 def _columns(options: ReadOptions) -> tuple[str, ...]:
