@@ -169,7 +169,9 @@ async def _write(
     except asyncio.CancelledError:
         if stop.signal is None:
             raise
-        task = asyncio.current_task()  # asked to stop once more: the ledger is closed, and what it has is still told
+        task = (
+            asyncio.current_task()
+        )  # asked to stop once more: the ledger is closed, and what it has is still reported
         assert task is not None
         task.uncancel()
     return None

@@ -54,7 +54,7 @@ LAST_SECONDS = 1.0
 """Given to what has been closed to be gone."""
 
 TASK_FAILED = "task %s failed"
-"""What `TaskScope` says of a task that nobody waits for: what it did for ever is not done any more."""
+"""What `TaskScope` says of a task that no other task waits for: what it did all the time is not done any more."""
 
 STEP_LIMIT = 3_000_000
 STEPS_PER_SECOND = 300_000

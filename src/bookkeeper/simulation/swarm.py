@@ -26,7 +26,7 @@ CORRUPT_CHANCE = 0.02
 """Of a piece of data to arrive with a flipped bit, in runs where that happens."""
 
 HARDENING = False
-"""Whether runs have the harm of `hardships` when nobody says."""
+"""Whether runs have the harm of `hardships` by default."""
 
 T = TypeVar("T")
 
@@ -208,7 +208,7 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
 
 
 def _small_limits(dice: random.Random) -> dict[str, Any]:
-    """Limits of a bookie that make some wait for others, and refuse nobody."""
+    """Limits of a bookie that make some wait for others, and refuse none."""
     return {
         "maxAddsInProgressLimit": dice.choice((0, 0, 1, 20)),
         "maxReadsInProgressLimit": dice.choice((0, 0, 1, 20)),
@@ -217,7 +217,7 @@ def _small_limits(dice: random.Random) -> dict[str, Any]:
 
 
 def _calm(options: Options, drawn: Configuration) -> Configuration:
-    """Long bursts, longer than the time-out of adds on narrow links, and nobody who ends a writer."""
+    """Long bursts, longer than the time-out of adds on narrow links, and no program that ends a writer."""
     programs = {**drawn.programs, "readers": 0, "deleters": 0} if options.programs is None else drawn.programs
     shape = replace(drawn.shape, entries=_given(options.entries, 200), total=_given(options.total, 1000))
     settings = {"addEntryTimeoutSec": 3, "readEntryTimeoutSec": 5, "clientConnectTimeoutMillis": 5000}

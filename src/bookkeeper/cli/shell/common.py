@@ -27,16 +27,14 @@ UriOption = Annotated[
         help="Metadata service: zk+hierarchical://host:2181/ledgers or sqlite:///path/meta.db",
     ),
 ]
-ConfOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--conf",
-        "-c",
-        "-conf",
-        envvar="BOOKIE_CONF",
-        help="Or a bk_server.conf that says where it is. BK_<key> count too.",
-    ),
-]
+
+
+def conf_option(help: str) -> Any:
+    """The option for a bookie's settings; `help` says what of them is used."""
+    return typer.Option("--conf", "-c", "-conf", envvar="BOOKIE_CONF", help=f"{help} BK_<key> count too.")
+
+
+ConfOption = Annotated[Path | None, conf_option("Or a bk_server.conf that says where it is.")]
 
 
 @dataclass(frozen=True)

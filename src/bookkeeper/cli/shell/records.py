@@ -14,19 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
+from .common import conf_option
+
 _ENTRY_HEAD = struct.Struct(">qqqq")
 """Ledger, entry, last confirmed, length: what every entry of a client begins with."""
 
-ConfOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--conf",
-        "-c",
-        "-conf",
-        envvar="BOOKIE_CONF",
-        help="The bookie's bk_server.conf: it says where the directories are. BK_<key> count too.",
-    ),
-]
+ConfOption = Annotated[Path | None, conf_option("The bookie's bk_server.conf: it says where the directories are.")]
 MessageOption = Annotated[
     bool, typer.Option("--msg", "-msg", "-m", help="The data of the entries, too: the digest, then what was written.")
 ]

@@ -118,7 +118,7 @@ class SimulatedDisk:
         self.stop: Callable[[float], None] | None = None
         """Makes the machine stand still; set by the machine."""
         self.index_seconds = 0.0
-        """What calls to slow key-value stores have taken; whoever waits for them sets it to 0 again."""
+        """What calls to slow key-value stores have taken; who waits for them sets it to 0 again."""
         self._away: dict[str, _Mount] = {}
 
     # --- faults ---

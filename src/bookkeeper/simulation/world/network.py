@@ -2,7 +2,7 @@
 
 Bytes of one connection arrive in order, once and unchanged (but in worlds that corrupt them on purpose), after a
 latency drawn per write; a write may arrive in several pieces.
-A blocked link delivers nothing until it is unblocked (TCP would retransmit), and nobody is told. A killed process
+A blocked link delivers nothing until it is unblocked (TCP would retransmit), and neither side notices. A killed process
 closes its connections, a machine without power leaves them half-open: the peer finds out when its own timer runs out,
 or when the machine is back and answers with a reset.
 
@@ -33,7 +33,7 @@ SEGMENT = 16 * 1024
 
 
 class Tap(Protocol):
-    """Somebody who listens to all connections."""
+    """Listens to all connections."""
 
     def sent(self, transport: SimulatedTransport, data: bytes) -> None:
         """The transport's owner has written this."""
@@ -398,7 +398,7 @@ class SimulatedNetwork(Network):
             if powered is None:
                 raise OSError(f"host {host} not found (simulated)")
             if not powered:
-                await asyncio.Event().wait()  # nobody answers; the timeout ends this
+                await asyncio.Event().wait()  # no answer comes; the timeout ends this
             listener = world.listeners.get((host, port))
             if listener is None or not listener.owner.alive:
                 raise ConnectionRefusedError(f"connection to {host}:{port} refused (simulated)")
