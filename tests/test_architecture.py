@@ -52,11 +52,6 @@ TO_BE_CUT: dict[str, int] = {
     "bookie/requests/connection.py BookieConnection": 38,
     "bookie/requests/connection.py __init__": 51,
     "bookie/storage/db_directory.py DbDirectory": 26,
-    "cli/local/spark_demo.py _with_spark": 48,
-    "cli/shell/cluster.py nukeexistingcluster": 47,
-    "cli/spark.py export": 49,
-    "cli/spark.py scrub": 49,
-    "cli/spark.py usage": 66,
     "client/adds/pipeline.py __init__": 60,
     "client/reads/range.py RangeRead": 24,
     "client/wire/connection.py Connection": 21,
@@ -65,8 +60,6 @@ TO_BE_CUT: dict[str, int] = {
     "metadata/zookeeper/session/client.py ZooKeeper": 22,
     "protocol/v3/adds.py decode_add_runs": 48,
     "quorum/recovery.py LedgerRecovery": 23,
-    "spark/jobs/export.py export": 68,
-    "spark/jobs/export.py _added_up": 46,
 }
 """Larger than that, with their size: lines or attributes."""
 

@@ -15,7 +15,7 @@ from bookkeeper.simulation.world.world import World
 
 
 @pytest.fixture(autouse=True)
-def _bury_worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _dispose_of_worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Worlds are ended after each test."""
     worlds: list[World] = []
     original = World.__init__

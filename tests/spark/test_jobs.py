@@ -272,9 +272,9 @@ def test_dry_runs_start_no_spark(cluster: LiveCluster, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
     assert command(cluster, "scrub", "-l", ledger_id, "-n")[:2] == (
         0,
-        "1 ledgers with 100 entries, 3.3 KB of payload, in 1 tasks would be checked, every copy\n",
+        "1 ledger with 100 entries, 3.3 KB of payload, in 1 task would be checked, every copy\n",
     )
-    assert command(cluster, "usage", "-l", ledger_id, "-n")[1] == "1 ledgers would be looked at\n"
+    assert command(cluster, "usage", "-l", ledger_id, "-n")[1] == "1 ledger would be looked at\n"
 
 
 def test_mistakes_are_one_line(cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:

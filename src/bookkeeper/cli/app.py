@@ -17,7 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from ..version import __version__
-from .output import JsonOption, console, print_json
+from .options import JsonOption
+from .output import console, print_json
 
 OPTIONS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
@@ -48,7 +49,9 @@ COMMANDS = {
     "localbookie": CommandPlace(
         "local.localbookie", "localbookie", "Run a cluster of bookies on this machine until it is stopped."
     ),
-    "shell": CommandPlace("shell", "app", "Make, look at and remove clusters: BookKeeper's admin shell."),
+    "shell": CommandPlace(
+        "shell", "app", "Make, look at and remove clusters, and look into a bookie's files: BookKeeper's admin shell."
+    ),
     "ledger": CommandPlace("ledger", "app", "Create, append to, read, follow, inspect, list and delete ledgers."),
     "bookies": CommandPlace("bookies", "app", "What bookies there are."),
     "bench": CommandPlace("bench", "app", "Measure appends, reads and tailing."),

@@ -210,6 +210,6 @@ class _Window:
 
 
 def _looked_at(future: asyncio.Future[int]) -> None:
-    """So that nobody complains of an error that nobody asked for: the first one is told."""
+    """Marks the error as seen: only the first one is reported."""
     with contextlib.suppress(asyncio.CancelledError):
         future.exception()

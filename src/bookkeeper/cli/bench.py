@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -22,9 +22,8 @@ from ..errors import BackpressureError, BookKeeperError
 from ..runtime import Runtime
 from .latency import Histogram
 from .ledger import quorums
+from .options import JsonOption, UriOption
 from .output import (
-    JsonOption,
-    UriOption,
     console,
     execute,
     human_bytes,
@@ -163,22 +162,28 @@ async def _measure_writes(
     runtime: Runtime, writers: list[LedgerWriter], size: int, window: int, seconds: float, result: Result, stop: Stop
 ) -> None:
     payload = bytes(i & 0xFF for i in range(size))
+    deadline = runtime.now() + seconds
+    feeders = [_feed(runtime, writer, payload, window, deadline, result, stop) for writer in writers]
+    await _all_done(runtime, feeders, seconds, result)
+
+
+async def _all_done(
+    runtime: Runtime, work: Iterable[Coroutine[Any, Any, None]], seconds: float, result: Result
+) -> None:
+    """Wait for all, with a bar of about so many seconds; note how long it took."""
     started = runtime.now()
-    deadline = started + seconds
     with progress_bar() as progress:
-        task = progress.add_task(result.what, total=seconds)
-        feeders = [
-            asyncio.ensure_future(_feed(runtime, writer, payload, window, deadline, result, stop)) for writer in writers
-        ]
+        bar = progress.add_task(result.what, total=seconds)
+        tasks = [asyncio.ensure_future(each) for each in work]
         try:
-            while not all(feeder.done() for feeder in feeders):
-                await asyncio.wait(feeders, timeout=0.2)
-                progress.update(task, completed=runtime.now() - started)
-            for feeder in feeders:
-                await feeder
+            while not all(task.done() for task in tasks):
+                await asyncio.wait(tasks, timeout=0.2)
+                progress.update(bar, completed=runtime.now() - started)
+            for task in tasks:
+                await task
         finally:
-            for feeder in feeders:
-                feeder.cancel()
+            for task in tasks:
+                task.cancel()
     result.seconds = runtime.now() - started
 
 
@@ -285,19 +290,7 @@ async def _measure_reads(
             result.entries += len(got)
             result.latency.record(runtime.now() - now)
 
-    with progress_bar() as progress:
-        task = progress.add_task(result.what, total=seconds)
-        workers = [asyncio.ensure_future(worker()) for _ in range(window)]
-        try:
-            while not all(each.done() for each in workers):
-                await asyncio.wait(workers, timeout=0.2)
-                progress.update(task, completed=runtime.now() - started)
-            for each in workers:
-                await each
-        finally:
-            for each in workers:
-                each.cancel()
-    result.seconds = runtime.now() - started
+    await _all_done(runtime, (worker() for _ in range(window)), seconds, result)
 
 
 @app.command()

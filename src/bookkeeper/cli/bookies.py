@@ -10,7 +10,8 @@ import typer
 from ..client.client import BookKeeper
 from ..errors import BookKeeperError
 from ..runtime import Runtime
-from .output import JsonOption, UriOption, execute, fail, human_bytes, print_json, print_table
+from .options import JsonOption, UriOption
+from .output import execute, fail, human_bytes, print_json, print_table
 from .session import connect
 
 app = typer.Typer(no_args_is_help=True, help="What bookies there are.")

@@ -29,12 +29,9 @@ from ..metadata.ledger_metadata import LedgerMetadata
 from ..runtime import Runtime
 from ..types import DigestType
 from .append import BadInput, LineSource, append_all
+from .options import JsonOption, PasswordOptions, UriOption, grouped, pairs
 from .output import (
     EXIT_USAGE,
-    JsonOption,
-    PasswordFileOption,
-    PasswordOption,
-    UriOption,
     complain,
     console,
     entries_text,
@@ -44,7 +41,6 @@ from .output import (
     print_json,
     print_table,
     remark,
-    secret,
     text_of,
 )
 from .session import Stop, connect, is_reserved, open_reader, stoppable
@@ -73,8 +69,10 @@ def quorums(ensemble: int, write_quorum: int | None, ack_quorum: int | None) -> 
 
 
 @app.command()
+@grouped
 def create(
     uri: UriOption,
+    password: PasswordOptions,
     ensemble: Annotated[int, typer.Option("--ensemble", "-e", min=1, help="Bookies that share the ledger.")] = 3,
     write_quorum: Annotated[
         int | None,
@@ -86,8 +84,6 @@ def create(
             "--ack-quorum", "-a", min=1, help="Copies before an append is done. Default: more than half of them."
         ),
     ] = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     digest: Annotated[DigestType, typer.Option("--digest", help="How entries are protected.")] = DigestType.CRC32C,
     metadata: Annotated[
         list[str] | None,
@@ -97,7 +93,7 @@ def create(
 ) -> None:
     """Reserve a ledger and print its id; `ledger append ID` writes it."""
     size, write, ack = quorums(ensemble, write_quorum, ack_quorum)
-    key = secret(password, password_file)
+    key = password.secret()
     custom = {name: value.encode() for name, value in pairs("--metadata", metadata)}
 
     async def main(runtime: Runtime) -> None:
@@ -121,25 +117,16 @@ def create(
     execute(main)
 
 
-def pairs(flag: str, texts: list[str] | None) -> list[tuple[str, str]]:
-    """What was said with a repeatable KEY=VALUE option."""
-    split = [text.partition("=") for text in texts or []]
-    for text, (key, equals, _) in zip(texts or [], split, strict=True):
-        if not key or not equals:
-            fail(f"{flag} {text}: say KEY=VALUE", EXIT_USAGE)
-    return [(key, value) for key, _, value in split]
-
-
 # --- append ---
 
 
 @app.command()
+@grouped
 def append(
     ledger_id: LedgerId,
     uri: UriOption,
+    password: PasswordOptions,
     files: Annotated[list[Path] | None, typer.Argument(help="Files to append; none: standard input.")] = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     raw: RawOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,7 +139,7 @@ def append(
         if not path.is_file():
             fail(f"{path} is not a file")
     sources = [LineSource(path) for path in files] if files else [LineSource()]
-    key = secret(password, password_file)
+    key = password.secret()
     config = ClientConfiguration()
 
     async def main(runtime: Runtime) -> int:
@@ -182,7 +169,9 @@ async def _write(
     except asyncio.CancelledError:
         if stop.signal is None:
             raise
-        task = asyncio.current_task()  # asked to stop once more: the ledger is closed, and what it has is still told
+        task = (
+            asyncio.current_task()
+        )  # asked to stop once more: the ledger is closed, and what it has is still reported
         assert task is not None
         task.uncancel()
     return None
@@ -210,14 +199,14 @@ def _report(writer: LedgerWriter, error: Exception | None, stop: Stop, as_json: 
 
 
 @app.command()
+@grouped
 def read(
     ledger_id: LedgerId,
     uri: UriOption,
+    password: PasswordOptions,
     first: Annotated[int, typer.Option("--from", min=0, help="First entry id.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last entry id; default: the last one.")] = None,
     count: CountOption = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     recover: Annotated[
         bool,
         typer.Option(
@@ -229,9 +218,10 @@ def read(
 ) -> None:
     """Write payloads to standard output, one a line.
 
-    Nobody is disturbed: of a ledger that is being written, what is confirmed so far is read.
+    The writer is not disturbed: of a ledger that is being written, what is confirmed so far is read.
     """
-    key = secret(password, password_file)
+    key = password.secret()
+    printer = _Printer(raw, as_json)
 
     async def main(runtime: Runtime) -> None:
         async with connect(uri, runtime) as bk:
@@ -239,7 +229,7 @@ def read(
             if recover and is_reserved(record):
                 fail(f"ledger {ledger_id} waits for its first `bookkeeper ledger append`: there is nothing to recover")
             async with await open_reader(bk, ledger_id, key, recover=recover) as reader:
-                await _print_range(reader, first, last, count, _Printer(raw, as_json))
+                await _print_range(reader, first, last, count, printer)
                 if last is None and count is None:
                     _say_if_open(reader, is_reserved(record))
 
@@ -273,25 +263,26 @@ def _say_if_open(reader: LedgerReader, reserved: bool) -> None:
 
 
 @app.command()
+@grouped
 def tail(
     ledger_id: LedgerId,
     uri: UriOption,
+    password: PasswordOptions,
     first: Annotated[
         int | None, typer.Option("--from", min=0, help="First entry id; default: what comes next.")
     ] = None,
     count: CountOption = None,
-    password: PasswordOption = "",
-    password_file: PasswordFileOption = None,
     raw: RawOption = False,
     as_json: JsonLinesOption = False,
 ) -> None:
     """Follow a ledger that is being written, without disturbing its writer; ends when the ledger is closed."""
-    key = secret(password, password_file)
+    key = password.secret()
+    printer = _Printer(raw, as_json)
 
     async def main(runtime: Runtime) -> None:
         async with connect(uri, runtime) as bk, await open_reader(bk, ledger_id, key) as reader:
             start = first if first is not None else reader.last_add_confirmed + 1
-            await _Printer(raw, as_json).print(reader.tail(start), count, flush=True)
+            await printer.print(reader.tail(start), count, flush=True)
 
     execute(main)
 
@@ -418,7 +409,7 @@ def list_(
 
 
 async def _records(bk: BookKeeper, ids: list[int]) -> AsyncIterator[LedgerMetadata]:
-    """Metadata of those ledgers that nobody deletes meanwhile."""
+    """Metadata of those ledgers that are not deleted meanwhile."""
     for ledger_id in ids:
         with contextlib.suppress(NoSuchLedgerOnMetadataError):
             yield await bk.get_ledger_metadata(ledger_id)

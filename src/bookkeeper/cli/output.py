@@ -10,8 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -27,44 +26,9 @@ EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-console = Console(highlight=False)
-notes = Console(stderr=True, highlight=False)
+console = Console(highlight=False, emoji=False)
+notes = Console(stderr=True, highlight=False, emoji=False)
 """Progress and remarks: kept off stdout, which carries results."""
-
-UriOption = Annotated[
-    str,
-    typer.Option(
-        "--uri",
-        "-u",
-        envvar="BOOKKEEPER_URI",
-        help="Metadata service, as in bk_server.conf: zk+hierarchical://host:2181/ledgers or sqlite:///path/meta.db",
-    ),
-]
-PasswordOption = Annotated[
-    str,
-    typer.Option(
-        "--password",
-        "-p",
-        envvar="BOOKKEEPER_PASSWORD",
-        show_envvar=True,
-        help="The ledger's password. Others on this machine see it here: the variable and --password-file hide it.",
-    ),
-]
-PasswordFileOption = Annotated[
-    Path | None, typer.Option("--password-file", help="A file whose first line is the ledger's password.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
-
-
-def secret(password: str, file: Path | None) -> bytes:
-    """The password that was given, in whichever way."""
-    if file is None:
-        return password.encode()
-    try:
-        lines = file.read_bytes().splitlines()
-    except OSError as error:
-        fail(f"cannot read {file}: {error.strerror}", EXIT_USAGE)
-    return lines[0] if lines else b""
 
 
 def fail(message: str, code: int = EXIT_ERROR) -> NoReturn:
@@ -102,7 +66,9 @@ def execute(main: Callable[[Runtime], Awaitable[Any]]) -> Any:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says; its name if it says nothing."""
+    """What an error says; of a failed call of the system: what, and of which file. Its name if it says nothing."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 

@@ -19,7 +19,7 @@ from ..bookie.bookie import Bookie, ExitCode
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
-from .output import console, execute, fail, notes
+from .output import console, execute, fail, notes, text_of
 from .settings import bookie_settings
 
 log = logging.getLogger(__name__)
@@ -78,11 +78,11 @@ async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
         code = await _run(runtime, server)
     except (BookKeeperError, OSError) as error:
         code = server.exit_code_of(error)
-        notes.print(f"error: {_text(error)}", markup=False, soft_wrap=True)
+        notes.print(f"error: {text_of(error)}", markup=False, soft_wrap=True)
     else:
         log.info("ended with exit code %d", code)
         if server.failure is not None:
-            notes.print(f"error: {_text(server.failure)}", markup=False, soft_wrap=True)
+            notes.print(f"error: {text_of(server.failure)}", markup=False, soft_wrap=True)
     if server.hangs:
         runtime.end_process(code)
     return code
@@ -113,13 +113,6 @@ async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
     if not ended.done():
         await server.stop()
     return await ended
-
-
-def _text(error: BaseException) -> str:
-    """What an error says; of a failed call of the system: what, and of which file."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
 
 
 def _listen_to_signals(stop: asyncio.Event) -> None:

@@ -38,7 +38,7 @@ async def driver_of(uri: str, runtime: Runtime, *, create: bool = False) -> Asyn
 
 
 def _quiet_libraries() -> None:
-    """kazoo tells of every attempt to connect; a command tells of the outcome, once."""
+    """kazoo logs every attempt to connect; a command reports the outcome, once."""
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
 
 
@@ -53,7 +53,7 @@ def is_reserved(record: LedgerMetadata) -> bool:
 
 
 class Stop:
-    """Asked to stop: by Ctrl-C or SIGTERM, once. Whoever is asked again stops at once."""
+    """A request to stop, by Ctrl-C or SIGTERM. A second one stops the command at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None

@@ -6,35 +6,20 @@ Nothing of Spark is imported before a command runs, so that the other commands w
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ..errors import BookKeeperError, ConfigurationError
-from ..spark.launch import require_java, require_packages, spark_session
-from .output import (
-    EXIT_USAGE,
-    JsonOption,
-    PasswordOption,
-    UriOption,
-    console,
-    execute,
-    fail,
-    human_bytes,
-    notes,
-    print_json,
-    print_table,
-    text_of,
-)
+from ..spark.launch import require_java, require_packages
+from .jobs import JobOptions, MasterOption, RowsOption, cli_errors, write_rows
+from .options import PasswordOption, grouped
+from .output import console, counted, entries_text, execute, fail, human_bytes, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..spark.jobs.running import JobProgress
-    from ..spark.options import ReadOptions
+    from ..spark.jobs.export import ExportReport
+    from ..spark.jobs.scrub import ScrubReport
+    from ..spark.jobs.usage import UsageReport
     from ..spark.planning import Plan
 
 app = typer.Typer(no_args_is_help=True, help="Export, scrub and measure ledgers with Apache Spark.")
@@ -44,74 +29,42 @@ EXIT_FOUND = 3
 
 TABLE_ROWS = 40
 
-LedgersOption = Annotated[
-    str, typer.Option("--ledgers", "-l", help="Ids and ranges: 5,10-20,100- ; or all.", show_default=True)
-]
-WhereOption = Annotated[
-    list[str] | None,
-    typer.Option("--where", "-w", metavar="KEY=VALUE", help="Only ledgers with this custom metadata. Repeatable."),
-]
-OpenOption = Annotated[
-    str,
-    typer.Option(
-        "--open-ledgers",
-        help="Ledgers still being written: lac (read what is confirmed), skip, or recover (fence and close).",
-    ),
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option("--master", "-m", envvar="MASTER", help="Spark master. Default: this machine's cores."),
-]
-ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", "-c", metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
-]
-OptionOption = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of reads, see docs/spark.md. Repeatable."),
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show what Spark logs.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done, and do not.")]
+
+# --- export ---
 
 
 @app.command()
+@grouped
 def export(
     output: Annotated[str, typer.Argument(help="A new directory, or an address such as s3://bucket/path.")],
-    uri: UriOption,
-    ledgers: LedgersOption = "all",
-    where: WhereOption = None,
+    job: JobOptions,
     password: PasswordOption = "",
-    open_ledgers: OpenOption = "lac",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an export that stopped.")] = False,
     append: Annotated[
         bool, typer.Option("--append", help="Add what a finished export does not hold yet: nightly, for instance.")
     ] = False,
     compression: Annotated[str, typer.Option("--compression", help="zstd, snappy, gzip, lz4 or none.")] = "zstd",
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    option: OptionOption = None,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Write ledgers to Parquet files, many small ledgers to a file, with a manifest; read them back and compare."""
     with cli_errors():
-        options = _options(uri, ledgers, where, password, open_ledgers, option)
-        from ..spark.jobs import export as job
+        options = job.reading(password)
+        from ..spark.jobs import export as work
 
-        if dry_run:
-            plan = job.plan_export(options, output, append=append)
-            _show_plan(plan, f"would be written to {output}", as_json)
+        if job.dry_run:
+            plan = work.plan_export(options, output, append=append)
+            _show_plan(plan, f"would be written to {output}", job.as_json)
             return
-        with (
-            spark_session("bookkeeper export", master, _settings(conf), verbose=verbose) as spark,
-            _bar("exporting") as on_progress,
-        ):
-            report = job.export(
+        with job.on_spark("export", "exporting") as (spark, on_progress):
+            report = work.export(
                 spark, options, output, resume=resume, append=append, compression=compression, on_progress=on_progress
             )
-    if as_json:
+    if job.as_json:
         print_json(report.as_dict())
-        return
+    else:
+        _show_export(report)
+
+
+def _show_export(report: ExportReport) -> None:
     print_table(
         None,
         ["what", "result"],
@@ -126,96 +79,102 @@ def export(
     )
 
 
+# --- scrub ---
+
+
 @app.command()
-def scrub(
-    uri: UriOption,
-    ledgers: LedgersOption = "all",
-    where: WhereOption = None,
-    open_ledgers: OpenOption = "lac",
-    output: Annotated[str | None, typer.Option("--output", help="Also write all rows here, as Parquet.")] = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    option: OptionOption = None,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def scrub(job: JobOptions, output: RowsOption = None) -> None:
     """Read every copy of every entry: is it there, is its digest right, are there as many as the metadata say?
 
     Nothing is changed. Exit code 3 when something is not as it should be.
     """
     with cli_errors():
-        options = replace(_options(uri, ledgers, where, "", open_ledgers, option), as_admin=True)
-        from ..spark.jobs import scrub as job
+        options = job.reading_as_admin()
+        from ..spark.jobs import scrub as work
 
-        plan = job.plan_scrub(options)
-        if dry_run:
-            _show_plan(plan, "would be checked, every copy", as_json)
+        plan = work.plan_scrub(options)
+        if job.dry_run:
+            _show_plan(plan, "would be checked, every copy", job.as_json)
             return
-        with spark_session("bookkeeper scrub", master, _settings(conf), verbose=verbose) as spark:
-            with _bar("scrubbing") as on_progress:
-                report = job.scrub(spark, options, plan=plan, on_progress=on_progress)
-            if output is not None:
-                _write(report.rows, output)
-    if as_json:
+        with job.on_spark("scrub", "scrubbing") as (spark, on_progress):
+            report = work.scrub(spark, options, plan=plan, on_progress=on_progress)
+            write_rows(report.rows, output)
+    if job.as_json:
         print_json(report.as_dict())
     else:
-        statuses = sorted({status for counts in report.bookies.values() for status in counts} - {"ok"})
-        print_table(
-            "good and other copies by bookie",
-            ["bookie", "ok", *statuses],
-            [
-                (bookie, counts.get("ok", 0), *(counts.get(status, 0) for status in statuses))
-                for bookie, counts in report.bookies.items()
-            ],
-        )
-        if report.problems:
-            _show_problems(report.problems)
-        console.print(
-            f"{report.ledgers:,} ledgers, {report.entries:,} entries, {report.copies:,} good copies,"
-            f" {human_bytes(report.bytes)}"
-        )
-        console.print(
-            "clean" if report.clean else ", ".join(f"{status}: {count:,}" for status, count in report.statuses.items())
-        )
+        _show_scrub(report)
     if not report.clean:
         raise typer.Exit(EXIT_FOUND)
 
 
+def _show_scrub(report: ScrubReport) -> None:
+    statuses = sorted({status for counts in report.bookies.values() for status in counts} - {"ok"})
+    print_table(
+        "good and other copies by bookie",
+        ["bookie", "ok", *statuses],
+        [
+            (bookie, counts.get("ok", 0), *(counts.get(status, 0) for status in statuses))
+            for bookie, counts in report.bookies.items()
+        ],
+    )
+    if report.problems:
+        _show_problems(report.problems)
+    console.print(
+        f"{report.ledgers:,} ledgers, {report.entries:,} entries, {report.copies:,} good copies,"
+        f" {human_bytes(report.bytes)}"
+    )
+    console.print(
+        "clean" if report.clean else ", ".join(f"{status}: {count:,}" for status, count in report.statuses.items())
+    )
+
+
+def _show_problems(problems: list[dict[str, Any]]) -> None:
+    print_table(
+        "not as it should be" + (f" (the first {TABLE_ROWS})" if len(problems) > TABLE_ROWS else ""),
+        ["ledger", "entries", "bookie", "status", "detail"],
+        [
+            (
+                str(each["ledger_id"]),
+                _range_text(each["first_entry"], each["last_entry"]),
+                each["bookie"] or "",
+                each["status"],
+                each["detail"] or "",
+            )
+            for each in problems[:TABLE_ROWS]
+        ],
+    )
+
+
+def _range_text(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+# --- usage ---
+
+
 @app.command()
-def usage(
-    uri: UriOption,
-    ledgers: LedgersOption = "all",
-    where: WhereOption = None,
-    open_ledgers: OpenOption = "lac",
-    output: Annotated[str | None, typer.Option("--output", help="Also write all rows here, as Parquet.")] = None,
-    dry_run: DryRunOption = False,
-    master: MasterOption = None,
-    conf: ConfOption = None,
-    option: OptionOption = None,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def usage(job: JobOptions, output: RowsOption = None) -> None:
     """Bytes by ledger and bookie."""
     with cli_errors():
-        options = replace(_options(uri, ledgers, where, "", open_ledgers, option), as_admin=True)
-        from ..spark.jobs import usage as job
+        options = job.reading_as_admin()
+        from ..spark.jobs import usage as work
 
-        plan = job.plan_usage(options)
-        if dry_run:
-            if as_json:
-                print_json({"ledgers": len(plan)})
-            else:
-                console.print(f"{len(plan):,} ledgers would be looked at")
+        plan = work.plan_usage(options)
+        if job.dry_run:
+            _show_usage_plan(len(plan), job.as_json)
             return
-        with spark_session("bookkeeper usage", master, _settings(conf), verbose=verbose) as spark:
-            with _bar("adding up") as on_progress:
-                report = job.usage(spark, options, plan=plan, on_progress=on_progress)
-            if output is not None:
-                _write(report.rows, output)
-    if as_json:
+        with job.on_spark("usage", "adding up") as (spark, on_progress):
+            report = work.usage(spark, options, plan=plan, on_progress=on_progress)
+            write_rows(report.rows, output)
+    if job.as_json:
         print_json(report.as_dict())
-        return
+    else:
+        _show_usage(report)
+
+
+def _show_usage(report: UsageReport) -> None:
     print_table(
         "by bookie",
         ["bookie", "ledgers", "entries", "payload", "stored", "disk free"],
@@ -252,6 +211,32 @@ def usage(
     )
 
 
+# --- what would be done ---
+
+
+def _show_plan(plan: Plan, what: str, as_json: bool) -> None:
+    ledgers, tasks = len(plan.snapshots), len(plan.partitions)
+    if as_json:
+        print_json({"ledgers": ledgers, "entries": plan.entries, "bytes": plan.bytes, "tasks": tasks})
+        return
+    console.print(
+        f"{counted(ledgers, 'ledger')} with {entries_text(plan.entries)}, {human_bytes(plan.bytes)} of payload, in"
+        f" {counted(tasks, 'task')} {what}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _show_usage_plan(ledgers: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"ledgers": ledgers})
+    else:
+        console.print(f"{counted(ledgers, 'ledger')} would be looked at")
+
+
+# --- demo ---
+
+
 @app.command()
 def demo(
     file: Annotated[
@@ -272,117 +257,3 @@ def demo(
 
         with tempfile.TemporaryDirectory(prefix="bookkeeper-demo-") as temporary:
             execute(lambda runtime: spark_demo.demo(runtime, Path(temporary), file, chart, master))
-
-
-# --- parts ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def cli_errors() -> Iterator[None]:
-    """Turns this package's errors into one line."""
-    try:
-        yield
-    except ConfigurationError as error:
-        fail(text_of(error), EXIT_USAGE)
-    except (BookKeeperError, OSError) as error:
-        fail(text_of(error))
-
-
-def _options(
-    uri: str, ledgers: str, where: list[str] | None, password: str, open_ledgers: str, more: list[str] | None
-) -> ReadOptions:
-    require_packages()
-    from ..spark.options import ReadOptions
-
-    given = {"uri": uri, "ledgers": ledgers, "password": password, "openLedgers": open_ledgers}
-    given |= {f"ledgerMetadata.{key}": value for key, value in _pairs("--where", where)}
-    given |= dict(_pairs("--option", more))
-    return ReadOptions.parse(given)
-
-
-def _settings(conf: list[str] | None) -> dict[str, str]:
-    return dict(_pairs("--conf", conf))
-
-
-def _pairs(flag: str, texts: list[str] | None) -> Iterator[tuple[str, str]]:
-    for text in texts or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigurationError(f"{flag} {text}: say KEY=VALUE")
-        yield key, value
-
-
-def _show_plan(plan: Plan, what: str, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "ledgers": len(plan.snapshots),
-                "entries": plan.entries,
-                "bytes": plan.bytes,
-                "tasks": len(plan.partitions),
-            }
-        )
-        return
-    console.print(
-        f"{len(plan.snapshots):,} ledgers with {plan.entries:,} entries, {human_bytes(plan.bytes)} of payload, in"
-        f" {len(plan.partitions):,} tasks {what}",
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _show_problems(problems: list[dict[str, Any]]) -> None:
-    shown = problems[:TABLE_ROWS]
-    print_table(
-        "not as it should be" + (f" (the first {TABLE_ROWS})" if len(problems) > TABLE_ROWS else ""),
-        ["ledger", "entries", "bookie", "status", "detail"],
-        [
-            (
-                str(each["ledger_id"]),
-                str(each["first_entry"])
-                if each["first_entry"] == each["last_entry"]
-                else f"{each['first_entry']}-{each['last_entry']}",
-                each["bookie"] or "",
-                each["status"],
-                each["detail"] or "",
-            )
-            for each in shown
-        ],
-    )
-
-
-def _write(rows: Any, output: str) -> None:
-    """All rows as Parquet. Spark takes a path without a scheme for one of its default file system."""
-    from ..spark.jobs.running import spark_errors
-
-    with spark_errors():
-        rows.write.parquet(output if "://" in output else Path(output).absolute().as_uri())
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[Callable[[JobProgress], None] | None]:
-    """A progress bar with rows, bytes and the time left; none where stderr is no terminal."""
-    if not notes.is_terminal:
-        yield None
-        return
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[done]}"),
-        TimeRemainingColumn(),
-        console=notes,
-        transient=True,
-    ) as bar:
-        task = bar.add_task(what, total=None, done="starting Spark")
-
-        def update(progress: JobProgress) -> None:
-            by_bytes = progress.total_bytes > 0
-            bar.update(
-                task,
-                total=progress.total_bytes if by_bytes else progress.total_rows,
-                completed=progress.bytes if by_bytes else progress.rows,
-                done=f"{progress.rows:,} rows" + (f", {human_bytes(progress.bytes)}" if by_bytes else ""),
-            )
-
-        yield update

@@ -146,7 +146,7 @@ def _run(task: tuple[int, Options]) -> Report:
     return run_seed(*task)
 
 
-def shrink(seed: int, options: Options, tell: Callable[[str], None]) -> tuple[Options, Report]:
+def shrink(seed: int, options: Options, on_step: Callable[[str], None]) -> tuple[Options, Report]:
     """Leave out elements of the plan for as long as the run still fails; returns what is left and its report."""
     report = run_seed(seed, options)
     if report.violation is None:
@@ -160,7 +160,7 @@ def shrink(seed: int, options: Options, tell: Callable[[str], None]) -> tuple[Op
             if tried.violation is not None:
                 options, report = attempt, tried
                 candidates = [number for number in candidates if number not in options.skip]
-                tell(f"{len(candidates)} faults left: {tried.violation.splitlines()[0]}")
+                on_step(f"{len(candidates)} faults left: {tried.violation.splitlines()[0]}")
                 break
         else:
             if size == 1:

@@ -123,7 +123,7 @@ class SimulatedCluster:
         self.mistakes: dict[str, Mapping[str, Any]] = {}
         """Wrong settings with which a bookie is started."""
         self.on_end: Callable[[str, ExitCode], None] | None = None
-        """Told of a bookie that ended, and was not asked to."""
+        """Called for a bookie that ended, and was not asked to."""
         self._asked_to_end: dict[str, Incarnation] = {}
         self.exit_codes: dict[str, ExitCode] = {}
         """How a bookie's last incarnation ended by itself."""

@@ -46,9 +46,9 @@ class LedgerHistory:
     delete_started: bool = False
     deleted: bool = False
     offered: dict[bytes, None] | None = None
-    """What its writer was given, where nobody knows beforehand which id that gets. None: see `payload`."""
+    """What its writer was given, where its id is not known beforehand. None: see `payload`."""
     given: dict[int, bytes] = field(default_factory=dict)
-    """With `offered`: what each id got, as soon as somebody has seen it."""
+    """With `offered`: what each id got, as soon as a client has seen it."""
     read_up_to: int = -1
     """The highest confirmed entry that was delivered to some reader."""
 
@@ -134,7 +134,7 @@ class History:
         self.saw_closed(ledger_id, last, length)
 
     def saw_closed(self, ledger_id: int, last: int, length: int) -> None:
-        """Somebody saw the ledger closed (PI-3, PI-4, PI-16)."""
+        """A client saw the ledger closed (PI-3, PI-4, PI-16)."""
         ledger = self.ledgers[ledger_id]
         name = f"ledger {ledger_id}"
         if ledger.closed is not None:
@@ -157,7 +157,7 @@ class History:
             self.broken(f"{name}: closed with length {length}, its entries have {expected} bytes")
 
     def content(self, ledger_id: int, entry_id: int, data: bytes) -> None:
-        """Somebody was given an entry, confirmed or not (PI-8, RI-2, RI-12)."""
+        """A client was given an entry, confirmed or not (PI-8, RI-2, RI-12)."""
         ledger = self.ledgers[ledger_id]
         self.reads += 1
         if not ledger.is_as_given(entry_id, data):

@@ -38,11 +38,14 @@ from .programs.workload import Workload
 from .swarm import Options, draw
 from .wire import WireTap
 from .world.disk import MachineCrashed
-from .world.network import Link
+from .world.odds import NetworkOptions, Odds
 from .world.trace import LogListener, Reader, Show
 from .world.world import SimulatedRuntime, World
 
 __all__ = ["Options", "Report", "Run", "run_seed"]
+
+CHECKER_MACHINE = "judge"
+"""The machine of the client that recovers and reads everything in the end. Its name is part of what a seed means."""
 
 HEAL_SECONDS = 120.0
 """Virtual seconds after which a healthy cluster must be in order again (LV-1, LV-6)."""
@@ -51,7 +54,7 @@ LAST_SECONDS = 1.0
 """Given to what has been closed to be gone."""
 
 TASK_FAILED = "task %s failed"
-"""What `TaskScope` says of a task that nobody waits for: what it did for ever is not done any more."""
+"""What `TaskScope` says of a task that no other task waits for: what it did all the time is not done any more."""
 
 STEP_LIMIT = 3_000_000
 STEPS_PER_SECOND = 300_000
@@ -102,19 +105,16 @@ class Run:
         self.world = World(seed)
         self.configuration = draw(self.world.stream("configuration"), self.options)
         self.report.description = str(self.configuration)
-        self.world.latency, self.world.spread = self.configuration.latency, self.configuration.spread
-        self.world.fragment_chance = self.configuration.fragment_chance
-        self.world.buggify_chance = self.configuration.buggify_chance
-        self.world.corrupt = self.configuration.corrupt_network
+        self.world.odds = self.configuration.odds
         loop = self.world.loop
         loop.step_limit, loop.deadline, loop.steps_per_second = STEP_LIMIT, VIRTUAL_LIMIT, STEPS_PER_SECOND
         self.history = History(bytes_only=self.configuration.corrupt_network)
         self.cluster = SimulatedCluster(self.world, self.configuration.bookies, settings=self.configuration.settings)
         self.nemesis: Nemesis | None = None
         self._until = until
-        self._audience: Callable[[str, str], None] | None = None
+        self._observer: Callable[[str, str], None] | None = None
         if show is not None:
-            self._audience = self.world.observer = Reader(self.world, show, machines)
+            self._observer = self.world.observer = Reader(self.world, show, machines)
         self._failure: asyncio.Future[None] = loop.create_future()
 
     # --- the run ---
@@ -123,7 +123,7 @@ class Run:
         """Run to the end, or to the first violation."""
         report = self.report
         try:
-            with LogListener(self.world, self._heard, self._audience):
+            with LogListener(self.world, self._heard, self._observer):
                 self.world.run(self._main())
         except Violation as error:
             report.violation = f"{error}"
@@ -203,11 +203,11 @@ class Run:
             return
         if now.ensembles != before.ensembles:
             first, members = now.last_ensemble
-            self.world.tell(where, f"fragment from {first} on {members}")
+            self.world.note(where, f"fragment from {first} on {members}")
             self.world.sometimes("metadata: " + ("closed with" if now.closed else "stored") + " another ensemble")
         if now.state is not before.state:
             last = f" at {now.last_entry_id}" if now.closed else ""
-            self.world.tell(where, f"{before.state.name} -> {now.state.name}{last}")
+            self.world.note(where, f"{before.state.name} -> {now.state.name}{last}")
             self.world.sometimes(f"metadata: {before.state.name} -> {now.state.name}")
             self._moment("ledger is closed" if now.closed else "recovery begins")
         elif now.ensembles != before.ensembles:
@@ -238,7 +238,7 @@ class Run:
         plan = self.report.plan = draw_plan(
             self.world.stream("plan"),
             self.cluster.names,
-            clients or ["judge"],
+            clients or [CHECKER_MACHINE],
             configuration.seconds,
             configuration.kinds,
             configuration.fault_count,
@@ -248,7 +248,7 @@ class Run:
         await asyncio.sleep(max(0.0, begun + configuration.seconds - self.world.loop.time()))
         workload.stop()
         await nemesis.stop()
-        self.world.tell("nemesis", "no more harm")
+        self.world.note("nemesis", "no more harm")
         await workload.ended()
         await self._finale(clients)
 
@@ -283,22 +283,22 @@ class Run:
 
     async def _finale(self, clients: list[str]) -> None:
         """Everything is healthy again: recover and read all, count the copies, stop in order, look for leftovers."""
-        self.world.fragment_chance = self.world.buggify_chance = 0.0
-        self.world.latency, self.world.spread = Link.latency, Link.spread
+        corrupt = self.world.odds.network.corrupt_chance
+        self.world.odds = Odds(NetworkOptions(fragment_chance=0.0, corrupt_chance=corrupt))
         self.world.heal()
         for name in clients:
             self.cluster.machine(name).kill()
         await self._all_in_order()
-        runtime = self.cluster.client_runtime("judge")
+        runtime = self.cluster.client_runtime(CHECKER_MACHINE)
         if self.configuration.corrupt_network:
             return
-        await self._run_on(runtime, self._judge(runtime))
+        await self._run_on(runtime, self._check_ledgers(runtime))
         for name in self.cluster.names:
             self.cluster.machine(name).power_off()
         await self._all_in_order()
-        await self._run_on(runtime, self._judge(runtime))
+        await self._run_on(runtime, self._check_ledgers(runtime))
         await asyncio.sleep(LAST_SECONDS)
-        check_leaks(self.world, ["judge"])
+        check_leaks(self.world, [CHECKER_MACHINE])
         for name in self._alive():
             await self.cluster.stop_bookie_only(name)
         await asyncio.sleep(LAST_SECONDS)
@@ -318,7 +318,7 @@ class Run:
         return {} if self.nemesis is None else self.nemesis.damaged
 
     async def _run_on(self, runtime: SimulatedRuntime, work: Coroutine[Any, Any, None]) -> None:
-        await self.world.spawn_on(runtime.incarnation, work, "judge")
+        await self.world.spawn_on(runtime.incarnation, work, CHECKER_MACHINE)
 
     async def _all_in_order(self) -> None:
         """Every bookie comes up, registers, takes writes."""
@@ -348,12 +348,12 @@ class Run:
         state = self.cluster.bookies[name].state
         return state.registered and not state.read_only
 
-    async def _judge(self, runtime: SimulatedRuntime) -> None:
+    async def _check_ledgers(self, runtime: SimulatedRuntime) -> None:
         async with self.cluster.client(runtime) as bk:
             await self._wait_until_known(bk)
             for ledger in list(self.history.ledgers.values()):
                 if not ledger.delete_started:
-                    await self._judge_ledger(bk, ledger)
+                    await self._check_ledger(bk, ledger)
 
     async def _wait_until_known(self, bk: BookKeeper) -> None:
         """Until the client has heard that all bookies take writes."""
@@ -363,7 +363,7 @@ class Run:
                 raise Violation(f"a new client knows only {sorted(known)} after {HEAL_SECONDS:.0f} s")
             await asyncio.sleep(0.2)
 
-    async def _judge_ledger(self, bk: BookKeeper, ledger: LedgerHistory) -> None:
+    async def _check_ledger(self, bk: BookKeeper, ledger: LedgerHistory) -> None:
         deadline = self.world.loop.time() + HEAL_SECONDS
         while True:
             try:

@@ -15,14 +15,18 @@ from ..types import DigestType
 from .checkers.crowding import HOSTILE_SETTINGS
 from .harm.hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
 from .harm.nemesis import DAMAGE, FAULTS
+from .world.odds import NetworkOptions, Odds
 
 QUORUMS = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 1), (3, 2, 1), (5, 3, 2), (1, 1, 1), (2, 2, 2))
 
 IMPATIENTS = {"impatients": 3}
 """The programs of a run for the sake of cancellation (see `impatience`)."""
 
+CORRUPT_CHANCE = 0.02
+"""Of a piece of data to arrive with a flipped bit, in runs where that happens."""
+
 HARDENING = False
-"""Whether runs have the harm of `hardships` when nobody says."""
+"""Whether runs have the harm of `hardships` by default."""
 
 T = TypeVar("T")
 
@@ -95,12 +99,7 @@ class Configuration:
     programs: Mapping[str, int]
     kinds: tuple[str, ...]
     fault_count: int
-    latency: float
-    """Seconds that bytes are under way, at least."""
-    spread: float
-    """Up to so much more, each time anew: what goes over two connections overtakes each other."""
-    fragment_chance: float
-    buggify_chance: float
+    odds: Odds
     corrupt_network: bool
     bookies_stay: bool = False
     """No bookie ends by itself."""
@@ -157,13 +156,20 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         programs=programs if options.programs is None else dict.fromkeys(programs, 0) | dict(options.programs),
         kinds=kinds if options.faults is None else options.faults,
         fault_count=_given(options.fault_count, fault_count),
-        latency=dice.choice((0.0005, 0.0005, 0.01)),
-        spread=_given(options.spread, dice.choice((0.001, 0.01, 0.2))),
-        fragment_chance=dice.choice((0.0, 0.0, 0.05, 0.3)),
-        buggify_chance=dice.choice((0.0, 0.5, 1.0)),
+        odds=_draw_odds(dice, options),
         corrupt_network=options.corrupt_network,
     )
     return _hardened(dice, options, configuration) if options.hardening else configuration
+
+
+def _draw_odds(dice: random.Random, options: Options) -> Odds:
+    network = NetworkOptions(
+        latency=dice.choice((0.0005, 0.0005, 0.01)),
+        spread=_given(options.spread, dice.choice((0.001, 0.01, 0.2))),
+        fragment_chance=dice.choice((0.0, 0.0, 0.05, 0.3)),
+        corrupt_chance=CORRUPT_CHANCE if options.corrupt_network else 0.0,
+    )
+    return Odds(network, buggify=dice.choice((0.0, 0.5, 1.0)))
 
 
 def shape_forbids_damage(shape: Shape) -> bool:
@@ -193,7 +199,7 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
         bookies_stay=not any(kind in ENDING for kind in kinds),
         programs={**drawn.programs, "hostiles": hostiles, "claimers": claimers},
         hostile=hostiles > 0,
-        buggify_chance=0.0 if hostiles else drawn.buggify_chance,  # which would refuse somebody for no reason
+        odds=replace(drawn.odds, buggify=0.0) if hostiles else drawn.odds,  # no peer is to be refused for no reason
         kinds=kinds,
         fault_count=_given(options.fault_count, fault_count),
         calm=calm,
@@ -202,7 +208,7 @@ def _hardened(dice: random.Random, options: Options, drawn: Configuration) -> Co
 
 
 def _small_limits(dice: random.Random) -> dict[str, Any]:
-    """Limits of a bookie that make some wait for others, and refuse nobody."""
+    """Limits of a bookie that make some wait for others, and refuse none."""
     return {
         "maxAddsInProgressLimit": dice.choice((0, 0, 1, 20)),
         "maxReadsInProgressLimit": dice.choice((0, 0, 1, 20)),
@@ -211,7 +217,7 @@ def _small_limits(dice: random.Random) -> dict[str, Any]:
 
 
 def _calm(options: Options, drawn: Configuration) -> Configuration:
-    """Long bursts, longer than the time-out of adds on narrow links, and nobody who ends a writer."""
+    """Long bursts, longer than the time-out of adds on narrow links, and no program that ends a writer."""
     programs = {**drawn.programs, "readers": 0, "deleters": 0} if options.programs is None else drawn.programs
     shape = replace(drawn.shape, entries=_given(options.entries, 200), total=_given(options.total, 1000))
     settings = {"addEntryTimeoutSec": 3, "readEntryTimeoutSec": 5, "clientConnectTimeoutMillis": 5000}
@@ -220,7 +226,7 @@ def _calm(options: Options, drawn: Configuration) -> Configuration:
         programs=programs,
         shape=shape,
         client_settings={**settings, **drawn.client_settings},
-        buggify_chance=0.0,
+        odds=replace(drawn.odds, buggify=0.0),
     )
 
 

@@ -106,18 +106,18 @@ class WireTap:
     def __init__(
         self, bookies: list[str], sometimes: Callable[[str], None], fail: Callable[[BaseException], None]
     ) -> None:
-        """`sometimes` counts rare events, `fail` hears of violations (raised, the code under test would catch them)."""
+        """`sometimes` counts rare events, `fail` gets violations (raised, the code under test would catch them)."""
         self._fail = fail
         self.promises = {name: BookiePromises() for name in bookies}
         self.outsiders: dict[str, None] = {}
         """Machines that nothing was promised to, and that may send anything."""
         self.on_refused: Callable[[str, int], None] | None = None
-        """Told of a bookie that has too much to do for a read, and how many reads it was asked for by others than
+        """Called for a bookie that has too much to do for a read, and how many reads it was asked for by others than
         outsiders, this one included."""
         self.on_lac: Callable[[int, int], None] | None = None
-        """Told the LAC in each entry that is added: ledger, LAC."""
+        """Called with the LAC in each entry that is added: ledger, LAC."""
         self.on_moment: Callable[[str], None] | None = None
-        """Told of moments that faults may wait for (`nemesis.MOMENTS`)."""
+        """Called at moments that faults may wait for (`nemesis.MOMENTS`)."""
         self._sometimes = sometimes
         self._conversations: dict[SimulatedTransport, _Conversation] = {}
 

@@ -17,7 +17,7 @@ planning  from a selection of ledgers to pieces of work of about equal size
 reading   what a task does
 columns   packed entries to columns; rows has their types
 session   one client per process and cluster
-replicas  every copy of every entry by itself
+replicas  every copy of a range of entries, as arrays
 jobs/     export, scrub, usage
 errors    what goes wrong, in words for the person at the driver
 launch    starting Spark from a command

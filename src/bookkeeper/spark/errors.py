@@ -32,8 +32,8 @@ class ReplicaError(BookKeeperError):
         """(bookie, what it answered)."""
 
     def __str__(self) -> str:
-        told = "; ".join(f"bookie {bookie}: {reason}" for bookie, reason in self.reasons)
-        return f"ledger {self.ledger_id}, entry {self.entry_id}: {self.summary}. {told}"
+        reasons = "; ".join(f"bookie {bookie}: {reason}" for bookie, reason in self.reasons)
+        return f"ledger {self.ledger_id}, entry {self.entry_id}: {self.summary}. {reasons}"
 
     summary = "no replica could be read"
 

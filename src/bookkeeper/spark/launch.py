@@ -36,7 +36,7 @@ logger.tasks.level = off
 logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 """
-"""Errors only; failing tasks are told by the command itself."""
+"""Errors only; the command itself reports failing tasks."""
 
 
 def require_packages(*more: str) -> None:
@@ -57,8 +57,8 @@ def require_java() -> str:
     if java is None or not os.access(java, os.X_OK):
         where = f"JAVA_HOME={home} has no java" if home else "there is no java command"
         raise MissingRequirementError(f"Spark needs Java, and {where}: {advice}")
-    told = subprocess.run([java, "-version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)', told.stderr + told.stdout)
+    answer = subprocess.run([java, "-version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     if version is None or int(version[1]) < JAVA_VERSION:
         raise MissingRequirementError(f"Spark needs Java {JAVA_VERSION}, and {java} is another one: {advice}")
     return java
@@ -128,7 +128,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception, log: Path) -> str:
-    """One line: the first exception that the Java process told of, else the error's own first line."""
-    told = log.read_text(errors="replace").splitlines() if log.exists() else []
-    causes = [line for line in told if "Exception" in line or "Error" in line]
+    """One line: the first exception in the log of the Java process, else the error's own first line."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    causes = [line for line in lines if "Exception" in line or "Error" in line]
     return (causes or str(error).splitlines() or [type(error).__name__])[0].strip()

@@ -1,7 +1,7 @@
 """The options of a read: what they are called, what they mean, and what goes together.
 
 Option names are compared without regard to case, as everywhere in Spark. `bk.<setting>` passes a setting of
-`ClientConfiguration` on. Everything wrong is told at once, before anything is asked from the cluster.
+`ClientConfiguration` on. All mistakes are reported together, before anything is asked from the cluster.
 """
 
 from __future__ import annotations

@@ -26,16 +26,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client.client import BookKeeper
+from ..client.reads.replicas import Replicas
 from ..client.reads.scan import LedgerScan
 from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest, digest_for
 from ..types import BookieId, DigestType
 from .columns import PackedRun, take_run
-from .errors import DataLossError
+from .errors import DataLossError, ReplicasUnavailableError
 from .options import ReadOptions
 from .planning import EntryRange
-from .replicas import check_copies, diagnose
+from .replicas import check_copies
 
 log = logging.getLogger(__name__)
 
@@ -209,8 +210,9 @@ class RangeReader:
             if (pause := next(pauses, None)) is not None:
                 await asyncio.sleep(pause)
                 continue
-            error = await diagnose(self._bk, ledger.metadata, ledger.digest, chunk.first)
-            raise error
+            why = await Replicas(self._bk.context, ledger.metadata, ledger.digest).diagnose(chunk.first)
+            kind = DataLossError if why.lost else ReplicasUnavailableError
+            raise kind(chunk.ledger_id, chunk.first, why.reasons)
 
     async def _run(self, ledger: _Ledger, chunk: EntryRange) -> PackedRun:
         def take(first: int, body: bytes) -> tuple[PackedRun | None, int | None]:

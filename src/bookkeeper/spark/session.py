@@ -131,7 +131,7 @@ class _Cache:
         kept.session.close()
 
     def close(self) -> None:
-        """End the sessions nobody uses now."""
+        """End the sessions that are not in use."""
         with self._lock:
             idle = [key for key, kept in self._kept.items() if not kept.users]
             sessions = [self._kept.pop(key) for key in idle]

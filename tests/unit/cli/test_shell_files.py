@@ -1,7 +1,8 @@
-"""`bookkeeper shell readjournal`, `readlog` and `ledger`: any file of a bookie can be read, and stays as it is."""
+"""What `bookkeeper shell` shows of a bookie's files: any of them can be read, and stays as it is."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from bookkeeper.bookie.journal.format import (
     ledger_key_record,
     sealed_padding,
 )
+from bookkeeper.bookie.journal.last_mark import LogMark
 from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter
 from bookkeeper.bookie.storage.index import ledger_data, ledgers
 from bookkeeper.bookie.storage.index.ledger_data import LedgerData
@@ -29,6 +31,7 @@ from tests.support import golden
 from tests.support.storage import entry
 
 KEY = bytes(range(20))
+MASKED = "sha256:" + hashlib.sha256(KEY).hexdigest()[:8]
 
 
 def shell(*words: str | Path) -> tuple[int, str, str]:
@@ -103,7 +106,7 @@ def test_a_journal_is_printed_as_a_replay_would_read_it(bookie: Path) -> None:
     assert out.startswith(
         "Scan journal 26 (1a.txn)\nJournal Version : 6\n"
         "--------- Lid=7, Eid=-4096, ByteOffset=512, EntrySize=40 ---------\n"
-        f"Type:           META\nMasterKey:      {KEY.hex()}\n\n"
+        f"Type:           META\nMasterKey:      {MASKED}\n\n"
         f"--------- Lid=7, Eid=0, ByteOffset={at}, EntrySize={size} ---------\n"
         "Type:           DATA\nLastConfirmed:  "
     )
@@ -158,6 +161,30 @@ def test_what_is_no_journal_gets_one_line(tmp_path: Path, bookie: Path) -> None:
         assert (found, text in err, err.count("\n")) == (code, True, 1), err
 
 
+def test_the_last_mark_is_the_greatest_copy(bookie: Path) -> None:
+    mark = bookie.parent / "l/current/lastMark"
+    assert shell("lastmark", "--conf", bookie) == (0, "LastLogMark : Journal Id - 0(0.txn), Pos - 0\n", "")
+    mark.write_bytes(LogMark(26, 1024).encode())
+    assert shell("lastmark", "--conf", bookie) == (0, "LastLogMark : Journal Id - 26(1a.txn), Pos - 1024\n", "")
+    (found,) = objects(shell("lastmark", "--conf", bookie, "--json")[1])
+    assert found == {"journal": 26, "pos": 1024, "dir": f"{bookie.parent}/j/current"}
+    other = bookie.parent / "l2/current"
+    other.mkdir(parents=True)
+    (other / "lastMark").write_bytes(LogMark(27, 0).encode())
+    bookie.write_text(bookie.read_text().strip() + f",{bookie.parent}/l2\n")
+    assert "27(1b.txn), Pos - 0" in shell("lastmark", "--conf", bookie)[1]
+    assert shell("lastmark")[0] == 2
+
+
+def test_keys_are_shown_only_when_that_is_asked_for(bookie: Path) -> None:
+    for words in (["readjournal", "26"], ["ledger", "-m", "7"]):
+        for form in ([], ["--json"]):
+            masked = shell(*words, "--conf", bookie, *form)[1]
+            assert MASKED in masked
+            assert KEY.hex() not in masked
+            assert KEY.hex() in shell(*words, "--conf", bookie, "--show-keys", *form)[1]
+
+
 # --- entry logs ---
 
 
@@ -204,6 +231,33 @@ def test_a_log_that_was_cut_short_is_printed_up_to_there(bookie: Path, tmp_path:
     assert (code, "header begins with" in err) == (1, True)
 
 
+def test_sizes_of_ledgers_in_a_log(bookie: Path, tmp_path: Path) -> None:
+    size = len(entry(7, 0)) + 4
+    code, out, err = shell("readlogmetadata", "0", "--conf", bookie)
+    assert (code, err) == (0, "")
+    assert out == (
+        f"entryLogId: 0, remaining size: {3 * size}, total size: {3 * size}, usage: 1.0\n"
+        f"--------- Lid=7, TotalSizeOfEntriesOfLedger={2 * size}  ---------\n"
+        f"--------- Lid=8, TotalSizeOfEntriesOfLedger={size}  ---------\n"
+    )
+    log = bookie.parent / "l/current/0.log"
+    ledgers = [{"ledger": 7, "size": 2 * size}, {"ledger": 8, "size": size}]
+    whole = {"log": 0, "sealed": True, "total_size": 3 * size, "ledgers": ledgers}
+    assert json.loads(shell("readlogmetadata", log, "--json")[1]) == whole
+    unsealed = tmp_path / "1f.log"
+    unsealed.write_bytes(log.read_bytes()[:8] + bytes(1016) + log.read_bytes()[1024 : 1024 + 3 * size])
+    found = json.loads(shell("readlogmetadata", unsealed, "--json")[1])
+    assert found == whole | {"log": 31, "sealed": False}
+    unsealed.write_bytes(unsealed.read_bytes()[:-5])
+    code, out, err = shell("readlogmetadata", unsealed)
+    assert (code, out.count("Lid="), err.count("\n")) == (1, 1, 1)
+
+
+def test_the_id_of_a_log_whose_sizes_are_wanted_is_hexadecimal(bookie: Path) -> None:
+    assert "there is no 1f.log in" in shell("readlogmetadata", "1f", "--conf", bookie)[2]
+    assert "neither a hexadecimal id nor a file" in shell("readlogmetadata", "xyz", "--conf", bookie)[2]
+
+
 # --- the index ---
 
 
@@ -213,7 +267,7 @@ def test_the_index_says_where_a_ledgers_entries_are(bookie: Path) -> None:
     assert shell("ledger", "7", "--conf", bookie) == (0, lines, "")
     assert shell("ledger", "7", "--conf", bookie, "-l", "0")[1] == lines
     assert shell("ledger", "7", "-dir", bookie.parent / "l")[1] == lines
-    head = f"master key  : {KEY.hex()}\nisFenced     : true\n"
+    head = f"master key  : {MASKED}\nisFenced     : true\n"
     assert shell("ledger", "-m", "7", "--conf", bookie)[1] == head + lines
     found = objects(shell("ledger", "-m", "7", "--conf", bookie, "--json")[1])
     assert [item.get("pos") for item in found] == [None, 1028, 1028 + 4 + size]
@@ -235,7 +289,13 @@ def test_nothing_is_written(bookie: Path) -> None:
     runtime = RealRuntime()
     stores = [runtime.open_key_value(f"{bookie.parent}/l/current/{name}") for name in ("locations", "ledgers")]
     before = contents(bookie.parent)
-    for words in (["readjournal", "26"], ["readlog", "0"], ["ledger", "-m", "7"]):
+    for words in (
+        ["readjournal", "26"],
+        ["readlog", "0"],
+        ["ledger", "-m", "7"],
+        ["lastmark"],
+        ["readlogmetadata", "0"],
+    ):
         assert shell(*words, "--conf", bookie)[0] == 0
     assert contents(bookie.parent) == before
     for store in stores:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.client.reads.replicas import CopyStatus as Copy
+from bookkeeper.client.reads.replicas import Problem, Replicas
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Status
 from bookkeeper.spark.columns import PackedRun
 from bookkeeper.spark.errors import DataLossError, ReplicasUnavailableError
 from bookkeeper.spark.options import ReadOptions
 from bookkeeper.spark.planning import plan_read
 from bookkeeper.spark.reading import RangeReader, Tally
-from bookkeeper.spark.replicas import CopyStatus as Copy
-from bookkeeper.spark.replicas import Problem, check_copies, unlisted_copies
+from bookkeeper.spark.replicas import check_copies, unlisted_copies
 from bookkeeper.spark.rows import BatchMaker
 from tests.support.fake_bookie import CLOSE, FakeCluster
 from tests.unit.client.support import DIGEST, Ledger, make_ledger, payload
@@ -149,7 +150,7 @@ async def test_a_bookie_that_cannot_be_asked_says_nothing_about_its_copies(clust
         Problem(n, ledger.bookies[1].id, Copy.UNREACHABLE, "no usable connection to the bookie") for n in range(5)
     ]
     assert check.good_copies.tolist() == [2] * 5
-    assert await unlisted_copies(bk, ledger.metadata, [(0, 4)]) == []
+    assert await unlisted_copies(Replicas(bk.context, ledger.metadata, DIGEST), [(0, 4)]) == []
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
@@ -158,10 +159,10 @@ async def test_what_a_bookie_does_not_list_is_missing_even_if_it_serves_it(
 ) -> None:
     ledger = await make_ledger(cluster, 30, quorums=quorums)
     bk = await cluster.connect()
-    assert await unlisted_copies(bk, ledger.metadata, [(0, 29)]) == []
+    assert await unlisted_copies(Replicas(bk.context, ledger.metadata, DIGEST), [(0, 29)]) == []
     bookie = ledger.replicas(9)[0]
     entry = bookie.ledger(ledger.id).entries.pop(9)
-    unlisted = await unlisted_copies(bk, ledger.metadata, [(0, 29)])
+    unlisted = await unlisted_copies(Replicas(bk.context, ledger.metadata, DIGEST), [(0, 29)])
     assert unlisted == [(bookie.id, 9, 9)]
     bookie.put(entry)
     check = await check_copies(bk, ledger.metadata, DIGEST, 0, 29, {bookie.id: [(9, 9)]})

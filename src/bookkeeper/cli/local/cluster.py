@@ -173,7 +173,7 @@ class LocalCluster:
         return BookieProcess(f"b{number}", BookieId(f"127.0.0.1:{port}"), port, directory)
 
     def _free_port(self) -> int:
-        """One that nobody listens on, and that no bookie of the folder has."""
+        """A port that is free, and that no bookie of the folder has."""
         taken = {_known_port(path) for path in self.directory.glob("b*/bk_server.conf")}
         with contextlib.ExitStack() as stack:
             while True:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import bookkeeper
+import bookkeeper.spark
 
 from ...client.client import BookKeeper
 from ...protocol.messages import ReadRequest, Status
@@ -71,7 +72,7 @@ class SparkDemoRun:
 
 
 async def demo(runtime: Runtime, directory: Path, file: Path | None, chart: Path, master: str | None) -> None:
-    """SparkDemoRun the whole. Raises `DemoFailure` when anything differs."""
+    """Run the whole. Raises `DemoFailure` when anything differs."""
     directory.mkdir(parents=True, exist_ok=True)
     source = DemoInput(file if file is not None else default_input(directory))
     if not source.count:
@@ -88,9 +89,13 @@ async def demo(runtime: Runtime, directory: Path, file: Path | None, chart: Path
         started = runtime.now()
         with spark_session("bookkeeper demo", master) as spark:
             _done(run, runtime, started, "Spark started", f"version {spark.version} on {spark.sparkContext.master}")
-            await _with_spark(runtime, spark, cluster, source, ledger_id, members[0], directory / "parquet", run)
+            ledger = bookkeeper.spark.read_ledgers(spark, cluster.uri, ledger_id, password=PASSWORD, minPartitions=8)
+            steps = _OnSpark(runtime, spark, cluster, source, run)
+            await _with_spark(steps, ledger, ledger_id, members[0], directory / "parquet")
     _draw(run, source, chart)
-    print_table(None, ["what", "seconds", "result"], [(what, f"{took:.1f}", told) for what, took, told in run.steps])
+    print_table(
+        None, ["what", "seconds", "result"], [(what, f"{took:.1f}", result) for what, took, result in run.steps]
+    )
     console.print(f"chart     {chart}", markup=False, soft_wrap=True)
     console.print("lost = 0")
 
@@ -122,69 +127,88 @@ async def _has_last(bk: BookKeeper, ledger_id: int, entry_id: int, bookie: Booki
     raise DemoFailure(f"{bookie} does not get its copies")
 
 
-async def _with_spark(
-    runtime: Runtime,
-    spark: SparkSession,
-    cluster: LocalCluster,
-    source: DemoInput,
-    ledger_id: int,
-    victim: BookieProcess,
-    parquet: Path,
-    run: SparkDemoRun,
-) -> None:
-    import bookkeeper.spark as jobs
+class _OnSpark:
+    """What Spark does with the ledger, a step a method."""
 
-    uri = cluster.uri
-    ledger = jobs.read_ledgers(spark, uri, ledger_id, password=PASSWORD, minPartitions=8)
+    def __init__(
+        self, runtime: Runtime, spark: SparkSession, cluster: LocalCluster, source: DemoInput, run: SparkDemoRun
+    ) -> None:
+        self._runtime = runtime
+        self._spark = spark
+        self._cluster = cluster
+        self._source = source
+        self._run = run
 
-    started = runtime.now()
-    _compare(await _aside(_totals, ledger), source)
-    _done(run, runtime, started, "read by Spark", "rows, bytes and checksum as appended", source)
+    async def read(self, ledger: DataFrame) -> None:
+        """Rows, bytes and checksum are those of the input."""
+        started = self._runtime.now()
+        _compare(await _aside(_totals, ledger), self._source)
+        self._done(started, "read by Spark", "rows, bytes and checksum as appended", rate=True)
 
-    started = runtime.now()
-    counting = asyncio.ensure_future(_aside(_words, ledger))
-    await asyncio.sleep(KILL_AFTER_SECONDS)
-    await cluster.kill(victim)
-    run.words = await counting
-    most = ", ".join(f"{word} {count:,}" for word, count in run.words[:3])
-    _done(run, runtime, started, "words counted, a bookie killed", f"{victim.id} by SIGKILL; {most}", source)
+    async def count_words(self, ledger: DataFrame, victim: BookieProcess) -> None:
+        """While Spark counts, a bookie of the ledger is killed."""
+        started = self._runtime.now()
+        counting = asyncio.ensure_future(_aside(_words, ledger))
+        await asyncio.sleep(KILL_AFTER_SECONDS)
+        await self._cluster.kill(victim)
+        self._run.words = await counting
+        most = ", ".join(f"{word} {count:,}" for word, count in self._run.words[:3])
+        self._done(started, "words counted, a bookie killed", f"{victim.id} by SIGKILL; {most}", rate=True)
 
-    started = runtime.now()
-    report = await _aside(
-        lambda: jobs.export(spark, uri, ledger_id, str(parquet), password=PASSWORD, targetPartitionBytes="8m")
-    )
-    files = f"{report.files} Parquet files, {human_bytes(report.file_bytes)}, read back"
-    _done(run, runtime, started, "exported, one bookie down", files, source)
-    exported = spark.read.parquet(str(parquet))
-    _compare(await _aside(_totals, exported), source)
-    if await _aside(_words, exported) != run.words:
-        raise DemoFailure("the Parquet files give other word counts than the ledger")
-    run.lengths = await _aside(_lengths, exported)
+    async def export(self, ledger_id: int, parquet: Path) -> None:
+        """The Parquet files give the same rows and counts."""
+        started = self._runtime.now()
+        spark, uri, output = self._spark, self._cluster.uri, str(parquet)
+        report = await _aside(
+            lambda: bookkeeper.spark.export(spark, uri, ledger_id, output, password=PASSWORD, targetPartitionBytes="8m")
+        )
+        files = f"{report.files} Parquet files, {human_bytes(report.file_bytes)}, read back"
+        self._done(started, "exported, one bookie down", files, rate=True)
+        exported = self._spark.read.parquet(str(parquet))
+        _compare(await _aside(_totals, exported), self._source)
+        if await _aside(_words, exported) != self._run.words:
+            raise DemoFailure("the Parquet files give other word counts than the ledger")
+        self._run.lengths = await _aside(_lengths, exported)
 
-    started = runtime.now()
-    await cluster.restart(victim)
-    _done(run, runtime, started, "bookie restarted", f"{victim.id} replays its journal")
+    async def restart(self, victim: BookieProcess) -> None:
+        """The bookie that was killed starts again."""
+        started = self._runtime.now()
+        await self._cluster.restart(victim)
+        self._done(started, "bookie restarted", f"{victim.id} replays its journal")
 
-    started = runtime.now()
-    scrubbed = await _aside(lambda: jobs.scrub(spark, uri))
-    if not scrubbed.clean:
-        raise DemoFailure(f"the scrub found {scrubbed.statuses}: {scrubbed.problems[0]}")
-    _done(run, runtime, started, "scrubbed", f"{scrubbed.copies:,} copies, clean")
+    async def scrub(self) -> None:
+        """Every copy of every entry is there and good."""
+        started = self._runtime.now()
+        scrubbed = await _aside(lambda: bookkeeper.spark.scrub(self._spark, self._cluster.uri))
+        if not scrubbed.clean:
+            raise DemoFailure(f"the scrub found {scrubbed.statuses}: {scrubbed.problems[0]}")
+        self._done(started, "scrubbed", f"{scrubbed.copies:,} copies, clean")
+
+    def _done(self, started: float, what: str, result: str, *, rate: bool = False) -> None:
+        _done(self._run, self._runtime, started, what, result, self._source if rate else None)
+
+
+async def _with_spark(steps: _OnSpark, ledger: DataFrame, ledger_id: int, victim: BookieProcess, parquet: Path) -> None:
+    await steps.read(ledger)
+    await steps.count_words(ledger, victim)
+    await steps.export(ledger_id, parquet)
+    await steps.restart(victim)
+    await steps.scrub()
 
 
 async def _aside(call: Callable[..., T], *arguments: Any) -> T:
-    """SparkDemoRun something that blocks while the cluster goes on."""
+    """Run something that blocks while the cluster goes on."""
     return await asyncio.to_thread(call, *arguments)
 
 
 def _done(
-    run: SparkDemoRun, runtime: Runtime, started: float, what: str, told: str, source: DemoInput | None = None
+    run: SparkDemoRun, runtime: Runtime, started: float, what: str, result: str, source: DemoInput | None = None
 ) -> None:
     seconds = runtime.now() - started
     if source is not None:
-        told += f"; {source.count / seconds:,.0f} lines/s"
-    run.steps.append((what, seconds, told))
-    console.print(f"{seconds:6.1f} s  {what}: {told}", markup=False, soft_wrap=True)
+        result += f"; {source.count / seconds:,.0f} lines/s"
+    run.steps.append((what, seconds, result))
+    console.print(f"{seconds:6.1f} s  {what}: {result}", markup=False, soft_wrap=True)
 
 
 def _totals(frame: DataFrame) -> tuple[int, int, int]:

@@ -10,7 +10,8 @@ cluster  make, format, remove, name
 bookies  which there are
 cookies  look at, save, put back, take away
 ledgers  which there are, and what is known of them
-files    a look into a bookie's files: journal, entry log, index
+journals, entry_logs, index  a look into a bookie's files
+records  what these print
 places   where a bookie's files are
 common   where the cluster is, and asking before something is destroyed
 """
@@ -21,9 +22,12 @@ from collections.abc import Callable
 
 import typer
 
-from . import bookies, cluster, cookies, files, ledgers
+from . import bookies, cluster, cookies, entry_logs, index, journals, ledgers
 
-app = typer.Typer(no_args_is_help=True, help="Make, look at and remove clusters: BookKeeper's admin shell.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Make, look at and remove clusters, and look into a bookie's files: BookKeeper's admin shell.",
+)
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "initnewcluster": cluster.initnewcluster,
@@ -37,9 +41,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "cookie_delete": cookies.cookie_delete,
     "listledgers": ledgers.listledgers,
     "ledgermetadata": ledgers.ledgermetadata,
-    "readjournal": files.readjournal,
-    "readlog": files.readlog,
-    "ledger": files.ledger,
+    "readjournal": journals.readjournal,
+    "lastmark": journals.lastmark,
+    "readlog": entry_logs.readlog,
+    "readlogmetadata": entry_logs.readlogmetadata,
+    "ledger": index.ledger,
 }
 
 for _name, _command in COMMANDS.items():

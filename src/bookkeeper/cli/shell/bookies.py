@@ -9,13 +9,14 @@ import typer
 from ...errors import MetadataError
 from ...metadata.api import Endpoint, MetadataDriver, Mode
 from ...types import BookieId
+from ..options import JsonOption, grouped
 from ..output import EXIT_USAGE, console, fail, print_json
-from .common import ConfOption, UriOption, require_cluster, service_uri, with_store
+from .common import ClusterOptions, in_cluster
 
 
+@grouped
 def listbookies(
-    uri: UriOption = None,
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
     readwrite: Annotated[
         bool, typer.Option("--readwrite", "-readwrite", "-rw", help="Those that take writes.")
     ] = False,
@@ -23,15 +24,13 @@ def listbookies(
         bool, typer.Option("--readonly", "-readonly", "-ro", help="Those that only serve reads.")
     ] = False,
     every: Annotated[bool, typer.Option("--all", "-all", "-a", help="All that have a cookie, running or not.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List bookies and their addresses: say one of -rw, -ro and -a."""
     if readwrite + readonly + every != 1:
         fail("say one of -rw, -ro and -a", EXIT_USAGE)
-    where = service_uri(uri, conf)
 
     async def look(driver: MetadataDriver) -> list[tuple[BookieId, Endpoint | None]]:
-        await require_cluster(driver, where)
         discovery = driver.discovery
         if every:
             found = await discovery.list_all()
@@ -39,7 +38,7 @@ def listbookies(
             found = await discovery.list(Mode.WRITABLE if readwrite else Mode.READ_ONLY)
         return [(bookie, await _endpoint(driver, bookie)) for bookie in sorted(found.value)]
 
-    rows = with_store(where, look)
+    rows = in_cluster(cluster, look)
     if as_json:
         print_json(
             [

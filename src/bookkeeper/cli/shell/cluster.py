@@ -8,15 +8,17 @@ import typer
 
 from ...metadata.api import MetadataDriver
 from ...metadata.uri import parse_service_uri
+from ..options import JsonOption, grouped
 from ..output import EXIT_USAGE, console, fail, print_json
-from .common import ConfOption, UriOption, require_cluster, service_uri, sure, with_store
+from .common import ClusterOptions, in_cluster, sure, with_store
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NO_CLUSTER = ""
 
 
-def initnewcluster(uri: UriOption = None, conf: ConfOption = None) -> None:
+@grouped
+def initnewcluster(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Make a new cluster in an empty metadata store. Refuses where there is one."""
-    where = service_uri(uri, conf)
+    where = cluster.address()
 
     async def make(driver: MetadataDriver) -> tuple[bool, str | None]:
         return await driver.admin.init_new_cluster(), await driver.admin.instance_id()
@@ -24,24 +26,28 @@ def initnewcluster(uri: UriOption = None, conf: ConfOption = None) -> None:
     made, instance_id = with_store(where, make, create=True)
     if not made:
         fail(f"there is a cluster at {where} already (instance id {instance_id}); nothing was changed")
-    console.print(f"Successfully initialized new cluster at {where} InstanceId: {instance_id}", soft_wrap=True)
+    if as_json:
+        print_json({"uri": where, "instance_id": instance_id})
+    else:
+        console.print(f"Successfully initialized new cluster at {where} InstanceId: {instance_id}", soft_wrap=True)
 
 
+@grouped
 def metaformat(
-    uri: UriOption = None,
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
     non_interactive: Annotated[
         bool, typer.Option("--nonInteractive", "-nonInteractive", "-n", help="Do not ask; needs --force.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", "-force", "-f", help="With -n: format though there is data.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Forget all ledgers and bookies of a cluster: all data is lost. Makes the cluster if there is none.
 
     Stop its bookies first: they keep their directories, and refuse to start until those are removed.
     """
-    where = service_uri(uri, conf)
+    where = cluster.address()
 
     async def has_data(driver: MetadataDriver) -> bool:
         return await driver.admin.prepare_format()
@@ -58,12 +64,16 @@ def metaformat(
             "This may cause data loss."
         ):
             fail("nothing was changed")
-    console.print(f"Bookkeeper metadata formatted successfully InstanceId: {with_store(where, format_)}")
+    instance_id = with_store(where, format_)
+    if as_json:
+        print_json({"uri": where, "instance_id": instance_id})
+    else:
+        console.print(f"Bookkeeper metadata formatted successfully InstanceId: {instance_id}")
 
 
+@grouped
 def nukeexistingcluster(
-    uri: UriOption = None,
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
     root: Annotated[
         str | None,
         typer.Option(
@@ -83,46 +93,42 @@ def nukeexistingcluster(
 
     Say which cluster is meant by --instanceid (see `whatisinstanceid`), or say --force; otherwise it is asked.
     """
-    where = service_uri(uri, conf)
+    where = cluster.address()
     if force and instance_id is not None:
         fail("--instanceid and --force exclude each other", EXIT_USAGE)
-    path = parse_service_uri(where).path
-    if root is not None and root.rstrip("/") != path:
+    if root is not None and root.rstrip("/") != parse_service_uri(where).path:
         fail(f"--zkledgersrootpath {root} is not the path of {where}: nothing was changed")
-
-    async def look(driver: MetadataDriver) -> str | None:
-        return await driver.admin.instance_id() if await driver.admin.exists() else ""
-
-    found = with_store(where, look)
-    if found == "":
+    found = with_store(where, _instance_id)
+    if found == NO_CLUSTER:
         console.print(f"there is no cluster at {where}", markup=False, soft_wrap=True)
         return
     if instance_id is not None and instance_id != found:
         fail(f"the cluster at {where} has instance id {found}, not {instance_id}: nothing was changed")
-    if (
-        instance_id is None
-        and not force
-        and not sure(f"Remove the cluster at {where} (instance id {found}) with all its ledgers?")
-    ):
+    certain = force or instance_id is not None
+    if not certain and not sure(f"Remove the cluster at {where} (instance id {found}) with all its ledgers?"):
         fail("nothing was changed")
-
-    async def nuke(driver: MetadataDriver) -> bool:
-        return await driver.admin.nuke()
-
-    if not with_store(where, nuke):
+    if not with_store(where, _nuke):
         fail(f"the cluster at {where} has registered bookies, or something unknown beside it: nothing was changed")
     console.print("Successfully nuked existing cluster", markup=False)
 
 
-def whatisinstanceid(uri: UriOption = None, conf: ConfOption = None, as_json: JsonOption = False) -> None:
+async def _instance_id(driver: MetadataDriver) -> str | None:
+    """The cluster's; `NO_CLUSTER` if there is none, None if it has no id."""
+    return await driver.admin.instance_id() if await driver.admin.exists() else NO_CLUSTER
+
+
+async def _nuke(driver: MetadataDriver) -> bool:
+    return await driver.admin.nuke()
+
+
+@grouped
+def whatisinstanceid(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Print the cluster's instance id."""
-    where = service_uri(uri, conf)
 
     async def look(driver: MetadataDriver) -> str | None:
-        await require_cluster(driver, where)
         return await driver.admin.instance_id()
 
-    found = with_store(where, look)
+    where, found = cluster.address(), in_cluster(cluster, look)
     if as_json:
         print_json({"uri": where, "instance_id": found})
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,26 +27,31 @@ UriOption = Annotated[
         help="Metadata service: zk+hierarchical://host:2181/ledgers or sqlite:///path/meta.db",
     ),
 ]
-ConfOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--conf",
-        "-c",
-        "-conf",
-        envvar="BOOKIE_CONF",
-        help="Or a bk_server.conf that says where it is. BK_<key> count too.",
-    ),
-]
 
 
-def service_uri(uri: str | None, conf: Path | None) -> str:
-    """The metadata service's address, said directly or by a configuration. Ends the command if there is none."""
-    if uri:
-        return uri
-    try:
-        return configured_service_uri(bookie_settings(conf, EXIT_USAGE))
-    except ConfigurationError as error:
-        fail(f"{error}; say --uri, or --conf with a bk_server.conf", EXIT_USAGE)
+def conf_option(help: str) -> Any:
+    """The option for a bookie's settings; `help` says what of them is used."""
+    return typer.Option("--conf", "-c", "-conf", envvar="BOOKIE_CONF", help=f"{help} BK_<key> count too.")
+
+
+ConfOption = Annotated[Path | None, conf_option("Or a bk_server.conf that says where it is.")]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which cluster is meant: its metadata service's address, directly or by a configuration."""
+
+    uri: UriOption = None
+    conf: ConfOption = None
+
+    def address(self) -> str:
+        """The address. Ends the command if there is none."""
+        if self.uri:
+            return self.uri
+        try:
+            return configured_service_uri(bookie_settings(self.conf, EXIT_USAGE))
+        except ConfigurationError as error:
+            fail(f"{error}; say --uri, or --conf with a bk_server.conf", EXIT_USAGE)
 
 
 def with_store(uri: str, work: Callable[[MetadataDriver], Awaitable[Any]], *, create: bool = False) -> Any:
@@ -58,12 +64,18 @@ def with_store(uri: str, work: Callable[[MetadataDriver], Awaitable[Any]], *, cr
     return execute(main)
 
 
-async def require_cluster(driver: MetadataDriver, uri: str) -> None:
-    """Raises `NotInitialized`."""
-    if not await driver.admin.exists():
-        raise NotInitialized(
-            f"there is no cluster in the metadata store {uri}: `bookkeeper shell initnewcluster` makes one"
-        )
+def in_cluster(cluster: ClusterOptions, work: Callable[[MetadataDriver], Awaitable[Any]]) -> Any:
+    """The same on the store of a cluster. Ends the command if there is no cluster in it."""
+    where = cluster.address()
+
+    async def checked(driver: MetadataDriver) -> Any:
+        if not await driver.admin.exists():
+            raise NotInitialized(
+                f"there is no cluster in the metadata store {where}: `bookkeeper shell initnewcluster` makes one"
+            )
+        return await work(driver)
+
+    return with_store(where, checked)
 
 
 def sure(question: str) -> bool:

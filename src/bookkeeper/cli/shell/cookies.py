@@ -15,69 +15,71 @@ from ...errors import CookieExists, CookieNotFound, CorruptMetadata, MetadataErr
 from ...metadata.api import ANY, MetadataDriver
 from ...metadata.formats.cookie import parse_cookie
 from ...types import BookieId
-from ..output import EXIT_USAGE, console, fail
-from .common import ConfOption, UriOption, require_cluster, service_uri, with_store
+from ..options import JsonOption, grouped
+from ..output import EXIT_USAGE, console, fail, print_json
+from .common import ClusterOptions, in_cluster
 
 BookieArgument = Annotated[str, typer.Argument(help="The bookie's id, host:port.")]
 FileOption = Annotated[Path, typer.Option("--cookie-file", "-cf", help="The cookie, as `cookie_get` prints it.")]
 
 
-def cookie_get(bookie: BookieArgument, uri: UriOption = None, conf: ConfOption = None) -> None:
+@grouped
+def cookie_get(bookie: BookieArgument, cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Print a bookie's cookie."""
-    where = service_uri(uri, conf)
 
     async def look(driver: MetadataDriver) -> bytes:
-        await require_cluster(driver, where)
         try:
             return (await driver.cookies.read(BookieId(bookie))).value
         except CookieNotFound:
             raise _not_found(bookie) from None
 
-    text = with_store(where, look).decode(errors="replace")
+    text = in_cluster(cluster, look).decode(errors="replace")
+    if as_json:
+        print_json({"bookie": bookie, "cookie": text})
+        return
     console.print(f"Cookie for bookie '{bookie}' is:\n---\n{text}\n---", markup=False, soft_wrap=True)
 
 
-def cookie_create(bookie: BookieArgument, file: FileOption, uri: UriOption = None, conf: ConfOption = None) -> None:
+@grouped
+def cookie_create(bookie: BookieArgument, file: FileOption, cluster: ClusterOptions) -> None:
     """Give a bookie a cookie. It must have none."""
-    where, data = service_uri(uri, conf), _read(file)
+    data = _read(file)
 
     async def create(driver: MetadataDriver) -> None:
-        await require_cluster(driver, where)
         try:
             await driver.cookies.create(BookieId(bookie), data)
         except CookieExists:
             raise MetadataError(f"Cookie already exist for bookie '{bookie}'") from None
 
-    with_store(where, create)
+    in_cluster(cluster, create)
 
 
-def cookie_update(bookie: BookieArgument, file: FileOption, uri: UriOption = None, conf: ConfOption = None) -> None:
+@grouped
+def cookie_update(bookie: BookieArgument, file: FileOption, cluster: ClusterOptions) -> None:
     """Replace a bookie's cookie. It must have one."""
-    where, data = service_uri(uri, conf), _read(file)
+    data = _read(file)
 
     async def update(driver: MetadataDriver) -> None:
-        await require_cluster(driver, where)
         try:
             found = await driver.cookies.read(BookieId(bookie))
             await driver.cookies.write(BookieId(bookie), data, found.version)
         except CookieNotFound:
             raise _not_found(bookie) from None
 
-    with_store(where, update)
+    in_cluster(cluster, update)
 
 
-def cookie_delete(bookie: BookieArgument, uri: UriOption = None, conf: ConfOption = None) -> None:
+@grouped
+def cookie_delete(bookie: BookieArgument, cluster: ClusterOptions) -> None:
     """Take a bookie's cookie away, so that a new one with this id may begin on empty directories."""
-    where = service_uri(uri, conf)
 
     async def delete(driver: MetadataDriver) -> None:
-        await require_cluster(driver, where)
         try:
             await driver.cookies.remove(BookieId(bookie), ANY)
         except CookieNotFound:
             raise _not_found(bookie) from None
 
-    with_store(where, delete)
+    in_cluster(cluster, delete)
 
 
 def _not_found(bookie: str) -> MetadataError:

@@ -11,27 +11,24 @@ from ...errors import NoSuchLedger
 from ...metadata.api import MetadataDriver
 from ...metadata.ledger_metadata import LedgerMetadata
 from ..ledger import describe
+from ..options import JsonOption, grouped
 from ..output import console, print_json
-from .common import ConfOption, UriOption, require_cluster, service_uri, with_store
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from .common import ClusterOptions, in_cluster
 
 
+@grouped
 def listledgers(
-    uri: UriOption = None,
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
     meta: Annotated[bool, typer.Option("--meta", "-meta", "-m", help="Their metadata, too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List all ledgers."""
-    where = service_uri(uri, conf)
 
     async def look(driver: MetadataDriver) -> list[tuple[int, LedgerMetadata | None]]:
-        await require_cluster(driver, where)
         ids = [ledger_id async for bucket in driver.ledgers.ranges() for ledger_id in bucket.ids]
         return [(ledger_id, await _record(driver, ledger_id) if meta else None) for ledger_id in ids]
 
-    rows = with_store(where, look)
+    rows = in_cluster(cluster, look)
     if as_json:
         print_json([describe(record) if record else {"ledger": ledger_id} for ledger_id, record in rows])
         return
@@ -41,20 +38,18 @@ def listledgers(
             console.print(metadata_line(record), markup=False, soft_wrap=True)
 
 
+@grouped
 def ledgermetadata(
     ledger_id: Annotated[int, typer.Option("--ledgerid", "-ledgerid", "-l", min=0, help="Ledger id.")],
-    uri: UriOption = None,
-    conf: ConfOption = None,
+    cluster: ClusterOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Print a ledger's metadata."""
-    where = service_uri(uri, conf)
 
     async def look(driver: MetadataDriver) -> LedgerMetadata:
-        await require_cluster(driver, where)
         return (await driver.ledgers.read(ledger_id)).value
 
-    record = with_store(where, look)
+    record = in_cluster(cluster, look)
     if as_json:
         print_json(describe(record))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +13,16 @@ from ...errors import ConfigurationError
 from ..output import EXIT_USAGE, fail
 from ..settings import bookie_settings
 
+_HEX = re.compile("[0-9a-fA-F]{1,16}")
+
 
 def configured(conf: Path | None) -> ServerConfiguration:
     """The bookie's settings, as `bookkeeper bookie --conf` reads them. Ends the command if there are none."""
     if conf is None and not any(name.startswith("BK_") for name in os.environ):
-        fail("say the file itself, or --conf with the bookie's bk_server.conf", EXIT_USAGE)
+        fail(
+            "say --conf with the bookie's bk_server.conf, or name the file itself where the command takes one",
+            EXIT_USAGE,
+        )
     try:
         return bookie_settings(conf, EXIT_USAGE)
     except ConfigurationError as error:
@@ -33,13 +39,14 @@ def current_of(root: str | Path) -> Path:
     return inside if inside.is_dir() else Path(root)
 
 
-def as_file(named: str, suffix: str) -> Path | None:
+def as_file(named: str, suffix: str, base: int = 10) -> Path | None:
     """The path that was said; None for an id, or for a bare name that is not here."""
     path = Path(named)
     if path.name.endswith(suffix):
         return path if "/" in named or path.exists() else None
-    if not named.isdecimal():
-        fail(f"{named} is neither a decimal id nor a file <hex id>{suffix}", EXIT_USAGE)
+    if not (named.isdecimal() if base == 10 else _HEX.fullmatch(named)):
+        kind = "decimal" if base == 10 else "hexadecimal"
+        fail(f"{named} is neither a {kind} id nor a file <hex id>{suffix}", EXIT_USAGE)
     return None
 
 

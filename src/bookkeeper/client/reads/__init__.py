@@ -4,6 +4,7 @@ ledger_reads  what all reads of one open ledger share: whom to ask first, what w
 range         a range of entries, a request for each
 batch         consecutive entries with one request
 read_ahead    a long range in order, ahead of the caller
+replicas      every copy of an entry by itself: is it there, is it good
 scan          packed entries, for readers of whole ledgers
 lac           the last add confirmed
 long_poll     the LAC and the entry behind it, when there is something new

@@ -36,7 +36,7 @@ JOURNAL_SLACK = 2 << 20
 
 
 class CrowdingChecker:
-    """Watches the bookies of a run. `fail` is told of a violation."""
+    """Watches the bookies of a run. `fail` is called with a violation."""
 
     def __init__(self, cluster: SimulatedCluster, fail: Callable[[BaseException], None]) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ class CrowdingChecker:
         cluster.world.on_buffered = self._buffered
 
     def refused(self, name: str, under_way: int) -> None:
-        """A bookie had too much to do for a read of somebody who behaves; they have so many under way."""
+        """A bookie had too much to do for a read of a peer that behaves; those have so many under way."""
         if under_way < READS_LIMIT // 2:
             self._fail(Violation(f"{name} refuses a read for want of room, with {under_way} under way: others take it"))
 

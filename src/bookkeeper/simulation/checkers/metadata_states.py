@@ -14,7 +14,7 @@ from ..history import History, Violation
 
 
 class MetadataChecker:
-    """Sees every version of every record as the store takes it. `fail` is told of a violation."""
+    """Sees every version of every record as the store takes it. `fail` is called with a violation."""
 
     def __init__(self, store: MemoryStore, history: History, fail: Callable[[Violation], None]) -> None:
         self._history = history
@@ -22,7 +22,7 @@ class MetadataChecker:
         self._last: dict[int, tuple[int, LedgerMetadata]] = {}
         self.on_closed: Callable[[LedgerMetadata], None] | None = None
         self.on_step: Callable[[LedgerMetadata | None, LedgerMetadata], None] | None = None
-        """Told of every change: before (None: created) and after."""
+        """Called with every change: before (None: created) and after."""
         store.on_change = self._changed
 
     def current(self, ledger_id: int) -> LedgerMetadata | None:

@@ -1,6 +1,6 @@
 """What counts as confirmed is on an ack quorum, by what bookies have said on the wire (PI-6, PI-7, PI-9, RI-14).
 
-Checked at the moment it matters: when an append succeeds, when a force does, when the metadata is closed, when somebody
+Checked at the moment it matters: when an append succeeds, when a force does, when the metadata is closed, when a client
 puts a LAC into an entry. A mistake in counting acknowledgements shows here at once, not only when the missing copy is
 needed.
 """
@@ -60,7 +60,7 @@ class QuorumChecker:
             )
 
     def lac(self, ledger_id: int, lac: int) -> None:
-        """Somebody says in an entry that everything up to `lac` is confirmed."""
+        """A client says in an entry that everything up to `lac` is confirmed."""
         ledger = self._history.ledgers.get(ledger_id)
         if ledger is None:
             return

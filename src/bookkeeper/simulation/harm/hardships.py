@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ..cluster import SimulatedCluster
 from ..world.loop import Thaw
 from ..world.world import World
-from .fault import Fault
+from .fault import Fault, does
 
 CALM = ("freeze client", "narrow links of client")
 
@@ -76,30 +76,36 @@ class Hardships:
         self.cluster.machine(fault.target).freeze(seconds, THAWS[fault.amount % 2])
         return self.cluster.is_up(fault.target)
 
+    @does("freeze client")
     def _freeze_client(self, fault: Fault) -> bool:
         return self._freeze(fault)
 
+    @does("freeze bookie")
     def _freeze_bookie(self, fault: Fault) -> bool:
         return self._freeze(fault)
 
     # --- the index ---
 
+    @does("index is slow")
     def _index_is_slow(self, fault: Fault) -> bool:
         faults = self.cluster.machine(fault.target).disk.faults
         faults.index_slowness = 0.02 * fault.amount
         self._later(fault.duration, setattr, faults, "index_slowness", 0.0)
         return True
 
+    @does("index stops the machine")
     def _index_stops_the_machine(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).disk.faults.index_stops_for = 0.1 * fault.amount
         return True
 
+    @does("index is full")
     def _index_is_full(self, fault: Fault) -> bool:
         faults = self.cluster.machine(fault.target).disk.faults
         faults.index_full = True
         self._later(fault.duration, setattr, faults, "index_full", False)
         return True
 
+    @does("ledger disk is full")
     def _ledger_disk_is_full(self, fault: Fault) -> bool:
         """The journal's is not."""
         faults = self.cluster.machine(fault.target).disk.faults
@@ -107,6 +113,7 @@ class Hardships:
         self._later(fault.duration, setattr, faults, "full_below", None)
         return True
 
+    @does("flip a bit of an index log")
     def _flip_a_bit_of_an_index_log(self, fault: Fault) -> bool:
         """Found at the next start."""
         name = fault.target
@@ -123,6 +130,7 @@ class Hardships:
         self.cluster.machine(name).kill()
         return True
 
+    @does("flip a bit of a mark")
     def _flip_a_bit_of_a_mark(self, fault: Fault) -> bool:
         """Of all its copies, or of one."""
         name = fault.target
@@ -142,6 +150,7 @@ class Hardships:
 
     # --- mistakes ---
 
+    @does("swap directories")
     def _swap_directories(self, fault: Fault) -> bool:
         """Started with its ledger directories in another order, and told that new ones are welcome; then corrected."""
         name = fault.target
@@ -158,6 +167,7 @@ class Hardships:
         if self.cluster.mistakes.pop(name, None) is not None and self.cluster.is_up(name):
             self.cluster.machine(name).kill()
 
+    @does("lose a mount")
     def _lose_a_mount(self, fault: Fault) -> bool:
         """A ledger directory's file system is gone until the machine is started again."""
         name = fault.target
@@ -169,6 +179,7 @@ class Hardships:
 
     # --- the store ---
 
+    @does("store loses requests")
     def _store_loses_requests(self, fault: Fault) -> bool:
         self.cluster.faults.lost_request_chance = 0.3
         self._later(fault.duration, setattr, self.cluster.faults, "lost_request_chance", 0.0)
@@ -176,6 +187,7 @@ class Hardships:
 
     # --- links ---
 
+    @does("narrow links of client")
     def _narrow_links_of_client(self, fault: Fault) -> bool:
         """Those to the bookies, each by itself, and back."""
         for bookie in self.cluster.names:

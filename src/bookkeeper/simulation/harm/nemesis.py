@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..cluster import STORE, SimulatedCluster
-from .fault import Fault
+from .fault import ACTIONS, Fault, does
 from .hardships import HARDSHIP_DAMAGE, Hardships
 
 DAMAGE = ("flip a bit",)
@@ -124,14 +124,12 @@ class Nemesis(Hardships):
 
     def _inject(self, number: int, fault: Fault) -> None:
         if not self.stopped and self._strike(fault):
-            self.world.tell("nemesis", f"{number}: {fault}")
+            self.world.note("nemesis", f"{number}: {fault}")
             self.injected[fault.kind] = self.injected.get(fault.kind, 0) + 1
 
     def _strike(self, fault: Fault) -> bool:
         """False if the fault does not apply now."""
-        action = getattr(self, "_" + fault.kind.replace(" ", "_"))
-        result: bool = action(fault)
-        return result
+        return ACTIONS[fault.kind](self, fault)
 
     def _later(self, delay: float, call: Callable[..., object], *args: object) -> None:
         self.world.loop.call_later(delay, call, *args)
@@ -166,34 +164,40 @@ class Nemesis(Hardships):
 
         self.cluster.machine(name).death().add_done_callback(died)
 
+    @does("kill bookie")
     def _kill_bookie(self, fault: Fault) -> bool:
         if not self.cluster.is_up(fault.target):
             return False
         self.cluster.machine(fault.target).kill()
         return True
 
+    @does("power off bookie")
     def _power_off_bookie(self, fault: Fault) -> bool:
         if not self.cluster.is_up(fault.target):
             return False
         self.cluster.machine(fault.target).power_off()
         return True
 
+    @does("power off all bookies")
     def _power_off_all_bookies(self, fault: Fault) -> bool:
         for name in self.cluster.names:
             if self.cluster.is_up(name):
                 self.cluster.machine(name).power_off()
         return True
 
+    @does("kill all bookies")
     def _kill_all_bookies(self, fault: Fault) -> bool:
         for name in self.cluster.names:
             if self.cluster.is_up(name):
                 self.cluster.machine(name).kill()
         return True
 
+    @does("crash bookie in a disk call")
     def _crash_bookie_in_a_disk_call(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).disk.faults.crash_after_calls = fault.amount
         return True
 
+    @does("stop bookie cleanly")
     def _stop_bookie_cleanly(self, fault: Fault) -> bool:
         name = fault.target
         if not self.cluster.is_serving(name):
@@ -201,16 +205,19 @@ class Nemesis(Hardships):
         self._restarts.append(self.world.loop.create_task(self.cluster.stop_bookie(name), name=f"nemesis/stop {name}"))
         return True
 
+    @does("pause bookie")
     def _pause_bookie(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).pause(fault.duration)
         return True
 
+    @does("kill client")
     def _kill_client(self, fault: Fault) -> bool:
         if not self.cluster.is_up(fault.target):
             return False
         self.cluster.machine(fault.target).kill()
         return True
 
+    @does("pause client")
     def _pause_client(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).pause(fault.duration)
         return True
@@ -223,24 +230,29 @@ class Nemesis(Hardships):
             self._later(fault.duration, self.world.set_blocked, source, target, False)
         return True
 
+    @does("cut link both ways")
     def _cut_link_both_ways(self, fault: Fault) -> bool:
         return self._cut(fault, [(fault.target, fault.other), (fault.other, fault.target)])
 
+    @does("cut link one way")
     def _cut_link_one_way(self, fault: Fault) -> bool:
         return self._cut(fault, [(fault.target, fault.other)])
 
+    @does("cut off from store")
     def _cut_off_from_store(self, fault: Fault) -> bool:
         return self._cut(fault, [(fault.target, STORE), (STORE, fault.target)])
 
+    @does("cut all off from store")
     def _cut_all_off_from_store(self, fault: Fault) -> bool:
-        everybody = [*self.cluster.names, *self.clients]
-        return self._cut(fault, [pair for name in everybody for pair in ((name, STORE), (STORE, name))])
+        everything = [*self.cluster.names, *self.clients]
+        return self._cut(fault, [pair for name in everything for pair in ((name, STORE), (STORE, name))])
 
+    @does("swizzle links")
     def _swizzle_links(self, fault: Fault) -> bool:
         """Cut some links one after the other, restore them in another order."""
         dice = random.Random(fault.amount)
-        everybody = [*self.cluster.names, *self.clients, STORE]
-        pairs = [(one, other) for one in everybody for other in everybody if one != other]
+        everything = [*self.cluster.names, *self.clients, STORE]
+        pairs = [(one, other) for one in everything for other in everything if one != other]
         for source, target in dice.sample(pairs, min(len(pairs), 12)):
             begin = dice.random() * fault.duration
             self._later(begin, self._block, source, target)
@@ -251,30 +263,36 @@ class Nemesis(Hardships):
         if not self.stopped:
             self.world.set_blocked(source, target, True)
 
+    @does("isolate bookie")
     def _isolate_bookie(self, fault: Fault) -> bool:
         others = [name for name in [*self.cluster.names, *self.clients, STORE] if name != fault.target]
         return self._cut(fault, [pair for name in others for pair in ((fault.target, name), (name, fault.target))])
 
+    @does("slow link")
     def _slow_link(self, fault: Fault) -> bool:
         link = self.world.link(fault.target, fault.other)
         link.latency = 0.01 * fault.amount
-        self._later(fault.duration, setattr, link, "latency", self.world.latency)
+        self._later(fault.duration, setattr, link, "latency", self.world.odds.network.latency)
         return True
 
+    @does("reset connections")
     def _reset_connections(self, fault: Fault) -> bool:
         self.world.reset_connections(fault.target, fault.other)
         return True
 
     # --- disks and clocks ---
 
+    @does("fail next sync")
     def _fail_next_sync(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).disk.faults.fail_next_sync = True
         return True
 
+    @does("fail next write")
     def _fail_next_write(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).disk.faults.fail_next_write = True
         return True
 
+    @does("disk full")
     def _disk_full(self, fault: Fault) -> bool:
         faults = self.cluster.machine(fault.target).disk
         faults.faults.full = True
@@ -284,23 +302,26 @@ class Nemesis(Hardships):
     def _disk_has_room(self, name: str) -> None:
         self.cluster.machine(name).disk.faults.full = False
 
+    @does("read errors")
     def _read_errors(self, fault: Fault) -> bool:
         faults = self.cluster.machine(fault.target).disk.faults
         faults.fail_reads_of = ".log"
         self._later(fault.duration, setattr, faults, "fail_reads_of", None)
         return True
 
+    @does("slow disk")
     def _slow_disk(self, fault: Fault) -> bool:
         faults = self.cluster.machine(fault.target).disk.faults
         faults.slowness = 0.01 * fault.amount
         self._later(fault.duration, setattr, faults, "slowness", 0.0)
         return True
 
+    @does("flip a bit")
     def _flip_a_bit(self, fault: Fault) -> bool:
         """In an entry log, or in a part of the journal that is known to have been synced.
 
-        The last batches of a journal are spared: damaged, they look as if a power loss had torn them, before anybody
-        was told of them.
+        The last batches of a journal are spared: damaged, they look as if a power loss had torn them, before any
+        client was told of them.
         """
         name = fault.target
         if not self.cluster.is_serving(name):
@@ -324,20 +345,24 @@ class Nemesis(Hardships):
         self.damaged[name] = None
         return True
 
+    @does("wall clock jump")
     def _wall_clock_jump(self, fault: Fault) -> bool:
         self.cluster.machine(fault.target).wall_offset_ms += (fault.amount - 30) * 60_000
         return True
 
     # --- the store ---
 
+    @does("expire session")
     def _expire_session(self, fault: Fault) -> bool:
         return self.cluster.expire_session(fault.target)
 
+    @does("store loses answers")
     def _store_loses_answers(self, fault: Fault) -> bool:
         self.cluster.faults.lost_answer_chance = 0.3
         self._later(fault.duration, setattr, self.cluster.faults, "lost_answer_chance", 0.0)
         return True
 
+    @does("store refuses")
     def _store_refuses(self, fault: Fault) -> bool:
         self.cluster.faults.refusal_chance = 0.3
         self._later(fault.duration, setattr, self.cluster.faults, "refusal_chance", 0.0)

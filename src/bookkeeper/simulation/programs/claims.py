@@ -24,7 +24,7 @@ class Claims:
         """Ledger -> who was told to be its writer."""
 
     async def live(self, bk: BookKeeper, dice: random.Random) -> None:
-        """Reserve a ledger now and then, and claim the last one that somebody has reserved."""
+        """Reserve a ledger now and then, and claim the last one that any client has reserved."""
         if not self._reserved or dice.random() < 0.2:
             await self._reserve(bk)
         ledger = self._reserved[-1]

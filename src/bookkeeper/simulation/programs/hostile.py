@@ -1,7 +1,7 @@
 """Peers of bookies that do not behave: they ask and never listen, begin and do not go on, take what they can get.
 
-Each works on connections of its own, without the client, and on a ledger that nobody else knows; only its reads are of
-ledgers that others have written. What it is told is not looked at by the checkers (`wire` leaves it out): the question
+Each works on connections of its own, without the client, and on a ledger that no other client knows; only its reads are
+of ledgers that others have written. The checkers do not look at its answers (`wire` leaves it out): the question
 is what becomes of the others. The one exception is a *demanding* peer, which asks for much, but is honest: each of its
 adds must be answered.
 """
@@ -86,7 +86,7 @@ class Hostility:
             for _ in range(dice.choice((2, 5, 12))):
                 _, peer = await runtime.network.connect(bookie, PORT, lambda: HostilePeer(listens), timeout=2.0)
                 peers.append(cast(HostilePeer, peer))
-            self._cluster.world.tell(runtime.hostname(), f"{way.__name__[1:]} on {len(peers)} connections to {bookie}")
+            self._cluster.world.note(runtime.hostname(), f"{way.__name__[1:]} on {len(peers)} connections to {bookie}")
             self._programs.sometimes(f"hostile: {way.__name__[1:].replace('_', ' ')}")
             await way(peers, dice)
             if not listens:
@@ -107,7 +107,7 @@ class Hostility:
         ]
 
     async def _reads(self, peers: list[HostilePeer], dice: random.Random) -> None:
-        """Plain reads, whose answers nobody takes."""
+        """Plain reads whose answers are not taken from the connection."""
         for peer in peers:
             peer.send(*(ReadRequest(ledger, entry) for ledger, entry in self._some_reads(dice)))
             await asyncio.sleep(0.001)

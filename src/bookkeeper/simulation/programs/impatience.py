@@ -171,7 +171,7 @@ class Impatience:
             return
         ledger = self._history.created(writer.id, shape.write_quorum, shape.ack_quorum, PASSWORD)
         ledger.offered = {}
-        self._cluster.world.tell(f"ledger {writer.id}", "created, for impatient hands")
+        self._cluster.world.note(f"ledger {writer.id}", "created, for impatient hands")
         hands = [self._hand(bk, writer, ledger, dice.randint(2, 10), dice) for _ in range(dice.randint(1, 5))]
         working = asyncio.gather(*hands, self._end_it(bk, writer, ledger, dice))
         try:

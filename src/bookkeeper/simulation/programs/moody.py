@@ -13,7 +13,7 @@ PATIENCE = 2
 
 
 class MoodyResolver(DNSToSwitchMapping):
-    """Every third question ends in an error that nobody expects."""
+    """Every third question ends in an unexpected error."""
 
     def __init__(self) -> None:
         self._asked = 0

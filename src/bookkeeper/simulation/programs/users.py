@@ -106,7 +106,7 @@ class Programs:
             deferred=deferred,
             advanced=flavour == "advanced",
         )
-        self.cluster.world.tell(f"ledger {writer.id}", f"created, {flavour}, on {writer.metadata.last_ensemble[1]}")
+        self.cluster.world.note(f"ledger {writer.id}", f"created, {flavour}, on {writer.metadata.last_ensemble[1]}")
         count = dice.randint(0, 2 * shape.entries)
         futures: dict[int, asyncio.Future[int]] = {}
         try:
@@ -147,7 +147,7 @@ class Programs:
                     # All at once: what fills a gap must get through, however many others wait.
                     future = asyncio.ensure_future(writer.write(entry_id, data))
                 elif isinstance(writer, LedgerAdvWriter):
-                    # Not to be held back at the gate with a gap open, which nobody else would fill.
+                    # Not to be held back at the gate with a gap open, which no other task would fill.
                     future = writer.write_nowait(entry_id, data)
                 else:
                     future = await writer.append_soon(data)
@@ -206,15 +206,24 @@ class Programs:
         if ledger is not None:
             await read_whole(bk, self.history, ledger)
 
-    async def follow(self, bk: BookKeeper, dice: random.Random) -> None:
-        """Open without recovery and follow for a while."""
+    async def _open_some(
+        self, bk: BookKeeper, dice: random.Random
+    ) -> tuple[LedgerReader, LedgerHistory, Viewer] | None:
+        """Some ledger, opened without recovery after a while; None if there is none."""
         await asyncio.sleep(dice.random() * 2)
         ledger = self._some_ledger(dice)
         if ledger is None:
-            return
+            return None
         async with limit("opening without recovery"):
             reader = await peek(bk, ledger.ledger_id)
-        viewer = Viewer(self.history, ledger)
+        return reader, ledger, Viewer(self.history, ledger)
+
+    async def follow(self, bk: BookKeeper, dice: random.Random) -> None:
+        """Open without recovery and follow for a while."""
+        opened = await self._open_some(bk, dice)
+        if opened is None:
+            return
+        reader, _, viewer = opened
         viewer.start_sequence(0)
         try:
             async with asyncio.timeout(1 + dice.random() * 6):
@@ -228,13 +237,10 @@ class Programs:
 
     async def browse(self, bk: BookKeeper, dice: random.Random) -> None:
         """Open without recovery; ask for LACs and entries here and there."""
-        await asyncio.sleep(dice.random() * 2)
-        ledger = self._some_ledger(dice)
-        if ledger is None:
+        opened = await self._open_some(bk, dice)
+        if opened is None:
             return
-        async with limit("opening without recovery"):
-            reader = await peek(bk, ledger.ledger_id)
-        viewer = Viewer(self.history, ledger)
+        reader, ledger, viewer = opened
         async with reader:
             for _ in range(dice.randint(1, 10)):
                 async with limit("browsing"):
@@ -284,7 +290,7 @@ class Programs:
         if ledger is None:
             return
         ledger.delete_started = True
-        self.cluster.world.tell(f"ledger {ledger.ledger_id}", "is being deleted")
+        self.cluster.world.note(f"ledger {ledger.ledger_id}", "is being deleted")
         async with limit("deleting a ledger"):
             await bk.delete_ledger(ledger.ledger_id)
         ledger.deleted = True

@@ -19,9 +19,11 @@ from typing import Any
 
 from ...runtime.api import Buffer, DiskUsage, File, Files
 from .keyvalue_state import KeyValueState
+from .odds import DiskOptions
 
 SECTOR = 512
 CAPACITY = 1 << 34
+USUAL = DiskOptions()
 
 
 class MachineCrashed(BaseException):
@@ -58,12 +60,12 @@ class Inode:
             self.durable[start : start + SECTOR] = self.seen[start : start + SECTOR]
         self.touched.clear()
 
-    def after_power_loss(self, dice: random.Random) -> bytearray:
+    def after_power_loss(self, dice: random.Random, odds: DiskOptions) -> bytearray:
         """What is on the platter when the power comes back."""
         image = bytearray(self.durable)
         size = dice.choice((len(self.durable), len(self.seen), dice.randint(*sorted((len(image), len(self.seen))))))
         image.extend(bytes(max(0, size - len(image))))
-        keep = dice.choice((0.0, 0.5, 1.0))  # all lost, some, all kept
+        keep = dice.choice(odds.kept_shares)
         for sector in self.touched:
             if dice.random() < keep:
                 start = sector * SECTOR
@@ -97,8 +99,9 @@ class DiskFaults:
 class SimulatedDisk:
     """All files and key-value stores of one machine; lives longer than the machine's processes."""
 
-    def __init__(self, dice: random.Random, note: Callable[[str], None]) -> None:
+    def __init__(self, dice: random.Random, note: Callable[[str], None], odds: DiskOptions = USUAL) -> None:
         self._dice = dice
+        self._odds = odds
         self._note = note
         self.names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
@@ -115,7 +118,7 @@ class SimulatedDisk:
         self.stop: Callable[[float], None] | None = None
         """Makes the machine stand still; set by the machine."""
         self.index_seconds = 0.0
-        """What calls to slow key-value stores have taken; whoever waits for them sets it to 0 again."""
+        """What calls to slow key-value stores have taken; who waits for them sets it to 0 again."""
         self._away: dict[str, _Mount] = {}
 
     # --- faults ---
@@ -188,17 +191,17 @@ class SimulatedDisk:
         self.mount()
         names = dict(self._durable_names)
         for name, inode in self.names.items():
-            if names.get(name) is not inode and self._dice.random() < 0.5:
+            if names.get(name) is not inode and self._dice.random() < self._odds.name_chance:
                 names[name] = inode
         for name in [name for name in names if name not in self.names]:
-            if self._dice.random() < 0.5:
+            if self._dice.random() < self._odds.name_chance:
                 del names[name]
         fresh: dict[int, Inode] = {}
         self.names = {}
         for name, inode in names.items():
             copy = fresh.get(id(inode))
             if copy is None:
-                image = inode.after_power_loss(self._dice)
+                image = inode.after_power_loss(self._dice, self._odds)
                 copy = fresh[id(inode)] = Inode(seen=image, durable=bytearray(image))
             self.names[name] = copy
         self._durable_names = dict(self.names)

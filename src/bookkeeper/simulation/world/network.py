@@ -2,7 +2,7 @@
 
 Bytes of one connection arrive in order, once and unchanged (but in worlds that corrupt them on purpose), after a
 latency drawn per write; a write may arrive in several pieces.
-A blocked link delivers nothing until it is unblocked (TCP would retransmit), and nobody is told. A killed process
+A blocked link delivers nothing until it is unblocked (TCP would retransmit), and neither side notices. A killed process
 closes its connections, a machine without power leaves them half-open: the peer finds out when its own timer runs out,
 or when the machine is back and answers with a reset.
 
@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from ...runtime.api import DEFAULT_OPTIONS, Network, ServiceListener, SocketOptions
 from .loop import QUANTUM, SimulatedLoop, from_outside
+from .odds import NetworkOptions, Odds
 
 WINDOW = 256 * 1024
 """Bytes that may be under way or unread on one connection before the sender's buffer grows."""
@@ -30,12 +31,9 @@ WINDOW = 256 * 1024
 SEGMENT = 16 * 1024
 """Bytes of one connection that a narrow link takes in one piece, before those of another."""
 
-CORRUPT_CHANCE = 0.02
-"""Of a piece of data to arrive with a flipped bit, in worlds where that happens."""
-
 
 class Tap(Protocol):
-    """Somebody who listens to all connections."""
+    """Listens to all connections."""
 
     def sent(self, transport: SimulatedTransport, data: bytes) -> None:
         """The transport's owner has written this."""
@@ -49,12 +47,11 @@ class Link:
     """What happens to bytes from one machine to another. Directed."""
 
     blocked: bool = False
-    latency: float = 0.0005
-    spread: float = 0.001
-    """Up to this much is added to the latency of each write, evenly drawn."""
-    tail_chance: float = 0.01
-    tail: float = 0.05
-    """Now and then a write takes this much longer (a lost packet)."""
+    latency: float = NetworkOptions.latency
+    spread: float = NetworkOptions.spread
+    tail_chance: float = NetworkOptions.tail_chance
+    tail: float = NetworkOptions.tail
+    """These four as in `NetworkOptions`."""
     bandwidth: float = math.inf
     """Bytes per second, of all connections together."""
     _free_at: float = 0.0
@@ -100,8 +97,7 @@ class Wires(Protocol):
 
     loop: SimulatedLoop
     dice: random.Random
-    fragment_chance: float
-    corrupt: bool
+    odds: Odds
     tap: Tap | None
     on_buffered: Callable[[SimulatedTransport], None] | None
     listeners: dict[tuple[str, int], SimulatedListener]
@@ -228,7 +224,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def _pump(self) -> None:
         """Put buffered bytes on the wire as far as the window allows."""
-        dice = self._world.dice
+        dice, odds = self._world.dice, self._world.odds.network
         narrow = self._world.link(self.owner.machine.name, self.peer_machine).narrow
         while self._outgoing and self._under_way < WINDOW:
             piece = self._outgoing.pop(0)
@@ -237,13 +233,13 @@ class SimulatedTransport(asyncio.Transport):
                 self._outgoing.insert(0, piece[SEGMENT:])
                 self._outgoing_bytes += len(piece) - SEGMENT
                 piece = piece[:SEGMENT]
-            if len(piece) > 1 and dice.random() < self._world.fragment_chance:
+            if len(piece) > 1 and dice.random() < odds.fragment_chance:
                 cut = dice.randrange(1, len(piece))
                 self._outgoing.insert(0, piece[cut:])
                 self._outgoing_bytes += len(piece) - cut
                 piece = piece[:cut]
             self._under_way += len(piece)
-            if self._world.corrupt and dice.random() < CORRUPT_CHANCE:
+            if odds.corrupt_chance and dice.random() < odds.corrupt_chance:
                 self._world.sometimes("network: a bit was flipped")
                 damaged = bytearray(piece)
                 damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
@@ -402,7 +398,7 @@ class SimulatedNetwork(Network):
             if powered is None:
                 raise OSError(f"host {host} not found (simulated)")
             if not powered:
-                await asyncio.Event().wait()  # nobody answers; the timeout ends this
+                await asyncio.Event().wait()  # no answer comes; the timeout ends this
             listener = world.listeners.get((host, port))
             if listener is None or not listener.owner.alive:
                 raise ConnectionRefusedError(f"connection to {host}:{port} refused (simulated)")

@@ -1,4 +1,4 @@
-"""What a run has to tell: log records of the code under test, as counts of rare events or as readable lines.
+"""What a run shows: log records of the code under test, as counts of rare events or as readable lines.
 
 Every log message of the bookies and clients counts as an event of that kind, so that the summary of many runs shows
 which rare paths were reached. The arguments of a message do not matter for that, its template does.

@@ -21,6 +21,7 @@ from .disk import MachineCrashed, SimulatedDisk, SimulatedFiles
 from .keyvalue import open_store
 from .loop import MACHINE, SimulatedLoop, Thaw, from_outside
 from .network import Link, Owner, SimulatedListener, SimulatedNetwork, SimulatedTransport, Tap
+from .odds import Odds
 
 T = TypeVar("T")
 
@@ -49,7 +50,9 @@ class Machine:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.disk = SimulatedDisk(world.stream(f"disk {name}"), lambda what: world.loop.note(name, what))
+        self.disk = SimulatedDisk(
+            world.stream(f"disk {name}"), lambda what: world.loop.note(name, what), world.odds.disk
+        )
         self.disk.crash = self.power_off
         self.disk.stop = self.stop
         self.incarnation: Incarnation | None = None
@@ -65,7 +68,7 @@ class Machine:
         incarnation = Incarnation(self, self._starts, f"{self.name}#{self._starts}")
         incarnation.context.run(MACHINE.set, incarnation)
         self.incarnation = incarnation
-        self.world.tell(self.name, "started")
+        self.world.note(self.name, "started")
         if not self.powered:
             self.powered = True
             self.world.machine_back(self)
@@ -85,7 +88,7 @@ class Machine:
         incarnation = self._end()
         if incarnation is None:
             return
-        self.world.tell(self.name, "killed")
+        self.world.note(self.name, "killed")
         self.disk.process_killed()
         self.world.process_died(incarnation, tell_peers=True)
 
@@ -94,7 +97,7 @@ class Machine:
         incarnation = self._end()
         if incarnation is None:
             return
-        self.world.tell(self.name, "power off")
+        self.world.note(self.name, "power off")
         self.powered = False
         self.disk.power_loss()
         self.world.process_died(incarnation, tell_peers=False)
@@ -113,7 +116,7 @@ class Machine:
 
     def stop(self, seconds: float) -> None:
         """One of its calls holds up everything else."""
-        self.world.tell(self.name, f"stands still for {seconds:.1f} s")
+        self.world.note(self.name, f"stands still for {seconds:.1f} s")
         self.freeze(seconds, Thaw.AS_IT_CAME)
 
     def resume(self) -> None:
@@ -126,8 +129,8 @@ class Machine:
         if incarnation is None or not incarnation.alive:
             return None
         incarnation.alive = False
-        mourners, self._death_waiters = self._death_waiters, []
-        for future in mourners:
+        waiters, self._death_waiters = self._death_waiters, []
+        for future in waiters:
             if not future.done():
                 future.set_result(None)
         return incarnation
@@ -136,19 +139,12 @@ class Machine:
 class World:
     """Everything there is in one simulated run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, odds: Odds | None = None) -> None:
         self.seed = seed
         self.loop = SimulatedLoop(random.Random(f"{seed}/order"))
         self.dice = self.stream("network")
-        self.latency = Link.latency
-        self.spread = Link.spread
-        """Of all links, unless one is changed."""
-        self.fragment_chance = 0.05
-        """Of each piece of data to arrive in two."""
-        self.buggify_chance = 0.0
-        """Factor on the probabilities of buggify points."""
-        self.corrupt = False
-        """Now and then a bit is flipped in what is sent."""
+        self.odds = odds or Odds()
+        """Of all links, disks and workers, unless one is changed."""
         self.machines: dict[str, Machine] = {}
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.seen: dict[str, int] = {}
@@ -156,9 +152,9 @@ class World:
         self.tap: Tap | None = None
         """Listens to all connections."""
         self.on_buffered: Callable[[SimulatedTransport], None] | None = None
-        """Told when somebody writes more to a connection than its high water mark lets through."""
+        """Called when a program writes more to a connection than its high water mark lets through."""
         self.observer: Callable[[str, str], None] | None = None
-        """Is told what happens in words: where, and what. For readers of a trace; has no influence."""
+        """Called with what happens, in words: where, and what. For readers of a trace; has no influence."""
         self._links: dict[tuple[str, str], Link] = {}
         self._connections: dict[SimulatedTransport, None] = {}
         self._link_changed: list[asyncio.Event] = []
@@ -181,8 +177,8 @@ class World:
         found = self.machines.get(machine)
         return None if found is None else found.powered
 
-    def tell(self, where: str, what: str) -> None:
-        """Put an event into the trace, and before whoever reads it."""
+    def note(self, where: str, what: str) -> None:
+        """Put an event into the trace, and show it to the observer."""
         self.loop.note(where, what)
         if self.observer is not None:
             self.observer(where, what)
@@ -194,7 +190,7 @@ class World:
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, outside of every machine, to its end.
 
-        Garbage is not collected until `close`: finalizers of the dead, in the middle of a run, would be heard.
+        Garbage is not collected until `close`: finalizers of what dead processes left would run in the middle.
         """
         if gc.isenabled():
             gc.disable()
@@ -229,7 +225,8 @@ class World:
         key = (source, target)
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = Link(latency=self.latency, spread=self.spread)
+            usual = self.odds.network
+            link = self._links[key] = Link(False, usual.latency, usual.spread, usual.tail_chance, usual.tail)
         return link
 
     def set_blocked(self, source: str, target: str, blocked: bool) -> None:
@@ -253,8 +250,9 @@ class World:
 
     def heal(self) -> None:
         """Restore every link, and its usual speed."""
+        usual = self.odds.network
         for (source, target), link in list(self._links.items()):
-            link.latency, link.spread, link.bandwidth = self.latency, self.spread, math.inf
+            link.latency, link.spread, link.bandwidth = usual.latency, usual.spread, math.inf
             if link.blocked:
                 self.set_blocked(source, target, False)
 
@@ -337,9 +335,10 @@ class SimulatedWorkers(Workers):
         self._open += 1
         loop = self._world.loop
         worker = min(range(self.count), key=self._free_at.__getitem__)
-        duration = 0.0001 + self._dice.random() * 0.002
-        if self._dice.random() < 0.01:
-            duration += self._dice.random() * 0.2  # a stalled disk
+        odds = self._world.odds.workers
+        duration = odds.shortest + self._dice.random() * odds.spread
+        if self._dice.random() < odds.stall_chance:
+            duration += self._dice.random() * odds.stall
         duration += self._owner.machine.disk.faults.slowness
         at = max(loop.time(), self._free_at[worker]) + duration
         self._free_at[worker] = at
@@ -412,7 +411,7 @@ class SimulatedRuntime(Runtime):
 
     def buggify(self, name: str, probability: float = 0.05) -> bool:
         world = self.world
-        if world.buggify_chance and self.random(f"buggify {name}").random() < probability * world.buggify_chance:
+        if world.odds.buggify and self.random(f"buggify {name}").random() < probability * world.odds.buggify:
             world.sometimes(f"buggify: {name}")
             return True
         return False

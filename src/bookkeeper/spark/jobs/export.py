@@ -18,7 +18,7 @@ Theory of operation
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,8 +33,9 @@ from ..errors import ExportError, OptionError
 from ..options import ReadOptions
 from ..planning import EntryRange, Plan, plan_read
 from ..session import Session
+from .export_check import added_up
 from .export_file import PART, TEMPORARY, part_name, write_part
-from .export_manifest import DIRECTORY, NONE, OLD_MANIFEST, Exported, Manifest
+from .export_manifest import DIRECTORY, OLD_MANIFEST, Exported, Manifest
 from .running import Counter, OnProgress, connected, on_units, watched
 
 COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed")
@@ -86,7 +87,7 @@ class Output:
         self.location = output if "://" in output else self.root
         """What executors open."""
         self.manifest = Manifest(self.files, self.root)
-        found = self.files.get_file_info(fs.FileSelector(self.root, allow_not_found=True, recursive=True))
+        found = _listed(self.files, self.root)
         self._names = {info.path.removeprefix(self.root).lstrip("/") for info in found if info.type is fs.FileType.File}
 
     def exported(self, options: ReadOptions, append: bool) -> dict[int, Exported]:
@@ -174,10 +175,29 @@ def export(
     with connected(options) as session:
         plan = session.run(plan_read(session.client, options, _already(exported)))
     here.check(plan, append, resume)
-    location = here.location
+    run_id = str(uuid.uuid4())
+    rows = _written(spark, options.with_columns(columns), plan, here.location, compression, resume, on_progress)
+    ledgers = added_up(plan, rows, exported, options.fail_on_data_loss)
+    here.tidy()
+    files = _files(plan, rows)
+    totals = _totals(ledgers, files)
+    manifest = ""
+    if ledgers or not here.manifest.generations:
+        manifest = here.manifest.add({**_about(run_id, options), **totals}, ledgers, files)
+    return ExportReport(run_id, here.location, manifest=manifest, **totals)
+
+
+def _written(
+    spark: SparkSession,
+    options: ReadOptions,
+    plan: Plan,
+    location: str,
+    compression: str,
+    resume: bool,
+    on_progress: OnProgress | None,
+) -> list[Any]:
+    """Write the files of a plan on Spark. Returns a row of `SCHEMA` for each."""
     counter = Counter(spark)
-    shape = _shape(options)
-    options = options.with_columns(columns)
 
     def work(worker: Session, ranges: tuple[EntryRange, ...]) -> Iterator[tuple[Any, ...]]:
         files, root = _open(location)
@@ -187,13 +207,14 @@ def export(
         counts = ([rows for rows, _ in ledgers.values()], [size for _, size in ledgers.values()])
         yield (part.name, part.sums.bytes, part.file_bytes, str(part.sums), part.damaged, list(ledgers), *counts)
 
-    run_id = str(uuid.uuid4())
     with watched(counter, plan.entries, plan.bytes, on_progress):
-        rows = on_units(spark, plan.partitions, work, options, SCHEMA).collect()
-    ledgers = _added_up(plan, rows, exported, options.fail_on_data_loss)
-    here.tidy()
+        return on_units(spark, plan.partitions, work, options, SCHEMA).collect()
+
+
+def _files(plan: Plan, rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """The files for the manifest, by name."""
     planned = {part_name(ranges): sum(piece.entries for piece in ranges) for ranges in plan.partitions}
-    files = [
+    return [
         {
             "path": row.path,
             "rows": sum(row.ledger_rows),
@@ -205,27 +226,34 @@ def export(
         }
         for row in sorted(rows, key=lambda row: str(row.path))
     ]
-    totals = {
+
+
+def _totals(ledgers: Sequence[Any], files: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Of this run, as manifest and report have them."""
+
+    def total(of: str) -> int:
+        return sum(int(file[of]) for file in files)
+
+    return {
         "ledgers": len(ledgers),
         "files": len(files),
-        "rows": sum(int(file["rows"]) for file in files),
-        "bytes": sum(int(file["payload_bytes"]) for file in files),
-        "file_bytes": sum(int(file["file_bytes"]) for file in files),
-        "damaged_copies": sum(int(file["damaged_copies"]) for file in files),
-        "lost_entries": sum(int(file["lost_entries"]) for file in files),
+        "rows": total("rows"),
+        "bytes": total("payload_bytes"),
+        "file_bytes": total("file_bytes"),
+        "damaged_copies": total("damaged_copies"),
+        "lost_entries": total("lost_entries"),
     }
-    manifest = ""
-    if ledgers or not here.manifest.generations:
-        summary = {
-            "run_id": run_id,
-            "written": datetime.now(UTC).isoformat(timespec="seconds"),
-            "source": options.uri,
-            "selection": str(options.selection),
-            **shape,
-            **totals,
-        }
-        manifest = here.manifest.add(summary, ledgers, files)
-    return ExportReport(run_id, here.location, manifest=manifest, **totals)
+
+
+def _about(run_id: str, options: ReadOptions) -> dict[str, Any]:
+    """What the manifest says of a run beside its totals."""
+    return {
+        "run_id": run_id,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "source": options.uri,
+        "selection": str(options.selection),
+        **_shape(options),
+    }
 
 
 def exported_paths(output: str) -> list[str]:
@@ -245,61 +273,17 @@ def _open(output: str) -> tuple[fs.FileSystem, str]:
     return files, path
 
 
+def _listed(files: fs.FileSystem, root: str) -> list[fs.FileInfo]:
+    """All that is there. Raises `ExportError` for what is no directory."""
+    try:
+        return list(files.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True)))
+    except NotADirectoryError:
+        raise ExportError(f"{root} is a file: choose another output") from None
+
+
 def _columns(options: ReadOptions) -> tuple[str, ...]:
     columns = options.columns if options.columns_given else COLUMNS
     for needed in ("entry_id", "payload"):
         if needed not in columns:
             raise OptionError(f"an export without the column {needed} could not be read back and compared")
     return columns if "ledger_id" in columns else ("ledger_id", *columns)
-
-
-def _added_up(
-    plan: Plan, rows: Iterable[Any], exported: Mapping[int, Exported], fail_on_data_loss: bool
-) -> list[dict[str, Any]]:
-    """The ledgers as the manifest tells of them: every planned entry in exactly one file, bytes as the metadata say.
-
-    Raises `ExportError`.
-    """
-    came: dict[int, list[int]] = {}
-    for row in rows:
-        for ledger_id, count, size in zip(row.ledgers, row.ledger_rows, row.ledger_bytes, strict=True):
-            sums = came.setdefault(ledger_id, [0, 0])
-            sums[0] += count
-            sums[1] += size
-    planned: dict[int, list[int]] = {}
-    for piece in (piece for ranges in plan.partitions for piece in ranges):
-        wanted = planned.setdefault(piece.ledger_id, [0, piece.first, piece.last])
-        wanted[0] += piece.entries
-        wanted[2] = piece.last
-    told = []
-    for snapshot in plan.snapshots:
-        ledger_id = snapshot.ledger_id
-        entries, size = came.pop(ledger_id, [0, 0])
-        wanted_entries, first, last = planned.get(ledger_id, [0, 0, snapshot.last])
-        before = exported.get(ledger_id)
-        if entries > wanted_entries or (fail_on_data_loss and entries != wanted_entries):
-            raise ExportError(f"ledger {ledger_id}: {entries} entries came out of {wanted_entries}")
-        if before is not None and not wanted_entries and before.closed == snapshot.metadata.closed:
-            continue
-        earlier = before or NONE
-        whole = earlier.entries + entries == snapshot.last + 1
-        total = earlier.payload_bytes + size
-        if whole and snapshot.metadata.closed and total != snapshot.bytes:
-            raise ExportError(
-                f"ledger {ledger_id}: {total} payload bytes came out, and its metadata say {snapshot.bytes}"
-            )
-        told.append(
-            {
-                "ledger_id": ledger_id,
-                "closed": snapshot.metadata.closed,
-                "first_entry": first,
-                "last_entry": max(last, snapshot.last),
-                "entries": entries,
-                "payload_bytes": size,
-                "ctime": snapshot.metadata.ctime,
-                "custom_metadata": list(snapshot.metadata.custom_metadata.items()),
-            }
-        )
-    if came:
-        raise ExportError(f"ledger {min(came)}: {came[min(came)][0]} entries came out of none")
-    return told

@@ -48,7 +48,7 @@ class JobProgress:
 
 
 OnProgress = Callable[[JobProgress], None]
-"""Hears of a job's progress a few times a second, on a thread of its own."""
+"""Called with a job's progress a few times a second, on a thread of its own."""
 
 
 class Counter:

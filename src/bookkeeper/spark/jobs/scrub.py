@@ -29,12 +29,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ...client.client import BookKeeper
+from ...client.reads.replicas import CopyStatus, Problem, Replicas
 from ...errors import NoSuchLedgerOnMetadataError
 from ...metadata.ledger_metadata import LedgerMetadata
 from ..options import ReadOptions
 from ..planning import EntryRange, Plan, fragments, gather_bounded, plan_read
 from ..reading import digest_of
-from ..replicas import CopyStatus, Problem, RangeCheck, check_copies, unlisted_copies
+from ..replicas import RangeCheck, check_copies, unlisted_copies
 from ..session import Session
 from .running import Counter, OnProgress, connected, materialize, on_units, watched
 
@@ -175,7 +176,8 @@ def _find_unlisted(spark: SparkSession, options: ReadOptions, plan: Plan) -> _Un
                 metadata = await here.client.get_ledger_metadata(ledger[0])
             except NoSuchLedgerOnMetadataError:
                 return []
-            return await unlisted_copies(here.client, metadata, fragments(metadata, ledger[1]))
+            replicas = Replicas(here.client.context, metadata, digest_of(metadata, options))
+            return await unlisted_copies(replicas, fragments(metadata, ledger[1]))
 
         for (ledger_id, _), found in zip(unit, here.run(gather_bounded(look_up, unit, LISTS_AT_ONCE)), strict=True):
             for bookie, first, last in found:
