@@ -143,7 +143,7 @@ docs: $(VENV)/.docs ## write the pages that come from program and tests (command
 
 .PHONY: site
 site: $(VENV)/.docs ## build the site in build/site; a broken link, a page without a place or a missing name fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "build/site/index.html"
 
 # --- measuring ---

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 import bookkeeper
+import bookkeeper.spark
 import bookkeeper.sync
 
 from .support import site
@@ -70,7 +72,9 @@ def test_the_reference_has_every_public_name() -> None:
     shown = {name for topic in site.API.values() for name in topic.names}
     wanted = {f"bookkeeper.{name}" for name in bookkeeper.__all__} - {"bookkeeper.__version__"}
     wanted -= {f"bookkeeper.{name}" for name in site.error_names()}
-    assert shown - {"bookkeeper.sync"} == wanted | {f"bookkeeper.sync.{name}" for name in bookkeeper.sync.__all__}
+    wanted |= {f"bookkeeper.sync.{name}" for name in bookkeeper.sync.__all__}
+    wanted |= {f"bookkeeper.spark.{name}" for name in bookkeeper.spark.__all__}
+    assert shown - {"bookkeeper.sync"} == wanted
 
 
 def test_the_page_of_errors_names_each_after_what_it_is_derived_from() -> None:
@@ -97,21 +101,59 @@ def test_links_to_sources_become_text_and_others_stay() -> None:
     assert site.on_page_markdown(text, At(), None, Known()) == kept  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+needs_mkdocs = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("mkdocs", "material", "mkdocstrings"))), reason="needs the extra docs"
 )
-def test_the_site_is_built_and_a_broken_link_fails(tmp_path: Path) -> None:
-    def build() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
-        environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
-    done = build()
-    assert (done.returncode, done.stderr) == (0, "")
-    client = (tmp_path / "site" / "api" / "client.html").read_text()
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """What the site is made of, to be changed at will."""
+    for name in ("mkdocs.yml", *site.TOP_PAGES):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    (tmp_path / "bench").symlink_to(ROOT / "bench")
+    (tmp_path / "tests").mkdir()
+    for path in (ROOT / "tests").iterdir():  # pages name sources, and the hook is one
+        if path.name != "support":
+            (tmp_path / "tests" / path.name).symlink_to(path)
+    shutil.copytree(ROOT / "tests" / "support", tmp_path / "tests" / "support")
+    return tmp_path
+
+
+def build(root: Path) -> str:
+    """What MkDocs complains of; empty if it has made the site."""
+    command = [sys.executable, "-m", "mkdocs", "build"]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
+@pytest.mark.slow
+@needs_mkdocs
+def test_the_site_is_built(copy: Path) -> None:
+    assert build(copy) == ""
+    client = (copy / "build" / "site" / "api" / "client.html").read_text()
     assert 'id="bookkeeper.BookKeeper.create_ledger"' in client
     assert "ack_quorum" in client
+
+
+@pytest.mark.slow
+@needs_mkdocs
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("docs/client.md", "[a](no-such-page.md)"),
+        ("docs/client.md", "[a](limits.md#no-such-heading)"),
+        ("docs/client.md", "[a](../src/bookkeeper/no_such_file.py)"),
+        ("docs/new.md", "# A page that the navigation does not name"),
+    ],
+)
+def test_a_site_with_a_hole_is_not_built(copy: Path, page: str, text: str) -> None:
+    with (copy / page).open("a") as file:
+        file.write(f"\n{text}\n")
+    assert "WARNING" in build(copy)
 
 
 # --- docstrings ---

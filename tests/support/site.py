@@ -64,6 +64,17 @@ API = {
             "bookkeeper.sync.LedgerReader",
         ),
     ),
+    "api/spark.md": Topic(
+        "Apache Spark",
+        "[Ledgers in Apache Spark](../docs/spark.md) has the options, the guarantees and the limits.",
+        (
+            "bookkeeper.spark.read_ledgers",
+            "bookkeeper.spark.export",
+            "bookkeeper.spark.scrub",
+            "bookkeeper.spark.usage",
+            "bookkeeper.spark.enable",
+        ),
+    ),
     "api/types.md": Topic(
         "Types and configuration",
         "[Settings](../docs/settings.md) has every key of the two configurations.",

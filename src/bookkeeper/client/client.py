@@ -254,7 +254,7 @@ class BookKeeper:
     async def _metadata(self, operation: Awaitable[T], ledger_id: int | None = None) -> T:
         """Wait for an operation of the metadata store; its errors become the client's.
 
-        Of a client that was closed meanwhile nobody gets a handle, whatever the store did.
+        A client that was closed meanwhile gives no handle, whatever the store did.
         """
         try:
             result = await operation
@@ -396,7 +396,7 @@ class BookKeeper:
             try:
                 mine = await self._metadata(self._driver.ledgers.write(ledger_id, claimed, stored.version), ledger_id)
             except MetadataVersionError as error:
-                raise IllegalOpError("somebody else claimed the ledger first", ledger_id=ledger_id) from error
+                raise IllegalOpError("another client claimed the ledger first", ledger_id=ledger_id) from error
             return LedgerWriter(self.context, mine, digest, key, write_flags=write_flags)
 
         return Opening(claim(), "BookKeeper.claim_ledger")
@@ -433,10 +433,10 @@ class BookKeeper:
             except LedgerExistError:
                 if ledger_id is not None:
                     raise
-                # Somebody chose this id for himself before the allocator came to it.
+                # Another client chose this id before the allocator came to it.
 
     async def _register(self, ledger_id: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
-        """Put the record there. If the caller goes away meanwhile nobody would own it: then it is removed again."""
+        """Put the record there. If the caller goes away meanwhile it would have no owner: then it is removed again."""
 
         async def create() -> Versioned[LedgerMetadata] | MetadataError:
             try:
@@ -463,7 +463,7 @@ class BookKeeper:
     async def _remove_orphan(
         self, ledger_id: int, creating: asyncio.Task[Versioned[LedgerMetadata] | MetadataError]
     ) -> None:
-        """Exactly the record that was made: a ledger of somebody else's has another version, or the creation failed."""
+        """Exactly the record that was made: another client's ledger has another version, or the creation failed."""
         outcome = await creating
         if isinstance(outcome, MetadataError):
             return
