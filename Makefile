@@ -46,7 +46,7 @@ $(VENV)/.base: pyproject.toml | python
 
 $(VENV)/.ready: $(VENV)/.base
 	@echo "adding what the tests need, Spark among it: a minute, 1 GB" >&2
-	$(BIN)/pip install --quiet -e '.[zookeeper,test]'
+	$(BIN)/pip install --quiet -e '.[test]'
 	@touch $@
 
 .PHONY: setup
@@ -74,7 +74,7 @@ test: java setup lint ## everything that must be green (needs a JDK 17+; ten min
 
 .PHONY: test-fast
 test-fast: setup ## unit tests only, no JDK needed
-	$(BIN)/pytest tests/unit tests/test_architecture.py tests/test_links.py -m 'not slow and not zookeeper'
+	$(BIN)/pytest tests/unit tests/test_architecture.py tests/test_links.py tests/test_docs_site.py -m 'not slow and not zookeeper'
 
 .PHONY: test-interop
 test-interop: jdk setup ## against Apache BookKeeper 4.17.3 itself (needs a JDK 17+ and Maven; 15 minutes)
@@ -131,10 +131,20 @@ lint: setup ## ruff and mypy --strict
 format: setup ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
+$(VENV)/.docs: $(VENV)/.base
+	$(BIN)/pip install --quiet -e '.[docs]'
+	@touch $@
+
 .PHONY: docs
-docs: setup ## write docs/commands.md and docs/settings.md from the program, docs/spec/codes.md from pages and tests
+docs: $(VENV)/.docs ## write the pages that come from program and tests (commands, settings, codes); build the site in build/site
 	$(BIN)/python -m bookkeeper.cli.reference docs
 	$(BIN)/python -m tests.support.references docs/spec/codes.md
+	$(MAKE) --no-print-directory site
+
+.PHONY: site
+site: $(VENV)/.docs ## build the site in build/site; a broken link, a page without a place or a missing name fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "build/site/index.html"
 
 # --- measuring ---
 

@@ -42,15 +42,20 @@ class DigestType(Enum):
     """How entries are protected. Values are the names of the public API."""
 
     CRC32 = "CRC32"
+    """A check sum: finds damage. 8 bytes for each entry."""
     MAC = "MAC"
+    """A keyed hash (HMAC-SHA-1): finds damage, and forgery by anyone without the password. 20 bytes."""
     CRC32C = "CRC32C"
+    """A check sum that processors compute: finds damage. 4 bytes. The default."""
     DUMMY = "DUMMY"
+    """None: damage is handed to the reader as data. 0 bytes."""
 
 
 class WriteFlag(IntFlag):
     """How an append is acknowledged."""
 
     NONE = 0
+    """When its ack quorum has the entry on disk."""
     DEFERRED_SYNC = 1
     """Acknowledge before the bookie's journal is synced; `force` makes it durable."""
 
@@ -59,5 +64,8 @@ class LedgerState(IntEnum):
     """A ledger's life. Values are those of the metadata formats."""
 
     OPEN = 1
+    """Its writer may append."""
     IN_RECOVERY = 2
+    """A client is ending it in place of its writer."""
     CLOSED = 3
+    """Sealed: it never changes again."""

@@ -97,7 +97,9 @@ class BookieInfo(NamedTuple):
     """Disk space of a bookie, in bytes, over all its ledger directories."""
 
     total: int
+    """Size of the file systems that they are on."""
     free: int
+    """What is left of it."""
 
 
 T = TypeVar("T")
@@ -110,14 +112,18 @@ def connect(
     runtime: Runtime | None = None,
     driver: MetadataDriver | None = None,
 ) -> BookKeeper:
-    """A client of the cluster whose metadata service is at `uri` (None: `metadataServiceUri` of the configuration).
+    """A client of the cluster whose metadata store is at `uri`.
 
     Use it as `async with bookkeeper.connect(...) as bk`, or `bk = await bookkeeper.connect(...)` and `await
-    bk.close()` at the end. `runtime` is the world it runs in; `driver` a metadata driver to use, not yet opened,
-    instead of one for `uri`.
+    bk.close()` at the end. The call itself does no I/O.
 
-    Raises `ConfigurationError` for a bad address or a setting that is not supported; connecting raises
-    `MetadataStoreError`.
+    - `uri`: `zk://host:2181/ledgers`, `sqlite:///path/meta.db` and so on. None: `metadataServiceUri` of `config`.
+    - `config`: time-outs, limits, placement. None: the defaults. A bookie's settings are not for clients.
+    - `runtime`: clock, network and disk. None: the real ones; tests give a simulated one.
+    - `driver`: a metadata driver of your own, not yet opened, instead of one for `uri`.
+
+    Raises `ConfigurationError` for a bad address or a setting that is not supported. Awaiting or entering the client
+    raises `MetadataStoreError`, after `metadataTimeoutSec` seconds at the latest; then connect again.
     """
     runtime = runtime if runtime is not None else RealRuntime()
     config = config if config is not None else ClientConfiguration.from_mapping({})
@@ -248,7 +254,7 @@ class BookKeeper:
     async def _metadata(self, operation: Awaitable[T], ledger_id: int | None = None) -> T:
         """Wait for an operation of the metadata store; its errors become the client's.
 
-        Of a client that was closed meanwhile nobody gets a handle, whatever the store did.
+        A client that was closed meanwhile gives no handle, whatever the store did.
         """
         try:
             result = await operation
@@ -278,19 +284,23 @@ class BookKeeper:
     ) -> Opening[LedgerWriter]:
         """A new ledger, open for appending.
 
-        - `ensemble_size`: bookies that share the ledger. Above `write_quorum` entries are striped over them.
-        - `write_quorum`: bookies that store each entry.
+        - `ensemble_size`: bookies that share the ledger. Above `write_quorum` entries are striped over them. When one
+          fails, another takes its place.
+        - `write_quorum`: bookies that store each entry; `ensemble_size` at most.
         - `ack_quorum`: bookies that must have an entry on disk before its append is done. The ledger survives the loss
           of `ack_quorum - 1` bookies at any moment. With 1 an acknowledged entry may be on a single disk: the loss of
           that bookie loses it, and recovery of the ledger needs every bookie of the entry's write set to answer.
         - `password`: needed to open the ledger. Kept in clear in the metadata store.
-        - `digest`: how entries are protected. CRC32C and CRC32 find damage; MAC also forgery by who lacks the password;
-          DUMMY is no protection: damage on a disk or on the way is handed to the reader as data.
-        - `custom_metadata`: names and values kept with the ledger, for those who list ledgers.
-        - `write_flags`: DEFERRED_SYNC acknowledges before an entry is on disk; `force` makes it durable.
+        - `digest`: how each entry is protected, and checked when it is read. CRC32C (4 bytes) and CRC32 (8) find
+          damage. MAC (20) also finds forgery by anyone without the password. DUMMY (0) is no protection: damage on a
+          disk or on the way is handed to the reader as data.
+        - `custom_metadata`: names and values kept in the ledger's record, for programs that list ledgers.
+        - `write_flags`: with DEFERRED_SYNC an append is done before its entry is on disk. A power failure may lose it
+          until `force` has made it durable. Readers see entries only after `force`.
 
-        Raises `IncorrectParameterError`, `NotEnoughBookiesError`, `LedgerIdOverflowError`. When it is cancelled, a
-        record that was made already is removed again, if the store allows (best effort).
+        Raises `IncorrectParameterError` for sizes that do not descend to 1 or more, `NotEnoughBookiesError` when fewer
+        than `ensemble_size` bookies take writes, `LedgerIdOverflowError`. When it is cancelled, a record that was made
+        already is removed again, if the store allows (best effort).
         """
 
         async def create() -> LedgerWriter:
@@ -314,7 +324,10 @@ class BookKeeper:
         custom_metadata: Mapping[str, bytes] | None = None,
         write_flags: WriteFlag = WriteFlag.NONE,
     ) -> Opening[LedgerAdvWriter]:
-        """A new ledger whose entry ids, and if wanted its own id, are chosen by the caller.
+        """A new ledger whose entry ids the caller chooses, and its own id too if wanted.
+
+        - `ledger_id`: the id, 0 to 2**63 - 1. None: the store gives the next free one.
+        - the others: as `create_ledger`.
 
         Raises as `create_ledger`, and `LedgerExistError` if there is a ledger with `ledger_id`.
         """
@@ -341,8 +354,8 @@ class BookKeeper:
     ) -> int:
         """Create a ledger without a writer, and return its id; `claim_ledger` makes its one writer, anywhere.
 
-        Raises as `create_ledger`, and `IncorrectParameterError` with `ledgerMetadataVersion` 1 or 2, which have no room
-        for the token of a claim.
+        The arguments are those of `create_ledger`; write flags belong to the claim. Raises as `create_ledger`, and
+        `IncorrectParameterError` with `ledgerMetadataVersion` 1 or 2, which have no room for the token of a claim.
         """
         if 0 <= self._config.ledgerMetadataVersion < TOKEN_FORMAT:
             raise IncorrectParameterError(
@@ -358,6 +371,10 @@ class BookKeeper:
     ) -> Opening[LedgerWriter]:
         """Become the writer of a reserved ledger. Only one caller ever does: each claim carries a random token, so that
         a claimer whose answer was lost cannot take another's record for its own.
+
+        - `ledger_id`: what `reserve_ledger` returned.
+        - `password`: the one that it was reserved with.
+        - `write_flags`: as in `create_ledger`.
 
         Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and `IllegalOpError` if it was claimed already or not
         reserved.
@@ -379,7 +396,7 @@ class BookKeeper:
             try:
                 mine = await self._metadata(self._driver.ledgers.write(ledger_id, claimed, stored.version), ledger_id)
             except MetadataVersionError as error:
-                raise IllegalOpError("somebody else claimed the ledger first", ledger_id=ledger_id) from error
+                raise IllegalOpError("another client claimed the ledger first", ledger_id=ledger_id) from error
             return LedgerWriter(self.context, mine, digest, key, write_flags=write_flags)
 
         return Opening(claim(), "BookKeeper.claim_ledger")
@@ -416,10 +433,10 @@ class BookKeeper:
             except LedgerExistError:
                 if ledger_id is not None:
                     raise
-                # Somebody chose this id for himself before the allocator came to it.
+                # Another client chose this id before the allocator came to it.
 
     async def _register(self, ledger_id: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
-        """Put the record there. If the caller goes away meanwhile nobody would own it: then it is removed again."""
+        """Put the record there. If the caller goes away meanwhile it would have no owner: then it is removed again."""
 
         async def create() -> Versioned[LedgerMetadata] | MetadataError:
             try:
@@ -446,7 +463,7 @@ class BookKeeper:
     async def _remove_orphan(
         self, ledger_id: int, creating: asyncio.Task[Versioned[LedgerMetadata] | MetadataError]
     ) -> None:
-        """Exactly the record that was made: a ledger of somebody else's has another version, or the creation failed."""
+        """Exactly the record that was made: another client's ledger has another version, or the creation failed."""
         outcome = await creating
         if isinstance(outcome, MetadataError):
             return
@@ -478,15 +495,16 @@ class BookKeeper:
         recover: bool = False,
         keep_update_metadata: bool = False,
     ) -> Opening[LedgerReader]:
-        """A ledger, to be read. Nothing is changed, and nobody disturbed, unless `recover` asks for it.
+        """A ledger, to be read. It changes nothing and disturbs no writer, unless `recover` asks for it.
 
         A ledger that is not closed is open up to its last add confirmed (LAC), asked of the bookies now: entries that
         are acknowledged but not known to be, usually the last ones, are not seen yet. The reader follows the ledger as
         it grows: see `LedgerReader.tail` and `read_last_add_confirmed`.
 
-        With `recover` a ledger that is not closed is ended first, as `recover_ledger` does. `keep_update_metadata`
-        follows the metadata of a closed ledger too, whose fragments re-replication may move. `digest` is only for
-        stores whose records name none (None: what the record says).
+        - `password`: the one that the ledger was created with.
+        - `digest`: only for stores whose records name none. None: what the record says.
+        - `recover`: end a ledger that is not closed first, as `recover_ledger` does. It fences the writer off.
+        - `keep_update_metadata`: follow the metadata of a closed ledger, too. Re-replication may move its fragments.
 
         Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError` for a wrong password, `DigestMismatchError`,
         `ReadError`, `RequestTimeoutError`; with `recover` also `LedgerRecoveryError` (try again).
@@ -514,7 +532,10 @@ class BookKeeper:
 
         For a ledger whose writer is gone. A writer that is alive after all is fenced off: its next append fails. Then
         every entry that was acknowledged is found, the ledger is closed behind the last one, and is never written
-        again. A ledger that is closed already is only opened. Raises as `open_ledger`.
+        again. A ledger that is closed already is only opened. The arguments are those of `open_ledger`.
+
+        To find the end, `write_quorum - ack_quorum + 1` bookies of a write set must answer: all of them where the ack
+        quorum is 1. When fewer do, it raises `LedgerRecoveryError`; the next call tries again. Raises as `open_ledger`.
         """
         return self.open_ledger(
             ledger_id, password=password, digest=digest, recover=True, keep_update_metadata=keep_update_metadata
@@ -523,7 +544,11 @@ class BookKeeper:
     def open_ledger_as_admin(
         self, ledger_id: int, *, recover: bool = False, keep_update_metadata: bool = False
     ) -> Opening[LedgerReader]:
-        """`open_ledger` with the password and digest type that the metadata names: for re-replication and tools."""
+        """`open_ledger` with the password and digest type that the metadata names: for re-replication and tools.
+
+        `recover` and `keep_update_metadata` are those of `open_ledger`. Raises as `open_ledger`, but never
+        `UnauthorizedError` for a wrong password.
+        """
 
         async def open_it() -> LedgerReader:
             metadata = await self.get_versioned_metadata(ledger_id)
@@ -605,7 +630,7 @@ class BookKeeper:
         return (await self.get_versioned_metadata(ledger_id)).value
 
     async def get_versioned_metadata(self, ledger_id: int) -> Versioned[LedgerMetadata]:
-        """A ledger's record and its version in the store."""
+        """A ledger's record and its version in the store. Raises `NoSuchLedgerOnMetadataError`."""
         check_ledger_id(ledger_id)
         self._check_open()
         return await self._metadata(self._driver.ledgers.read(ledger_id), ledger_id)

@@ -12,8 +12,11 @@ class LedgerEntry(NamedTuple):
     """
 
     ledger_id: int
+    """The ledger that it belongs to."""
     entry_id: int
+    """Its place there, counted from 0."""
     data: bytes
+    """The payload, as it was appended. Its digest was right."""
     ledger_length: int
     """Payload bytes of the ledger up to and including this entry, in the order of the add calls (not this entry's
     size)."""
@@ -37,4 +40,6 @@ class LastConfirmedAndEntry(NamedTuple):
     """The answer to a long poll: the last add confirmed, and the entry asked for if it is confirmed already."""
 
     last_add_confirmed: int
+    """The last entry known to be confirmed; -1 if none is."""
     entry: LedgerEntry | None
+    """The entry asked for; None if it is not confirmed yet, or lies behind the end of a closed ledger."""

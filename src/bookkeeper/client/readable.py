@@ -90,15 +90,19 @@ class ReadableLedger(LedgerHandle):
     async def read(self, first: int, last: int) -> list[LedgerEntry]:
         """Entries `first` to `last`, inclusive; both must be confirmed.
 
-        All or nothing: raises the error of the first entry that cannot be read (spec §9.3); `ReadError` beyond the LAC;
-        `IncorrectParameterError`. For a long range use `entries`.
+        All or nothing, and all in memory: for a long range use `entries`. Each entry's digest is checked. A replica
+        that is damaged, late (`readEntryTimeoutSec` seconds) or gone is passed over for the next one.
+
+        Raises `IncorrectParameterError` for a range that there is not, `ReadError` beyond the LAC. Otherwise the error
+        of the first entry that no replica could give (spec client §9.3): `NoSuchEntryError`, `NoSuchLedgerError`,
+        `DigestMismatchError`, `BookieUnavailableError`, `RequestTimeoutError`, `UnauthorizedError` and others.
         """
         self._check_range(first, last)
         self._check_confirmed(last)
         return await self._read_range(first, last)
 
     async def read_entry(self, entry_id: int) -> LedgerEntry:
-        """One confirmed entry."""
+        """One confirmed entry. Raises as `read`."""
         return (await self.read(entry_id, entry_id))[0]
 
     async def read_last_entry(self) -> LedgerEntry:
@@ -113,23 +117,28 @@ class ReadableLedger(LedgerHandle):
         return await self.read_last_add_confirmed()
 
     async def read_unconfirmed(self, first: int, last: int) -> list[LedgerEntry]:
-        """`read` without a look at the LAC: an entry seen so may still disappear if its writer fails."""
+        """`read` without a look at the LAC: an entry seen so may still disappear if its writer fails.
+
+        Raises as `read`, and `NoSuchEntryError` for what is not written yet.
+        """
         self._check_range(first, last)
         return await self._read_range(first, last)
 
     async def batch_read(self, start: int, *, max_count: int, max_size: int = 0) -> list[LedgerEntry]:
-        """Some confirmed entries from `start` on: at least one, `max_count` at most, about `max_size` bytes.
+        """Some confirmed entries from `start` on, at least one.
 
-        With `max_size` 0, as many as fit a frame.
+        - `max_count`: so many at most; 1 or more.
+        - `max_size`: about so many bytes of payload at most, but one entry always. 0: as many as fit a frame
+          (`nettyMaxFrameSizeBytes`).
 
-        One request where the bookies can do it, else one for each entry.
+        One request where the bookies can do it, else one for each entry. Raises as `read`.
         """
         self._check_batch(start, max_count)
         self._check_confirmed(start)
         return await self._batch(start, min(max_count, self.last_add_confirmed - start + 1), max_size)
 
     async def batch_read_unconfirmed(self, start: int, *, max_count: int, max_size: int = 0) -> list[LedgerEntry]:
-        """`batch_read` without a look at the LAC."""
+        """`batch_read` without a look at the LAC. Raises as `read_unconfirmed`."""
         self._check_batch(start, max_count)
         if max_size < 0:
             raise IncorrectParameterError(f"max_size {max_size} is negative", ledger_id=self.id)
@@ -138,15 +147,18 @@ class ReadableLedger(LedgerHandle):
     def entries(
         self, first: int = 0, last: int | None = None, *, window: int = 1024, window_bytes: int = 4 << 20
     ) -> AsyncGenerator[LedgerEntry, None]:
-        """All entries from `first` to `last`, in order. `last` None: the LAC that this handle knows now; nobody is
-        asked for a newer one, and entries confirmed later are not given (`tail` gives them).
+        """All entries from `first` to `last`, in order.
 
-        Reads ahead about `window_bytes` bytes, going by the size of entries seen before, and where each entry needs a
-        request of its own `window` entries at most. An entry that cannot be read raises its error in its place. Leave
-        the loop early inside `contextlib.aclosing`, or requests under way are only forgotten when the iterator is
+        - `last`: inclusive. None: the LAC that this handle knows now. No bookie is asked for a newer one, and entries
+          confirmed later are not given (`tail` gives them).
+        - `window_bytes`: reads ahead about so many bytes, going by the size of entries seen before.
+        - `window`: so many entries at most, where each needs a request of its own.
+
+        To leave the loop early, use `contextlib.aclosing`; else requests under way go on until the iterator is
         collected.
 
-        Raises `ReadError` for a `last` beyond the LAC, `IncorrectParameterError`.
+        Raises `ReadError` for a `last` beyond the LAC, `IncorrectParameterError`. An entry that cannot be read raises
+        its error, as `read` would, in its place: those before it were given.
         """
         if last is None:
             last = self.last_add_confirmed
@@ -166,10 +178,15 @@ class ReadableLedger(LedgerHandle):
         """Entries from `first` on as they become confirmed; ends when the ledger is closed and its last one was given.
 
         Bookies learn from the next append that an entry is confirmed. The last entry of a writer that pauses comes when
-        the writer announces it (`explicitLacInterval`, milliseconds; within a second as it comes).
+        the writer announces it (`explicitLacInterval`, 300 milliseconds by default).
 
-        Waits on the bookies (long polls of `poll_timeout` seconds, `TAIL_SHORTEST_POLL` at least). Errors of such
-        waiting are retried with growing pauses, `tailRetryLimit` times in a row; errors of reading entries are raised.
+        - `first`: may be beyond the end; waits until it is there.
+        - `poll_timeout`: seconds that a bookie is asked to hold a question for news; 0.1 at least. Not a limit of the
+          wait: an idle ledger is asked again and again.
+        - `parallel`: ask all replicas at once: news come sooner, and cost more requests.
+
+        Raises `IncorrectParameterError`. Errors of waiting are retried with growing pauses, and raised after
+        `tailRetryLimit` in a row; errors of reading entries are raised as `read` does.
         """
         if first < 0:
             raise IncorrectParameterError(f"entry {first} is negative", ledger_id=self.id)
@@ -236,7 +253,10 @@ class ReadableLedger(LedgerHandle):
         return await self._read_lac(explicit=not self._context.bookies.v2_only)
 
     async def read_explicit_last_add_confirmed(self) -> int:
-        """The same, and in every protocol mode also what the writer announced without an entry (explicit LAC)."""
+        """As `read_last_add_confirmed`, and in every protocol mode also what the writer announced without an entry.
+
+        Raises as `read_last_add_confirmed`.
+        """
         return await self._read_lac(explicit=True)
 
     async def _read_lac(self, *, explicit: bool) -> int:
@@ -263,7 +283,8 @@ class ReadableLedger(LedgerHandle):
         """The LAC, and entry `entry_id` as soon as it is confirmed; without it after about `poll_timeout` seconds.
 
         An entry known to be confirmed is read at once; one behind the end of a closed ledger is None at once. The
-        replicas are asked one by one, or all at once with `parallel`.
+        replicas are asked one by one, or all at once with `parallel`. Raises as `read`, and the last bookie's
+        error when none could be asked.
         """
         if entry_id < 0:
             raise IncorrectParameterError(f"entry {entry_id} is negative", ledger_id=self.id)

@@ -241,7 +241,8 @@ class _Writer(ReadableLedger):
     async def force(self) -> None:
         """Make everything acknowledged before this call durable on all bookies of the ensemble (DEFERRED_SYNC).
 
-        Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error.
+        Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error: then call it
+        again. Waits `addEntryTimeoutSec` seconds for a bookie.
         """
         self._context.home.check()
         adds = self._adds
@@ -436,14 +437,16 @@ class _Writer(ReadableLedger):
     async def close(self, *, drain: bool = False) -> None:
         """Seal the ledger at its last confirmed entry.
 
-        Appends still pending fail with LedgerClosed; with `drain` they are awaited first, and the error of one that
-        fails is raised after the ledger is sealed. A second call waits for, and reports, the outcome of the first.
+        - `drain`: wait for pending appends first; the error of one that fails is raised after the ledger is sealed.
+          Without it they fail with `LedgerClosedError`.
+
+        A second call waits for, and reports, the outcome of the first.
 
         When the metadata store could not be reached the next call tries again. Cancelled while it drains, the writer is
         as it was.
 
-        Raises `MetadataVersionError` when somebody else closed the ledger at another entry, `LedgerFencedError` when
-        somebody else is recovering it, `MetadataStoreError`.
+        Raises `MetadataVersionError` when another client closed the ledger at another entry, `LedgerFencedError` when
+        another client is recovering it, `MetadataStoreError`.
         """
         self._context.home.check()
         failure = await self._drain() if drain else None
@@ -554,9 +557,17 @@ class LedgerWriter(_Writer):
     async def append(self, data: bytes | bytearray | memoryview) -> int:
         """Append an entry and wait until its ack quorum has it, and all before it; returns its id.
 
-        Waits, first come first served, while too much is in flight. Raises `LedgerClosedError`, `LedgerFencedError`,
-        `NotEnoughBookiesError`, `WriteError`, `AddEntryQuorumTimeoutError`, `UnauthorizedError`,
-        `IncorrectParameterError` (too large; no id was used), `IllegalOpError`.
+        - `data`: the payload, `largest_payload` bytes at most; may be empty. What is not `bytes` is copied, so the
+          caller may change it afterwards.
+
+        Waits, first come first served, while `maxPendingAddEntries` or `maxPendingAddBytes` are in flight. A bookie
+        that fails or is late (`addEntryTimeoutSec` seconds) is replaced meanwhile. It has no time limit of its own: use
+        `asyncio.timeout`, or `addEntryQuorumTimeoutSec` seconds, which ends the writer.
+
+        Raises `IncorrectParameterError` for what is too large, `WrongTypeError` for what is no payload; no id was used,
+        and the writer goes on. All others end the writer: `LedgerFencedError` (another client recovers the ledger),
+        `NotEnoughBookiesError`, `AddEntryQuorumTimeoutError`, `WriteError`, `UnauthorizedError`, `IllegalOpError`;
+        afterwards `LedgerClosedError`. An entry that failed so may still be part of the ledger.
         """
         payload = self._checked(data)
         if not self._gate.try_enter():
@@ -569,7 +580,7 @@ class LedgerWriter(_Writer):
         """Append an entry; the future gets its id when it is acknowledged, or the error that `append` would raise.
 
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
-        `append` would wait.
+        `append` would wait, and at once what `append` raises for its `data`.
         """
         adds = self._adds
         if type(data) is not bytes or not self._outbox.bytes or len(data) > self._plain:
@@ -583,8 +594,8 @@ class LedgerWriter(_Writer):
     async def append_soon(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
         """Wait only until there is room, then append; the future gets the entry's id when it is acknowledged.
 
-        For keeping many appends in flight without holding back the caller: `append_nowait` that waits instead of
-        raising `BackpressureError`.
+        For many appends in flight: `append_nowait` that waits instead of raising `BackpressureError`. `data` as in
+        `append`. Raises what `append` raises before anything is sent; the future has the rest.
         """
         payload = self._checked(data)
         if not self._gate.try_enter():
@@ -595,6 +606,9 @@ class LedgerWriter(_Writer):
 
     async def append_many(self, payloads: Iterable[Payload] | AsyncIterable[Payload]) -> list[int]:
         """Append many entries, sending without waiting for each; returns their ids when all are acknowledged.
+
+        - `payloads`: what `append` takes, many of it, from an iterable or an asynchronous one. It is read as there is
+          room, so it may be endless.
 
         Raises the error of the first that fails, with its id as `entry_id`; its `acknowledged` are the ids of those
         before it, which are safe. Raises `LedgerClosedError` when the ledger ended with all that were sent acknowledged
@@ -667,6 +681,10 @@ class LedgerAdvWriter(_Writer):
     async def write(self, entry_id: int, data: bytes | bytearray | memoryview) -> int:
         """Write an entry and wait until it and all below it are acknowledged; returns its id.
 
+        - `entry_id`: 0 or more, each once, in any order. An entry is acknowledged when all below it are: a gap holds
+          back everything above it.
+        - `data`: as in `LedgerWriter.append`.
+
         Raises as `LedgerWriter.append`, and `DuplicateEntryIdError`, and `IncorrectParameterError` for a negative id.
         """
         return await (await self.write_soon(entry_id, data))
@@ -686,7 +704,10 @@ class LedgerAdvWriter(_Writer):
         return future
 
     def write_nowait(self, entry_id: int, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
-        """As `write`, but without waiting; raises `BackpressureError` when `write` would wait to be sent."""
+        """As `write`, but without waiting: the future gets the id, or the error that `write` would raise.
+
+        Raises `BackpressureError` when `write` would wait to be sent.
+        """
         check_integer("the entry id", entry_id)
         payload = self._checked(data)
         if not self._gate.try_enter(entry_id):

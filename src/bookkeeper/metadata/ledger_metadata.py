@@ -18,17 +18,23 @@ class LedgerMetadata:
 
     ledger_id: int
     ensemble_size: int
+    """Bookies that share the ledger at a time."""
     write_quorum: int
+    """Bookies that store each entry."""
     ack_quorum: int
+    """Bookies that must have an entry before it is acknowledged."""
     ensembles: Mapping[int, tuple[BookieId, ...]]
     """First entry id -> members; keys ascending; the last one is the current ensemble while not closed."""
     state: LedgerState = LedgerState.OPEN
+    """Open while it is written, then in recovery if its writer was lost, then closed for good."""
     last_entry_id: int = -1
     """Only for CLOSED; otherwise -1. An empty closed ledger has -1."""
     length: int = 0
     """Payload bytes; only for CLOSED, otherwise 0."""
     digest_type: DigestType | None = DigestType.CRC32C
+    """How entries are protected; None in the oldest records, which do not say it."""
     password: bytes | None = field(default=b"", repr=False)
+    """Kept in clear; None where the record names no digest type."""
     ctime: int = -1
     """Milliseconds since 1970; -1 unknown."""
     store_ctime: bool = False
@@ -36,7 +42,9 @@ class LedgerMetadata:
     ctoken: int = 0
     """Random creation token; told apart from a foreign record by its creator only. Lost at the first update."""
     custom_metadata: Mapping[str, bytes] = field(default_factory=dict)
+    """What the creator gave along."""
     format_version: int = CURRENT_FORMAT_VERSION
+    """Of the stored bytes; 1 to 3."""
 
     def __post_init__(self) -> None:
         def must(ok: bool, what: str) -> None:
@@ -60,6 +68,7 @@ class LedgerMetadata:
 
     @property
     def closed(self) -> bool:
+        """Whether nothing is written to it any more; then `last_entry_id` and `length` are its end."""
         return self.state is LedgerState.CLOSED
 
     @property
@@ -86,9 +95,11 @@ class LedgerMetadata:
     # --- changes; each gives a new record without the creation token, as the Java builder does ---
 
     def in_recovery(self) -> Self:
+        """The record while another client than the writer ends the ledger."""
         return replace(self, state=LedgerState.IN_RECOVERY, ctoken=0)
 
     def close(self, last_entry_id: int, length: int) -> Self:
+        """The record of the ledger ended at this entry (-1: empty), with so many bytes of payload."""
         return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length, ctoken=0)
 
     def with_ensemble(self, first_entry_id: int, members: Sequence[BookieId]) -> Self:

@@ -20,7 +20,7 @@ Theory of operation
 - Every call takes `timeout` in seconds (None: no limit). When it is over, or at Ctrl-C, the operation is cancelled as
   the asynchronous one would be, and `TimeoutError` raised. What was sent may still take effect: an entry may become
   part of the ledger, a `close` of a ledger or of the client goes on by itself, and calling it again waits for its end.
-- After `close` of the client everything is a `ClientClosedError`, and whoever was waiting gets it.
+- After `close` of the client every call raises `ClientClosedError`, and so do calls that wait.
 - Going to the loop and back costs more than an append. So appends are gathered (`appends`); iterators run ahead of
   their caller by a bounded number of entries and bytes, and hand them over in runs (`iterator`).
 

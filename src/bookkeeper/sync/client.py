@@ -30,7 +30,11 @@ def connect(
     driver: MetadataDriver | None = None,
     timeout: float | None = None,
 ) -> BookKeeper:
-    """Connect to a cluster; see `bookkeeper.connect`. Close the client in the end, best by `with`."""
+    """Connect to a cluster. Close the client in the end, best by `with`.
+
+    The arguments are those of `bookkeeper.connect`; `timeout` is in seconds. Raises what `bookkeeper.connect` and
+    awaiting it raise, and `TimeoutError`.
+    """
     thread = LoopThread("bookkeeper-sync")
 
     async def start() -> aio.BookKeeper:
@@ -44,7 +48,11 @@ def connect(
 
 
 class BookKeeper(Blocking):
-    """A client. Make one with `connect`."""
+    """A client. Make one with `connect`.
+
+    Every call takes a `timeout` in seconds (None: no limit) and then raises `TimeoutError`. The rest is as in
+    `bookkeeper.BookKeeper`: arguments, results, errors.
+    """
 
     def __init__(self, client: aio.BookKeeper, thread: LoopThread) -> None:
         super().__init__(thread)

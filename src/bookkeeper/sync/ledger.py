@@ -138,7 +138,10 @@ class Readable(Blocking):
 
 
 class LedgerReader(Readable):
-    """An open ledger, to read from."""
+    """An open ledger, to read from; `bookkeeper.LedgerReader` says what each call means and raises.
+
+    Every call takes a `timeout` in seconds (None: no limit) and then raises `TimeoutError`.
+    """
 
     _ledger: aio_reader.LedgerReader
 
@@ -198,7 +201,11 @@ class Writer(Readable):
 
 
 class LedgerWriter(Writer):
-    """A ledger to append to. Appends of one thread get their ids in the order of the calls, whichever they are."""
+    """A ledger to append to. Appends of one thread get their ids in the order of the calls, whichever they are.
+
+    `bookkeeper.LedgerWriter` says what each call means and raises. `timeout` is in seconds (None: no limit); then
+    `TimeoutError` is raised.
+    """
 
     _ledger: aio_writer.LedgerWriter
 
@@ -249,7 +256,11 @@ class LedgerWriter(Writer):
 
 
 class LedgerAdvWriter(Writer):
-    """A ledger to write to under ids of the caller's."""
+    """A ledger to write to under ids of the caller's.
+
+    `bookkeeper.LedgerAdvWriter` says what each call means and raises. `timeout` is in seconds (None: no limit); then
+    `TimeoutError` is raised.
+    """
 
     _ledger: aio_writer.LedgerAdvWriter
 
