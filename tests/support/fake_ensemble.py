@@ -45,7 +45,6 @@ from bookkeeper.protocol.messages import (
     WriteLacRequest,
     WriteLacResponse,
 )
-from bookkeeper.quorum.rules import SAFE, ProtocolRules
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.runtime.tasks import TaskScope
 from bookkeeper.types import BookieId, WriteFlag
@@ -372,11 +371,8 @@ class World:
         quorum: tuple[int, int, int] = (3, 3, 2),
         *,
         flags: WriteFlag = WriteFlag.NONE,
-        rules: ProtocolRules = SAFE,
     ) -> LedgerWriter:
-        return LedgerWriter(
-            self.context, await self.create(quorum), self.digest, self.KEY, write_flags=flags, rules=rules
-        )
+        return LedgerWriter(self.context, await self.create(quorum), self.digest, self.KEY, write_flags=flags)
 
     async def adv_writer(
         self, quorum: tuple[int, int, int] = (3, 3, 2), *, flags: WriteFlag = WriteFlag.NONE
@@ -391,9 +387,9 @@ class World:
         current = await self.other.ledgers.read(ledger_id)
         await self.other.ledgers.write(ledger_id, transform(current.value), current.version)
 
-    async def recover(self, ledger_id: int = 0, *, rules: ProtocolRules = SAFE) -> LedgerMetadata:
+    async def recover(self, ledger_id: int = 0) -> LedgerMetadata:
         current = await self.driver.ledgers.read(ledger_id)
-        recovered = await recover_ledger(self.context, current, self.digest, self.KEY, rules=rules)
+        recovered = await recover_ledger(self.context, current, self.digest, self.KEY)
         return recovered.value
 
     def ensembles(self, metadata: LedgerMetadata) -> dict[int, str]:

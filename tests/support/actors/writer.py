@@ -10,8 +10,8 @@ from bookkeeper.errors import BKError, LedgerClosedError, MetadataVersionError, 
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.quorum.ensemble import AskForChange, EnsemblePolicy, GiveUp, replace_failed
-from bookkeeper.quorum.rules import SAFE, ProtocolRules
 from bookkeeper.types import LedgerState
+from tests.support.planted import SAFE, ProtocolRules, UsesProposedEnsembles
 
 from .adds import Adds, Spares
 from .messages import OK, Message
@@ -100,7 +100,8 @@ class Writer:
         window = self.adds.window
         _, ensemble = value.last_ensemble
         new = replace_failed(ensemble, self._change.failed, self.spares, self._change.avoid)
-        self.adds.carry_out(self.adds.keeper.on_proposed(new))
+        if isinstance(self.adds.keeper, UsesProposedEnsembles):
+            self.adds.carry_out(self.adds.keeper.on_proposed(new))
         last_first, _ = value.last_ensemble
         if window.lac + 1 < last_first:
             self.breaches.append(("PI-2", f"a fragment at e{window.lac + 1} was attempted after one at e{last_first}"))
