@@ -47,7 +47,7 @@ from bookkeeper.protocol.messages import (
 )
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.runtime.tasks import TaskScope
-from bookkeeper.types import BookieId, WriteFlag
+from bookkeeper.types import BookieId, Quorums, WriteFlag
 
 HEADER = 4  # length of a frame
 
@@ -248,19 +248,15 @@ class FakePlacement:
 
     def new_ensemble(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         excluded: Sequence[BookieId] = (),
     ) -> list[BookieId]:
-        return [b for b in self.available if b not in excluded][:ensemble_size]
+        return [b for b in self.available if b not in excluded][: quorums.ensemble_size]
 
     def replace(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         ensemble: Sequence[BookieId],
         index: int,
@@ -361,7 +357,7 @@ class World:
         return self.bookies[BookieId(name)]
 
     async def create(self, quorum: tuple[int, int, int]) -> Versioned[LedgerMetadata]:
-        ensemble = tuple(self.placement.new_ensemble(*quorum, {}))
+        ensemble = tuple(self.placement.new_ensemble(Quorums(*quorum), {}))
         record = LedgerMetadata(self.created, *quorum, {0: ensemble}, password=b"secret")
         self.created += 1
         return await self.driver.ledgers.create(record.ledger_id, record)

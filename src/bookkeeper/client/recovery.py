@@ -114,7 +114,7 @@ class _Attempt:
         self._ledger_id = metadata.ledger_id
         self._digest = digest
         self._master_key = master_key
-        self._distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._distribution = Distribution(*metadata.quorums)
         self._loop = asyncio.get_running_loop()
         self._result: asyncio.Future[Close] = self._loop.create_future()
         self._speculation = Speculation.for_reads(config)
@@ -301,15 +301,7 @@ class _Attempt:
 
     def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
         metadata = self._metadata
-        return self._context.placement.replace(
-            metadata.ensemble_size,
-            metadata.write_quorum,
-            metadata.ack_quorum,
-            metadata.custom_metadata,
-            ensemble,
-            index,
-            excluded,
-        )
+        return self._context.placement.replace(metadata.quorums, metadata.custom_metadata, ensemble, index, excluded)
 
     def give_up(self, code: int, withdraw: bool) -> None:  # noqa: ARG002
         """Called by the pipeline: an entry cannot be brought to its ack quorum."""

@@ -335,15 +335,7 @@ class _Writer(ReadableLedger):
 
     def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
         metadata = self.metadata
-        return self._context.placement.replace(
-            metadata.ensemble_size,
-            metadata.write_quorum,
-            metadata.ack_quorum,
-            metadata.custom_metadata,
-            ensemble,
-            index,
-            excluded,
-        )
+        return self._context.placement.replace(metadata.quorums, metadata.custom_metadata, ensemble, index, excluded)
 
     # --- the end ---
 

@@ -86,7 +86,7 @@ class Recoverer:
         if value.closed:
             self._end("closed", f"found the ledger closed: last {value.last_entry_id} length {value.length}")
             return
-        self.distribution = Distribution(value.ensemble_size, value.write_quorum, value.ack_quorum)
+        self.distribution = Distribution(*value.quorums)
         self.core = planted(LedgerRecovery, self.rules)(self.distribution, value.ensembles, batch_size=self.batch_size)
         self._do(self.core.start_fencing())
 

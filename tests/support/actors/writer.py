@@ -53,7 +53,7 @@ class Writer:
         """'sealed', 'withdrawn', or None while it takes appends."""
         self._change = AskForChange({})  # what the running change is about
         self._end = (-1, 0)  # last entry and length to close with
-        distribution = Distribution(value.ensemble_size, value.write_quorum, value.ack_quorum)
+        distribution = Distribution(*value.quorums)
         policy = policy or EnsemblePolicy()
         self.deferred_sync = policy.deferred_sync
         self.adds = Adds(self, distribution, value.last_ensemble[1], policy, rules)
