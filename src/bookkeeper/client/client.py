@@ -248,7 +248,7 @@ class BookKeeper:
     async def _metadata(self, operation: Awaitable[T], ledger_id: int | None = None) -> T:
         """Wait for an operation of the metadata store; its errors become the client's.
 
-        Of a client that was closed meanwhile nobody gets a handle, whatever the store did.
+        A client that was closed meanwhile gives no handle, whatever the store did.
         """
         try:
             result = await operation
@@ -416,10 +416,10 @@ class BookKeeper:
             except LedgerExistError:
                 if ledger_id is not None:
                     raise
-                # Somebody chose this id for himself before the allocator came to it.
+                # Another client chose this id before the allocator came to it.
 
     async def _register(self, ledger_id: int, metadata: LedgerMetadata) -> Versioned[LedgerMetadata]:
-        """Put the record there. If the caller goes away meanwhile nobody would own it: then it is removed again."""
+        """Put the record there. If the caller goes away meanwhile it is removed again: it would have no owner."""
 
         async def create() -> Versioned[LedgerMetadata] | MetadataError:
             try:
@@ -446,7 +446,7 @@ class BookKeeper:
     async def _remove_orphan(
         self, ledger_id: int, creating: asyncio.Task[Versioned[LedgerMetadata] | MetadataError]
     ) -> None:
-        """Exactly the record that was made: a ledger of somebody else's has another version, or the creation failed."""
+        """Exactly the record that was made: another client's ledger has another version, or the creation failed."""
         outcome = await creating
         if isinstance(outcome, MetadataError):
             return
@@ -476,7 +476,7 @@ class BookKeeper:
         recover: bool = False,
         keep_update_metadata: bool = False,
     ) -> Opening[LedgerReader]:
-        """A ledger, to be read. Nothing is changed, and nobody disturbed, unless `recover` asks for it.
+        """A ledger, to be read. Nothing is changed, and no writer disturbed, unless `recover` asks for it.
 
         A ledger that is not closed is open up to its last add confirmed (LAC), asked of the bookies now: entries that
         are acknowledged but not known to be, usually the last ones, are not seen yet. The reader follows the ledger as

@@ -63,7 +63,7 @@ async def recover_ledger(
 ) -> Versioned[LedgerMetadata]:
     """Bring a ledger to its end: fence its writer off, find and secure its last entries, close it.
 
-    Returns the metadata of the closed ledger, closed by us or by somebody else. Raises the `BKError` that stopped it
+    Returns the metadata of the closed ledger, closed by this client or another. Raises the `BKError` that stopped it
     (`UnauthorizedError`, `RequestTimeoutError`, `ReadError`, `NotEnoughBookiesError`, `MetadataStoreError`, ...); then
     the ledger stays in recovery, and the next attempt begins anew.
     """

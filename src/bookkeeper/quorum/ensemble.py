@@ -68,7 +68,7 @@ class GiveUp:
 
     code: int
     withdraw: bool = False
-    """Somebody else is closing the ledger: leave the metadata alone."""
+    """Another client is closing the ledger: leave the metadata alone."""
 
 
 Decision = AskForChange | Resend | RetryLater | GiveUp

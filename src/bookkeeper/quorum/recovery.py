@@ -9,7 +9,7 @@ under us.
     READING   Read entry after entry from there, in batches, fencing with every read. One good copy: the entry may have
               been acknowledged, so it is written back through a writer's window, to an ack quorum. A quorum coverage of
               denials: it was not acknowledged and never will be; the ledger ends before it. Neither: recovery fails,
-              and somebody tries again later. Silence is not denial.
+              and a client tries again later. Silence is not denial.
     LENGTH    If nothing had to be read, the ledger's length is still to be found: in the entry at the LAC. If that
               cannot be read now the ledger is closed all the same, as its writer waits for that, with a length that
               some bookie told with its LAC.
@@ -327,8 +327,8 @@ class LedgerRecovery:
 def closing_ensembles(stored: Ensembles, recovered: Ensembles) -> dict[int, tuple[BookieId, ...]]:
     """The ensembles of the closed record: a recovered one replaces the last stored one, or comes after it.
 
-    Raises `UnexpectedError` when the store has a later fragment than recovery knew: somebody changed the ensemble of
-    a ledger that was in recovery.
+    Raises `UnexpectedError` when the store has a later fragment than recovery knew: another client changed the
+    ensemble of a ledger that was in recovery.
     """
     last = max(stored)
     if any(first < last for first in recovered):

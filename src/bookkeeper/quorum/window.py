@@ -76,7 +76,7 @@ class PendingWindow:
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
         self.now = 0.0
-        """Time given to entries pushed from here on. Set by whoever has a clock; never decreases."""
+        """Time given to entries pushed from here on. The owner sets it from its clock; never decreases."""
         self.lap = last_entry_id
         """Last add pushed: the highest id given out. >= head."""
         self.head = last_entry_id
