@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum, IntEnum, IntFlag
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from .errors import ConfigurationError
 
@@ -36,6 +36,20 @@ def parse_bookie_id(text: str) -> BookieId:
             f"{text!r} is not a bookie id: letters, digits and .-:;<=>?@[]^_ are allowed, 'readonly' is not"
         )
     return BookieId(text)
+
+
+class Quorums(NamedTuple):
+    """E, Wq and Aq of a ledger. They do not ascend, and the least of them is at least 1."""
+
+    ensemble_size: int
+    """Bookies that share the ledger."""
+    write_quorum: int
+    """Bookies that store each entry."""
+    ack_quorum: int
+    """Bookies that must have stored an entry before it is acknowledged."""
+
+    def __str__(self) -> str:
+        return f"{self.ensemble_size}/{self.write_quorum}/{self.ack_quorum}"
 
 
 class DigestType(Enum):

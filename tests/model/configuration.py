@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.quorum.ensemble import EnsemblePolicy
-from bookkeeper.quorum.rules import SAFE, ProtocolRules
 from tests.support.actors.adds import Spares
 from tests.support.actors.bookie import SOUND, Bookie, BookieRules
 from tests.support.actors.messages import Add, Added
 from tests.support.actors.recoverer import Recoverer
 from tests.support.actors.store import Record, new_ledger
 from tests.support.actors.writer import Writer
+from tests.support.planted import SAFE, ProtocolRules
 
 from .explorer import Explorer
 from .invariants import ALL

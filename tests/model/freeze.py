@@ -7,7 +7,7 @@ from enum import Enum
 
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.quorum.ensemble import EnsemblePolicy
-from bookkeeper.quorum.rules import ProtocolRules
+from tests.support.planted import ProtocolRules
 
 ATOMS = (type(None), int, str, bytes, float, Enum)
 CONSTANTS = (Distribution, EnsemblePolicy, ProtocolRules)

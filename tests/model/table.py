@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bookkeeper.quorum.rules import SAFE, ProtocolRules
 from tests.support.actors.bookie import SOUND, BookieRules
+from tests.support.planted import SAFE, ProtocolRules
 
 from .configuration import Configuration
 from .explorer import Result

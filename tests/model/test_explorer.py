@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.quorum.rules import ProtocolRules
+from tests.support.planted import ProtocolRules
 
 from .configuration import Configuration
 from .table import CHANGE_DELAYED, CHANGE_TWO, ONE, TABLE, Row, describe

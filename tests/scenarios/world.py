@@ -35,7 +35,6 @@ from itertools import groupby
 from bookkeeper.errors import BookieUnavailableError
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.quorum.ensemble import EnsemblePolicy
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.types import BookieId
 from tests.model.invariants import View, broken
 from tests.support.actors.adds import Spares
@@ -58,6 +57,7 @@ from tests.support.actors.messages import (
 from tests.support.actors.recoverer import Recoverer
 from tests.support.actors.store import Record, Store, new_ledger
 from tests.support.actors.writer import Writer
+from tests.support.planted import ProtocolRules
 
 from . import tables
 

@@ -11,8 +11,6 @@ decides all the rest.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import functools
 import gc
 import logging
 import multiprocessing
@@ -44,7 +42,6 @@ from bookkeeper.bookie.storage.compaction import LogMover
 from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter
 from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
-from bookkeeper.client import client as client_module
 from bookkeeper.client import recovery as client_recovery
 from bookkeeper.client import writer as client_writer
 from bookkeeper.client.adds import pipeline as client_adds
@@ -56,10 +53,10 @@ from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.digest import Digest
 from bookkeeper.protocol.messages import Flags, ReadRequest, Status
 from bookkeeper.quorum.coverage import CoverageSet
-from bookkeeper.quorum.rules import SAFE
 from bookkeeper.quorum.window import PendingWindow
 from bookkeeper.simulation.run import run_seed
 from bookkeeper.simulation.swarm import Options
+from tests.support.planted_client import plant
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -108,15 +105,10 @@ def mutation(rule: str, **hints: Any) -> Callable[[Patch], Patch]:
 
 
 def broken_rule(name: str, rule: str, *fields: str, **hints: Any) -> None:
-    """A mistake that `quorum.rules` knows."""
+    """A mistake of `tests.support.planted`."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        rules = dataclasses.replace(SAFE, **dict.fromkeys(fields, False))
-        recover = functools.partial(client_recovery.recover_ledger, rules=rules)
-        monkeypatch.setattr(client_module, "recover_ledger", recover)
-        for kind in ("LedgerWriter", "LedgerAdvWriter"):
-            writer = functools.partial(getattr(client_writer, kind), rules=rules)
-            monkeypatch.setattr(client_module, kind, writer)
+        plant(monkeypatch, *fields)
 
     MUTATIONS[name] = Mutation(name, rule, patch, Options(**hints))
 

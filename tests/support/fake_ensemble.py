@@ -45,10 +45,9 @@ from bookkeeper.protocol.messages import (
     WriteLacRequest,
     WriteLacResponse,
 )
-from bookkeeper.quorum.rules import SAFE, ProtocolRules
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.runtime.tasks import TaskScope
-from bookkeeper.types import BookieId, WriteFlag
+from bookkeeper.types import BookieId, Quorums, WriteFlag
 
 HEADER = 4  # length of a frame
 
@@ -249,19 +248,15 @@ class FakePlacement:
 
     def new_ensemble(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         excluded: Sequence[BookieId] = (),
     ) -> list[BookieId]:
-        return [b for b in self.available if b not in excluded][:ensemble_size]
+        return [b for b in self.available if b not in excluded][: quorums.ensemble_size]
 
     def replace(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         ensemble: Sequence[BookieId],
         index: int,
@@ -362,7 +357,7 @@ class World:
         return self.bookies[BookieId(name)]
 
     async def create(self, quorum: tuple[int, int, int]) -> Versioned[LedgerMetadata]:
-        ensemble = tuple(self.placement.new_ensemble(*quorum, {}))
+        ensemble = tuple(self.placement.new_ensemble(Quorums(*quorum), {}))
         record = LedgerMetadata(self.created, *quorum, {0: ensemble}, password=b"secret")
         self.created += 1
         return await self.driver.ledgers.create(record.ledger_id, record)
@@ -372,11 +367,8 @@ class World:
         quorum: tuple[int, int, int] = (3, 3, 2),
         *,
         flags: WriteFlag = WriteFlag.NONE,
-        rules: ProtocolRules = SAFE,
     ) -> LedgerWriter:
-        return LedgerWriter(
-            self.context, await self.create(quorum), self.digest, self.KEY, write_flags=flags, rules=rules
-        )
+        return LedgerWriter(self.context, await self.create(quorum), self.digest, self.KEY, write_flags=flags)
 
     async def adv_writer(
         self, quorum: tuple[int, int, int] = (3, 3, 2), *, flags: WriteFlag = WriteFlag.NONE
@@ -391,9 +383,9 @@ class World:
         current = await self.other.ledgers.read(ledger_id)
         await self.other.ledgers.write(ledger_id, transform(current.value), current.version)
 
-    async def recover(self, ledger_id: int = 0, *, rules: ProtocolRules = SAFE) -> LedgerMetadata:
+    async def recover(self, ledger_id: int = 0) -> LedgerMetadata:
         current = await self.driver.ledgers.read(ledger_id)
-        recovered = await recover_ledger(self.context, current, self.digest, self.KEY, rules=rules)
+        recovered = await recover_ledger(self.context, current, self.digest, self.KEY)
         return recovered.value
 
     def ensembles(self, metadata: LedgerMetadata) -> dict[int, str]:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ..errors import IncorrectParameterError, NoSuchLedgerOnMetadataError, WrongTypeError
 from ..protocol.digest import Digest, digest_for, master_key
-from ..types import MAX_LEDGER_ID, DigestType, WriteFlag
+from ..types import MAX_LEDGER_ID, DigestType, Quorums, WriteFlag
 
 Payload = bytes | bytearray | memoryview
 
@@ -94,21 +94,19 @@ def wrong_type(what: str, wanted: str, value: object) -> NoReturn:
 class LedgerShape:
     """What a new ledger is to be like."""
 
-    ensemble_size: int
-    write_quorum: int
-    ack_quorum: int
+    quorums: Quorums
     password: bytes
     digest: DigestType
     custom_metadata: Mapping[str, bytes]
 
     def check(self) -> None:
         """Raises `IncorrectParameterError`."""
-        for name in ("ensemble_size", "write_quorum", "ack_quorum"):
-            check_integer(name, getattr(self, name))
-        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum > 0:
+        for name, number in self.quorums._asdict().items():
+            check_integer(name, number)
+        size, write, ack = self.quorums
+        if not size >= write >= ack > 0:
             raise IncorrectParameterError(
-                f"ensemble size {self.ensemble_size}, write quorum {self.write_quorum} and ack quorum "
-                f"{self.ack_quorum} must not ascend and be at least 1"
+                f"ensemble size {size}, write quorum {write} and ack quorum {ack} must not ascend and be at least 1"
             )
         check_password(self.password)
         check_digest(self.digest)

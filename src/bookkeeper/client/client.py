@@ -57,7 +57,7 @@ from ..protocol.messages import (
 )
 from ..runtime import Runtime, TaskScope
 from ..runtime.real import RealRuntime
-from ..types import MAX_LEDGER_ID, BookieId, DigestType, LedgerState, WriteFlag
+from ..types import MAX_LEDGER_ID, BookieId, DigestType, LedgerState, Quorums, WriteFlag
 from .arguments import (
     LedgerShape,
     check_digest,
@@ -306,7 +306,7 @@ class BookKeeper:
         async def create() -> LedgerWriter:
             check_write_flags(write_flags)
             custom = custom_metadata_of(custom_metadata)
-            shape = LedgerShape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
+            shape = LedgerShape(Quorums(ensemble_size, write_quorum, ack_quorum), password, digest, custom)
             metadata = await self._create(shape, None)
             return LedgerWriter(self.context, metadata, *shape.keys(), write_flags=write_flags)
 
@@ -336,7 +336,7 @@ class BookKeeper:
             check_new_ledger_id(ledger_id)
             check_write_flags(write_flags)
             custom = custom_metadata_of(custom_metadata)
-            shape = LedgerShape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
+            shape = LedgerShape(Quorums(ensemble_size, write_quorum, ack_quorum), password, digest, custom)
             metadata = await self._create(shape, ledger_id)
             return LedgerAdvWriter(self.context, metadata, *shape.keys(), write_flags=write_flags)
 
@@ -363,7 +363,7 @@ class BookKeeper:
                 "token by which the one claim is recognised"
             )
         custom = {**custom_metadata_of(custom_metadata), RESERVED: b"1"}
-        shape = LedgerShape(ensemble_size, write_quorum, ack_quorum, password, digest, custom)
+        shape = LedgerShape(Quorums(ensemble_size, write_quorum, ack_quorum), password, digest, custom)
         return (await self._create(shape, None)).value.ledger_id
 
     def claim_ledger(
@@ -418,8 +418,8 @@ class BookKeeper:
             metadata = LedgerMetadata(
                 wanted,
                 len(ensemble),
-                shape.write_quorum,
-                shape.ack_quorum,
+                shape.quorums.write_quorum,
+                shape.quorums.ack_quorum,
                 {0: tuple(ensemble)},
                 digest_type=shape.digest,
                 password=shape.password,
@@ -473,16 +473,14 @@ class BookKeeper:
             log.warning("ledger %d was created for a caller who has gone, and stays: %s", ledger_id, error)
 
     def _choose_ensemble(self, shape: LedgerShape) -> list[BookieId]:
-        size = shape.ensemble_size
+        quorums = shape.quorums
         while True:
             try:
-                return self.context.placement.new_ensemble(
-                    size, shape.write_quorum, shape.ack_quorum, shape.custom_metadata
-                )
+                return self.context.placement.new_ensemble(quorums, shape.custom_metadata)
             except NotEnoughBookiesError:
-                if not self._config.opportunisticStriping or size <= shape.write_quorum:
+                if not self._config.opportunisticStriping or quorums.ensemble_size <= quorums.write_quorum:
                     raise
-                size -= 1
+                quorums = quorums._replace(ensemble_size=quorums.ensemble_size - 1)
 
     # --- opening ---
 

@@ -15,7 +15,7 @@ from ..metadata.api import BookieDirectory, LedgerIdAllocator, LedgerStore
 from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.tasks import TaskScope
-from ..types import BookieId, WriteFlag
+from ..types import BookieId, Quorums, WriteFlag
 from .stats import ClientStats
 from .store import Home
 from .wire.add_channel import AddChannel, AddSink
@@ -69,9 +69,7 @@ class Placement(Protocol):
 
     def new_ensemble(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         excluded: Sequence[BookieId] = (),
     ) -> list[BookieId]:
@@ -79,9 +77,7 @@ class Placement(Protocol):
 
     def replace(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         ensemble: Sequence[BookieId],
         index: int,

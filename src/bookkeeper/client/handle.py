@@ -25,7 +25,7 @@ class LedgerHandle:
         self._master_key = master_key
         value = metadata.value
         self._ledger_id = value.ledger_id
-        self._distribution = Distribution(value.ensemble_size, value.write_quorum, value.ack_quorum)
+        self._distribution = Distribution(*value.quorums)
 
     @property
     def id(self) -> int:

@@ -33,6 +33,7 @@ from ..errors import (
 from ..metadata.api import Versioned
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest
+from ..runtime.backoff import Backoff, Pauses
 from ..types import INVALID_ENTRY_ID
 from .context import ClientContext
 from .entry import LastConfirmedAndEntry, LedgerEntry
@@ -51,10 +52,8 @@ LEFT_OVER = 0.125
 TAIL_SHORTEST_POLL = 0.1
 """Seconds that `tail` lets bookies wait at least: an idle ledger must not be asked again and again without a pause."""
 
-TAIL_FIRST_PAUSE = 0.05
-TAIL_LONGEST_PAUSE = 5.0
-"""Seconds between attempts of `tail` after errors, or when bookies answer at once that there is nothing new;
-doubled each time."""
+TAIL_BACKOFF = Backoff(first=0.05, longest=5.0)
+"""Between attempts of `tail` after errors, or when bookies answer at once that there is nothing new."""
 
 
 class ReadableLedger(LedgerHandle):
@@ -196,7 +195,7 @@ class ReadableLedger(LedgerHandle):
             )
         poll_timeout = max(poll_timeout, TAIL_SHORTEST_POLL)
         next_id = first
-        pauses = _Pauses()
+        pauses = _TailPauses()
         while True:
             if next_id <= self.last_add_confirmed:
                 async with contextlib.aclosing(self.entries(next_id)) as confirmed:
@@ -213,7 +212,7 @@ class ReadableLedger(LedgerHandle):
                     next_id += 1
 
     async def _await_progress(
-        self, entry_id: int, timeout: float, parallel: bool, pauses: _Pauses
+        self, entry_id: int, timeout: float, parallel: bool, pauses: _TailPauses
     ) -> LedgerEntry | None:
         """Wait until `entry_id` may be confirmed or the ledger closed, or `timeout` has passed.
 
@@ -225,14 +224,14 @@ class ReadableLedger(LedgerHandle):
         try:
             # Not above the LAC as bookies count it: a poll far ahead would sleep through what comes first.
             polled = (await self._poll(min(entry_id, self.last_add_confirmed + 1), timeout, parallel=parallel)).entry
-            pauses.failures = 0
+            pauses.failed_polls = 0
         except ClientClosedError:
             raise
         except (NoSuchLedgerError, NoSuchEntryError):
-            pauses.failures = 0  # nothing has been written yet
+            pauses.failed_polls = 0  # nothing has been written yet
         except (BookieRequestError, LedgerRecoveryError) as error:
-            pauses.failures += 1
-            if pauses.failures > self._context.config.tailRetryLimit:
+            pauses.failed_polls += 1
+            if pauses.failed_polls > self._context.config.tailRetryLimit:
                 raise error
         if entry_id <= self.last_add_confirmed or self.metadata.closed:
             return polled
@@ -422,18 +421,15 @@ def _within(entries: list[LedgerEntry], max_size: int) -> list[LedgerEntry]:
     return entries
 
 
-class _Pauses:
-    """Growing pauses between attempts."""
+class _TailPauses(Pauses):
+    """Pauses between polls that came to nothing, and how many polls failed in a row."""
+
+    __slots__ = ("failed_polls",)
 
     def __init__(self) -> None:
-        self._pause = TAIL_FIRST_PAUSE
-        self.failures = 0
-        """In a row."""
-
-    def next(self) -> float:
-        pause, self._pause = self._pause, min(self._pause * 2, TAIL_LONGEST_PAUSE)
-        return pause
+        super().__init__(TAIL_BACKOFF)
+        self.failed_polls = 0
 
     def reset(self) -> None:
-        self._pause = TAIL_FIRST_PAUSE
-        self.failures = 0
+        super().reset()
+        self.failed_polls = 0

@@ -36,11 +36,9 @@ from ..quorum.recovery import (
     LedgerRecovery,
     Phase,
     ReadFrom,
-    StoreEnsemble,
     WriteBack,
     closing_ensembles,
 )
-from ..quorum.rules import SAFE, ProtocolRules
 from ..runtime.api import TimerHandle
 from ..types import LAST_ADD_CONFIRMED, BookieId, LedgerState, WriteFlag
 from .adds.pipeline import AddPipeline, add_encoder
@@ -61,16 +59,11 @@ _OnAnswer = Callable[[int, Response | None], None]
 
 
 async def recover_ledger(
-    context: ClientContext,
-    metadata: Versioned[LedgerMetadata],
-    digest: Digest,
-    master_key: bytes,
-    *,
-    rules: ProtocolRules = SAFE,
+    context: ClientContext, metadata: Versioned[LedgerMetadata], digest: Digest, master_key: bytes
 ) -> Versioned[LedgerMetadata]:
     """Bring a ledger to its end: fence its writer off, find and secure its last entries, close it.
 
-    Returns the metadata of the closed ledger, closed by us or by somebody else. Raises the `BKError` that stopped it
+    Returns the metadata of the closed ledger, closed by this client or another. Raises the `BKError` that stopped it
     (`UnauthorizedError`, `RequestTimeoutError`, `ReadError`, `NotEnoughBookiesError`, `MetadataStoreError`, ...); then
     the ledger stays in recovery, and the next attempt begins anew.
     """
@@ -86,7 +79,7 @@ async def recover_ledger(
         )
         if begun.value.closed:
             return begun
-        attempt = _Attempt(context, begun.value, digest, master_key, rules)
+        attempt = _Attempt(context, begun.value, digest, master_key)
         close = await attempt.run()
         if not close.length_known:
             log.warning(LENGTH_UNKNOWN, ledger_id, close.last_entry_id, close.length)
@@ -114,17 +107,14 @@ async def recover_ledger(
 class _Attempt:
     """One run of the state machine. An `AddOwner`."""
 
-    def __init__(
-        self, context: ClientContext, metadata: LedgerMetadata, digest: Digest, master_key: bytes, rules: ProtocolRules
-    ) -> None:
+    def __init__(self, context: ClientContext, metadata: LedgerMetadata, digest: Digest, master_key: bytes) -> None:
         config = context.config
         self._context = context
         self._metadata = metadata
         self._ledger_id = metadata.ledger_id
         self._digest = digest
         self._master_key = master_key
-        self._rules = rules
-        self._distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._distribution = Distribution(*metadata.quorums)
         self._loop = asyncio.get_running_loop()
         self._result: asyncio.Future[Close] = self._loop.create_future()
         self._speculation = Speculation.for_reads(config)
@@ -138,7 +128,6 @@ class _Attempt:
             max_write_backs=config.maxPendingAddEntries,
             max_write_back_bytes=config.maxPendingAddBytes,
             order=self._read_order,
-            rules=rules,
         )
 
     async def run(self) -> Close:
@@ -191,9 +180,6 @@ class _Attempt:
                 case Fail():
                     error = from_code(action.code, "recovery failed", ledger_id=self._ledger_id)
                     self._result.set_exception(error)
-                case StoreEnsemble():
-                    store = self._store_ensemble(action)
-                    self._context.tasks.spawn(store, name=f"ensemble of ledger {self._ledger_id}")
 
     def _send(self, bookie: BookieId, message: Request, on_answer: _OnAnswer) -> None:
         try:
@@ -220,13 +206,8 @@ class _Attempt:
         self._send(action.bookie, request, self._on_answer(take))
 
     def _read(self, action: ReadFrom) -> None:
-        flags = Flags.HIGH_PRIORITY | (Flags.DO_FENCING if action.fencing else Flags.NONE)
-        request = ReadRequest(
-            self._ledger_id,
-            action.entry_id,
-            flags=int(flags),
-            master_key=self._master_key if action.fencing else None,
-        )
+        flags = int(Flags.HIGH_PRIORITY | Flags.DO_FENCING)
+        request = ReadRequest(self._ledger_id, action.entry_id, flags=flags, master_key=self._master_key)
         if self._speculation is not None and action.entry_id not in self._timers:
             self._speculate_after(action.entry_id, self._speculation.first)
 
@@ -292,11 +273,10 @@ class _Attempt:
             self._distribution,
             self._metadata.last_ensemble[1],
             self,
-            encode_with_fenced_lac if self._rules.write_back_fenced_lac else encode,
+            encode_with_fenced_lac,
             version=version,
             last_entry_id=fenced_lac,
             on_confirmed=self._on_confirmed,
-            rules=self._rules,
         )
 
     def _on_confirmed(self, entries: range) -> None:
@@ -316,32 +296,12 @@ class _Attempt:
             adds.carry_out(GiveUp(error.code if isinstance(error, BKError) else UnexpectedError.code))
             return
         if new != adds.keeper.ensemble:
-            self._do(self.recovery.on_ensemble_changed(adds.window.head + 1, new))
+            self.recovery.on_ensemble_changed(adds.window.head + 1, new)
         adds.carry_out(adds.keeper.on_changed(new))
 
     def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
         metadata = self._metadata
-        return self._context.placement.replace(
-            metadata.ensemble_size,
-            metadata.write_quorum,
-            metadata.ack_quorum,
-            metadata.custom_metadata,
-            ensemble,
-            index,
-            excluded,
-        )
-
-    async def _store_ensemble(self, action: StoreEnsemble) -> None:
-        """Only for the test that shows why this must not be done (MU-13)."""
-        store = self._context.driver.ledgers
-        first, ensemble = action.first_entry_id, action.ensemble
-        await update_ledger(
-            store,
-            self._ledger_id,
-            await store.read(self._ledger_id),
-            lambda record: record.state is LedgerState.IN_RECOVERY and record.ensembles.get(first) != ensemble,
-            lambda record: record.with_ensemble(first, ensemble),
-        )
+        return self._context.placement.replace(metadata.quorums, metadata.custom_metadata, ensemble, index, excluded)
 
     def give_up(self, code: int, withdraw: bool) -> None:  # noqa: ARG002
         """Called by the pipeline: an entry cannot be brought to its ack quorum."""

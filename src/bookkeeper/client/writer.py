@@ -57,7 +57,6 @@ from ..protocol.digest import Digest
 from ..protocol.limits import largest_payload
 from ..protocol.messages import V3, ForceLedgerRequest, Operation
 from ..quorum.ensemble import AskForChange, GiveUp, replace_failed
-from ..quorum.rules import SAFE, ProtocolRules
 from ..types import BookieId, LedgerState, WriteFlag
 from .adds.explicit_lac import ExplicitLac
 from .adds.gate import AppendGate
@@ -93,12 +92,10 @@ class _Writer(ReadableLedger):
         master_key: bytes,
         *,
         write_flags: WriteFlag = WriteFlag.NONE,
-        rules: ProtocolRules = SAFE,
     ) -> None:
         """A writer of a ledger just created: nobody else has written to it."""
         super().__init__(context, metadata, digest, master_key)
         self._loop = asyncio.get_running_loop()
-        self._rules = rules
         self._write_flags = write_flags
         self._impossible: IllegalOpError | None = None  # said by the first append, as BookKeeper does
         version = self._add_version(write_flags)
@@ -112,7 +109,6 @@ class _Writer(ReadableLedger):
             version=version,
             write_flags=write_flags,
             quorum_timeout=context.config.addEntryQuorumTimeoutSec,
-            rules=rules,
         )
         adds = self._adds
         self._outbox = adds.outbox
@@ -292,7 +288,6 @@ class _Writer(ReadableLedger):
         def transform(metadata: LedgerMetadata) -> LedgerMetadata:
             _, ensemble = metadata.last_ensemble
             new = replace_failed(ensemble, failed, self._choose, change.avoid)
-            adds.carry_out(adds.keeper.on_proposed(new))
             return metadata.with_ensemble(adds.window.lac + 1, new)
 
         try:
@@ -341,15 +336,7 @@ class _Writer(ReadableLedger):
 
     def _choose(self, ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
         metadata = self.metadata
-        return self._context.placement.replace(
-            metadata.ensemble_size,
-            metadata.write_quorum,
-            metadata.ack_quorum,
-            metadata.custom_metadata,
-            ensemble,
-            index,
-            excluded,
-        )
+        return self._context.placement.replace(metadata.quorums, metadata.custom_metadata, ensemble, index, excluded)
 
     # --- the end ---
 
@@ -379,10 +366,8 @@ class _Writer(ReadableLedger):
         if self._context.closed:
             self._withdraw(ClientClosedError.code)
             return
-        window = self._adds.window
-        pushed = window.lap
         self._stop(code)
-        self._end = (window.lac if self._rules.close_at_lac else pushed, window.length)
+        self._end = (self._adds.window.lac, self._adds.window.length)
         self._begin_sealing()
 
     def _begin_sealing(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from ..errors import CorruptMetadata
-from ..types import BookieId, DigestType, LedgerState
+from ..types import BookieId, DigestType, LedgerState, Quorums
 
 CURRENT_FORMAT_VERSION = 3
 
@@ -54,7 +54,7 @@ class LedgerMetadata:
         must(self.ledger_id >= 0, "negative ledger id")
         must(
             self.ensemble_size >= self.write_quorum >= self.ack_quorum,
-            f"quorums {self.ensemble_size}/{self.write_quorum}/{self.ack_quorum} do not descend",
+            f"quorums {self.quorums} do not descend",
         )
         must(bool(self.ensembles), "no ensemble")
         previous = None
@@ -65,6 +65,10 @@ class LedgerMetadata:
         must((self.digest_type is None) == (self.password is None), "digest type and password go together")
         if self.state is not LedgerState.CLOSED:
             must(self.last_entry_id == -1 and self.length == 0, "not closed, but has a last entry or length")
+
+    @property
+    def quorums(self) -> Quorums:
+        return Quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
 
     @property
     def closed(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ConfigurationError, MetadataError, ServiceUnavailable
 from ..runtime import Runtime, TaskScope, Workers
+from ..runtime.backoff import Backoff
 from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, RecordDriver
 from .records.store import Changes, RecordStore, Transaction
 from .sqlite_file import SqliteFile
@@ -115,17 +116,18 @@ class SqliteStore(RecordStore):
 
     async def _poll(self) -> None:
         """For ever. While the file cannot be read it is looked at ever more rarely, and that is said once."""
-        pause = self._poll_interval
+        backoff = Backoff(self._poll_interval, max(LONGEST_POLL_PAUSE_SECONDS, self._poll_interval))
+        failures = 0
         while True:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(backoff.pause(failures))
             try:
                 await self._in_lane(self._file.poll)
             except MetadataError as error:
-                if pause == self._poll_interval:
+                if not failures:
                     log.warning("changes by other processes are not seen for now: %s", error)
-                pause = min(2 * pause, LONGEST_POLL_PAUSE_SECONDS)
+                failures += 1
             else:
-                pause = self._poll_interval
+                failures = 0
 
 
 class _Outcome(NamedTuple):

@@ -6,5 +6,4 @@ window        every entry that was sent and not yet answered by all of its booki
 ensemble      which bookies a writer sends to, and when it replaces them
 reading       whom to ask next for an entry, and what the answers amount to
 recovery      what recovery concludes from the answers it gets
-rules         the rules that keep the protocol safe, each with a name
 """

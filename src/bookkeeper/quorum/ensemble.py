@@ -32,7 +32,6 @@ from ..errors import (
     WriteOnReadOnlyError,
 )
 from ..types import BookieId, LedgerState
-from .rules import SAFE, ProtocolRules
 from .window import PendingWindow
 
 FATAL = (ClientClosedError.code, IllegalOpError.code, LedgerFencedError.code, UnauthorizedError.code)
@@ -69,7 +68,7 @@ class GiveUp:
 
     code: int
     withdraw: bool = False
-    """Somebody else is closing the ledger: leave the metadata alone."""
+    """Another client is closing the ledger: leave the metadata alone."""
 
 
 Decision = AskForChange | Resend | RetryLater | GiveUp
@@ -135,7 +134,6 @@ class EnsembleKeeper:
         "_failed_before",
         "_index",
         "_policy",
-        "_rules",
         "_window",
         "changes_disabled",
         "changing",
@@ -146,17 +144,9 @@ class EnsembleKeeper:
         "rounds",
     )
 
-    def __init__(
-        self,
-        window: PendingWindow,
-        ensemble: Sequence[BookieId],
-        policy: EnsemblePolicy,
-        *,
-        rules: ProtocolRules = SAFE,
-    ) -> None:
+    def __init__(self, window: PendingWindow, ensemble: Sequence[BookieId], policy: EnsemblePolicy) -> None:
         self._window = window
         self._policy = policy
-        self._rules = rules
         self.ensemble: tuple[BookieId, ...] = tuple(ensemble)
         """The bookies in use: what the metadata store has, or had when the running change began."""
         self.changing = False
@@ -278,13 +268,9 @@ class EnsembleKeeper:
         self.held.clear()
         return Resend(indexes)
 
-    def on_proposed(self, ensemble: Sequence[BookieId]) -> Decision | None:
-        """An ensemble is about to be stored. Nothing follows from that (unless MU-10 is planted)."""
-        return None if self._rules.store_before_use else self._use(ensemble)
-
     def on_changed(self, ensemble: Sequence[BookieId]) -> Decision:
         """The store has this ensemble as the ledger's last one, and the ledger is open."""
-        assert self.changing or not self._rules.store_before_use
+        assert self.changing
         if self.delayed:
             return self._ask()
         return self._use(ensemble)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 from ..errors import BookieUnavailableError, NoSuchEntryError
 from .coverage import OK, is_negative
-from .rules import SAFE, ProtocolRules
 
 
 def first_error(so_far: int, code: int) -> int:
@@ -45,19 +44,15 @@ class EntryRead:
         "_negatives",
         "_negatives_to_end",
         "_order",
-        "_rules",
         "outcome",
         "winner",
     )
 
-    def __init__(
-        self, order: Sequence[int], *, negatives_to_end: int | None = None, rules: ProtocolRules = SAFE
-    ) -> None:
+    def __init__(self, order: Sequence[int], *, negatives_to_end: int | None = None) -> None:
         """`order`: ensemble indexes, best first. `negatives_to_end`: for a recovery read, Wq - Aq + 1."""
         assert order
         self._order = tuple(order)
         self._negatives_to_end = negatives_to_end
-        self._rules = rules
         self._asked = 0  # the first `_asked` of `_order` were sent to
         self._errored = 0  # answers that were not good; <= _asked
         self._negatives = 0
@@ -100,12 +95,9 @@ class EntryRead:
         self._errored += 1
         assert self._errored <= self._asked
         self._error = first_error(self._error, code)
-        if is_negative(code) or not self._rules.unknown_is_not_negative:
+        if is_negative(code):
             self._negatives += 1
-        if self._negatives_to_end is not None:
-            needed = self._negatives_to_end if self._rules.negatives_need_coverage else 1
-            if self._negatives >= needed:
-                self.outcome = NoSuchEntryError.code
-                return
-        if self._errored == len(self._order):
+        if self._negatives_to_end is not None and self._negatives >= self._negatives_to_end:
+            self.outcome = NoSuchEntryError.code
+        elif self._errored == len(self._order):
             self.outcome = self._error

@@ -9,7 +9,7 @@ under us.
     READING   Read entry after entry from there, in batches, fencing with every read. One good copy: the entry may have
               been acknowledged, so it is written back through a writer's window, to an ack quorum. A quorum coverage of
               denials: it was not acknowledged and never will be; the ledger ends before it. Neither: recovery fails,
-              and somebody tries again later. Silence is not denial.
+              and a client tries again later. Silence is not denial.
     LENGTH    If nothing had to be read, the ledger's length is still to be found: in the entry at the LAC. If that
               cannot be read now the ledger is closed all the same, as its writer waits for that, with a length that
               some bookie told with its LAC.
@@ -35,7 +35,6 @@ from ..types import BookieId
 from .coverage import OK, CoverageSet, is_known, is_negative
 from .distribution import Distribution, quorum_coverage
 from .reading import EntryRead
-from .rules import SAFE, ProtocolRules
 
 Ensembles = Mapping[int, tuple[BookieId, ...]]
 """First entry id -> members, ascending."""
@@ -61,12 +60,11 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
-    """Send a read (fencing, high priority); report `on_read_answer`. Consider `speculate` when it takes long."""
+    """Send a fencing read of high priority; report `on_read_answer`. Consider `speculate` when it takes long."""
 
     entry_id: int
     index: int
     bookie: BookieId
-    fencing: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +75,8 @@ class WriteBack:
     payload: bytes
     length: int
     """Length of the ledger, this entry included, as the writer recorded it."""
-    lac: int | None
-    """The LAC to put into the entry; None (PI-17 planted) for that of the window."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreEnsemble:
-    """Only with a planted bug (MU-13): put a recovered ensemble into the metadata now."""
-
-    first_entry_id: int
-    ensemble: tuple[BookieId, ...]
+    lac: int
+    """The LAC to put into the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +96,7 @@ class Fail:
     code: int
 
 
-Action = Fence | ReadFrom | WriteBack | StoreEnsemble | Close | Fail
+Action = Fence | ReadFrom | WriteBack | Close | Fail
 
 
 def write_set_order(_entry_id: int, _ensemble: Sequence[BookieId], write_set: Sequence[int]) -> Sequence[int]:
@@ -127,7 +117,6 @@ class LedgerRecovery:
         max_write_backs: int = 1000,
         max_write_back_bytes: int = 64 << 20,
         order: ReadOrder = write_set_order,
-        rules: ProtocolRules = SAFE,
     ) -> None:
         """`batch_size` entries are read at once at first. A batch that was there whole doubles the next one, up to
         `max_batch_size`, and to what may be expected to have `max_write_back_bytes`. No more are read while the limits
@@ -140,7 +129,6 @@ class LedgerRecovery:
         self._max_write_backs = max_write_backs
         self._max_write_back_bytes = max_write_back_bytes
         self._order = order
-        self._rules = rules
         self.phase = Phase.FENCING
         self.recovered: dict[int, tuple[BookieId, ...]] = {}
         """Ensembles that write-backs changed, by first entry id."""
@@ -180,7 +168,7 @@ class LedgerRecovery:
             self._best_lac, self._length = lac, length
         elif not is_known(code):
             self._last_error = code
-        if self._coverage.covered or (is_known(code) and not self._rules.fencing_coverage):
+        if self._coverage.covered:
             return self._start_reading()
         if self._coverage.complete:
             timed_out = self._last_error == RequestTimeoutError.code
@@ -189,7 +177,7 @@ class LedgerRecovery:
 
     def _start_reading(self) -> list[Action]:
         first, _ = self._last_fragment()
-        self.start = max(self._best_lac, first - 1) if self._rules.lac_floor else self._best_lac
+        self.start = max(self._best_lac, first - 1)
         self._next = self._batch_end = self.start + 1
         self.phase = Phase.READING
         return self._next_batch()
@@ -211,7 +199,7 @@ class LedgerRecovery:
     def _begin_read(self, entry_id: int, negatives_to_end: int | None) -> Action:
         ensemble = self._ensemble_at(entry_id)
         order = self._order(entry_id, ensemble, self._distribution.write_set(entry_id))
-        read = EntryRead(order, negatives_to_end=negatives_to_end, rules=self._rules)
+        read = EntryRead(order, negatives_to_end=negatives_to_end)
         self._reads[entry_id] = (read, ensemble)
         (action,) = self._ask_next(entry_id)
         return action
@@ -221,13 +209,10 @@ class LedgerRecovery:
         index = read.send_next()
         if index is None:
             return []
-        return [ReadFrom(entry_id, index, ensemble[index], self._rules.fencing_reads)]
+        return [ReadFrom(entry_id, index, ensemble[index])]
 
     def _ensemble_at(self, entry_id: int) -> tuple[BookieId, ...]:
-        ensembles = self._ensembles
-        if not self._rules.reads_from_frozen_ensembles:
-            ensembles = {**ensembles, **self.recovered}
-        return ensembles[max(first for first in ensembles if first <= entry_id)]
+        return self._ensembles[max(first for first in self._ensembles if first <= entry_id)]
 
     def reading(self, entry_id: int) -> bool:
         """Whether the outcome of reading an entry is still open."""
@@ -258,7 +243,6 @@ class LedgerRecovery:
     def _deliver(self) -> list[Action]:
         """Take what was read, strictly by id, as far as it goes."""
         actions: list[Action] = []
-        lac = self.start if self._rules.write_back_fenced_lac else None
         while self._next in self._reads:
             read, _ = self._reads[self._next]
             if read.outcome is None:
@@ -276,7 +260,7 @@ class LedgerRecovery:
             self._largest = max(self._largest, len(payload))
             self._backlog.append(len(payload))
             self._backlog_bytes += len(payload)
-            actions.append(WriteBack(self._next, payload, length, lac))
+            actions.append(WriteBack(self._next, payload, length, self.start))
             self._next += 1
         return actions + self._read_on()
 
@@ -304,22 +288,17 @@ class LedgerRecovery:
         """An entry cannot be brought to its ack quorum."""
         if self.phase is Phase.DONE:
             return []
-        if self._rules.failed_write_back_fails:
-            return self._fail(code)
-        return self._close(self._next - 1 - len(self._backlog))
+        return self._fail(code)
 
-    def on_ensemble_changed(self, first_entry_id: int, ensemble: Sequence[BookieId]) -> list[Action]:
+    def on_ensemble_changed(self, first_entry_id: int, ensemble: Sequence[BookieId]) -> None:
         """A write-back made its window use another ensemble from `first_entry_id` (its LAC + 1) on."""
         assert first_entry_id > self.start
         self.recovered[first_entry_id] = tuple(ensemble)
-        if self._rules.recovered_ensembles_in_memory:
-            return []
-        return [StoreEnsemble(first_entry_id, tuple(ensemble))]
 
     # --- the end ---
 
     def _finish_if_done(self) -> list[Action]:
-        if self._backlog and self._rules.close_after_write_backs:
+        if self._backlog:
             return []
         last = self._next - 1
         if last > self.start:
@@ -348,8 +327,8 @@ class LedgerRecovery:
 def closing_ensembles(stored: Ensembles, recovered: Ensembles) -> dict[int, tuple[BookieId, ...]]:
     """The ensembles of the closed record: a recovered one replaces the last stored one, or comes after it.
 
-    Raises `UnexpectedError` when the store has a later fragment than recovery knew: somebody changed the ensemble of
-    a ledger that was in recovery.
+    Raises `UnexpectedError` when the store has a later fragment than recovery knew: another client changed the
+    ensemble of a ledger that was in recovery.
     """
     last = max(stored)
     if any(first < last for first in recovered):

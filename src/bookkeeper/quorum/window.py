@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ..errors import DuplicateEntryIdError, IncorrectParameterError
 from .coverage import OK
 from .distribution import Distribution
-from .rules import SAFE, ProtocolRules
 
 
 class PendingWindow:
@@ -42,7 +41,6 @@ class PendingWindow:
         "_failed",
         "_held",
         "_masks",
-        "_rules",
         "_slack",
         "accept",
         "acked_times",
@@ -62,14 +60,12 @@ class PendingWindow:
         last_entry_id: int = -1,
         length: int = 0,
         deferred_sync: bool = False,
-        rules: ProtocolRules = SAFE,
     ) -> None:
         """`last_entry_id` and `length`: where writing begins, as a recovering client found it."""
         self._ensemble_size = distribution.ensemble_size
         self._masks = distribution.masks
         self._slack = distribution.write_quorum - distribution.ack_quorum
         self._deferred_sync = deferred_sync
-        self._rules = rules
         self.open: dict[int, int] = {}
         """Unsettled id -> mask of the indexes of its write set that have not acked; in order of sending. Read only."""
         self._failed: dict[int, int] = {}  # id -> mask, not 0, within the open mask; only ids with a failure
@@ -80,7 +76,7 @@ class PendingWindow:
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
         self.now = 0.0
-        """Time given to entries pushed from here on. Set by whoever has a clock; never decreases."""
+        """Time given to entries pushed from here on. The owner sets it from its clock; never decreases."""
         self.lap = last_entry_id
         """Last add pushed: the highest id given out. >= head."""
         self.head = last_entry_id
@@ -183,8 +179,6 @@ class PendingWindow:
         Not to be called while an ensemble change is under way: what is confirmed then might be taken back by it.
         """
         first = self.head + 1
-        if not self._rules.confirm_in_order:
-            return self._confirm_any_order()
         open_masks = self.open
         slack = self._slack
         entry_id = first
@@ -218,14 +212,6 @@ class PendingWindow:
         if mask.bit_count() > self._slack:
             return False
         return self.accept is None or self.accept(self._masks[entry_id % self._ensemble_size] & ~mask)
-
-    def _confirm_any_order(self) -> range:
-        """The planted bug MU-16: the highest complete entry confirms all below it."""
-        first = self.head + 1
-        last = max((e for e, mask in self.open.items() if self._complete(e, mask)), default=self.head)
-        self._advance(max(last, self.head))
-        self._settle_answered(range(first, self.head + 1))
-        return range(first, self.head + 1)
 
     def synced(self, entry_id: int) -> None:
         """`force` made everything up to `entry_id` durable: move the LAC of a DEFERRED_SYNC writer."""
@@ -307,8 +293,7 @@ class PendingWindow:
             if not here:
                 continue
             if entry_id > self.head:
-                if self._rules.revoke_replaced_acks:
-                    self.open[entry_id] = mask | here
+                self.open[entry_id] = mask | here
                 self._unmark_failed(entry_id, here)
             elif mask & here:
                 self._failed[entry_id] = self._failed.get(entry_id, 0) | mask & here

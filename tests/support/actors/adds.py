@@ -16,9 +16,9 @@ from bookkeeper.quorum.ensemble import (
     Resend,
     RetryLater,
 )
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.quorum.window import PendingWindow
 from bookkeeper.types import BookieId
+from tests.support.planted import ProtocolRules, planted
 
 from .messages import OK, Add, Added, Message
 
@@ -52,10 +52,10 @@ class Adds:
         self.owner = owner
         self.distribution = distribution
         self.recovery = recovery
-        self.window = PendingWindow(
-            distribution, last_entry_id=last_entry_id, deferred_sync=policy.deferred_sync, rules=rules
+        self.window = planted(PendingWindow, rules)(
+            distribution, last_entry_id=last_entry_id, deferred_sync=policy.deferred_sync
         )
-        self.keeper = EnsembleKeeper(self.window, ensemble, policy, rules=rules)
+        self.keeper = planted(EnsembleKeeper, rules)(self.window, ensemble, policy)
         self.stopped: int | None = None
         self.paused = False
         """No change is allowed for now: `retry` ends the pause."""

@@ -18,13 +18,12 @@ from bookkeeper.quorum.recovery import (
     LedgerRecovery,
     Phase,
     ReadFrom,
-    StoreEnsemble,
     WriteBack,
     closing_ensembles,
 )
 from bookkeeper.quorum.recovery import Fence as FenceAction
-from bookkeeper.quorum.rules import SAFE, ProtocolRules
-from bookkeeper.types import LedgerState
+from bookkeeper.types import BookieId, LedgerState
+from tests.support.planted import SAFE, ProtocolRules, UnfencedRead, WriteBackWithOwnLac, planted
 
 from .adds import Adds, Spares
 from .messages import Added, Fence, Fenced, Got, Message, Read
@@ -64,7 +63,7 @@ class Recoverer:
         """Reads whose answers count: entry (-1: the fencing read) and bookie -> ensemble index."""
         self.ended: str | None = None
         """None, 'closed' or 'failed'."""
-        self._early: StoreEnsemble | None = None  # MU-13
+        self._early: tuple[int, tuple[BookieId, ...]] | None = None  # MU-13: an ensemble stored before the close
         self._close: Close | None = None
 
     # --- beginning ---
@@ -87,8 +86,8 @@ class Recoverer:
         if value.closed:
             self._end("closed", f"found the ledger closed: last {value.last_entry_id} length {value.length}")
             return
-        self.distribution = Distribution(value.ensemble_size, value.write_quorum, value.ack_quorum)
-        self.core = LedgerRecovery(self.distribution, value.ensembles, batch_size=self.batch_size, rules=self.rules)
+        self.distribution = Distribution(*value.quorums)
+        self.core = planted(LedgerRecovery, self.rules)(self.distribution, value.ensembles, batch_size=self.batch_size)
         self._do(self.core.start_fencing())
 
     # --- the core's actions ---
@@ -107,9 +106,6 @@ class Recoverer:
                         self._do(self.core.speculate(action.entry_id))
                 case WriteBack():
                     self._write_back(action)
-                case StoreEnsemble():
-                    self._early = action
-                    self.update = Update("early ensemble", self._in_recovery_still, self._with_early_ensemble)
                 case Close():
                     self._close = action
                     self.core.phase = Phase.DONE
@@ -121,7 +117,7 @@ class Recoverer:
 
     def _read(self, action: ReadFrom) -> None:
         self.asked[action.entry_id, action.bookie] = action.index
-        self.out.append(Read(self.name, action.bookie, action.entry_id, action.fencing))
+        self.out.append(Read(self.name, action.bookie, action.entry_id, not isinstance(action, UnfencedRead)))
 
     def _write_back(self, action: WriteBack) -> None:
         assert self.core is not None
@@ -137,7 +133,8 @@ class Recoverer:
                 last_entry_id=self.core.start,
             )
         self.adds.window.length = action.length - len(action.payload)
-        entry = self.adds.push(action.payload.decode(), lac=action.lac)
+        lac = None if isinstance(action, WriteBackWithOwnLac) else action.lac
+        entry = self.adds.push(action.payload.decode(), lac=lac)
         assert entry in (action.entry_id, None)
 
     # --- answers ---
@@ -211,7 +208,10 @@ class Recoverer:
             last = self.known.value.last_ensemble[0]
             if first < last:
                 self.breaches.append(("PI-2", f"recovery made a fragment at e{first} after that at e{last}"))
-            self._do(self.core.on_ensemble_changed(first, new))
+            self.core.on_ensemble_changed(first, new)
+            if not self.rules.recovered_ensembles_in_memory:
+                self._early = first, new
+                self.update = Update("early ensemble", self._in_recovery_still, self._with_early_ensemble)
         self.adds.carry_out(keeper.on_changed(new))
 
     def give_up(self, code: int, withdraw: bool) -> None:
@@ -227,7 +227,7 @@ class Recoverer:
 
     def _with_early_ensemble(self, value: LedgerMetadata) -> LedgerMetadata:
         assert self._early is not None
-        return value.with_ensemble(self._early.first_entry_id, self._early.ensemble)
+        return value.with_ensemble(*self._early)
 
     def _closed(self, value: LedgerMetadata) -> LedgerMetadata:
         assert self.core is not None

@@ -10,8 +10,8 @@ from bookkeeper.errors import BKError, LedgerClosedError, MetadataVersionError, 
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.quorum.ensemble import AskForChange, EnsemblePolicy, GiveUp, replace_failed
-from bookkeeper.quorum.rules import SAFE, ProtocolRules
 from bookkeeper.types import LedgerState
+from tests.support.planted import SAFE, ProtocolRules, UsesProposedEnsembles
 
 from .adds import Adds, Spares
 from .messages import OK, Message
@@ -53,7 +53,7 @@ class Writer:
         """'sealed', 'withdrawn', or None while it takes appends."""
         self._change = AskForChange({})  # what the running change is about
         self._end = (-1, 0)  # last entry and length to close with
-        distribution = Distribution(value.ensemble_size, value.write_quorum, value.ack_quorum)
+        distribution = Distribution(*value.quorums)
         policy = policy or EnsemblePolicy()
         self.deferred_sync = policy.deferred_sync
         self.adds = Adds(self, distribution, value.last_ensemble[1], policy, rules)
@@ -100,7 +100,8 @@ class Writer:
         window = self.adds.window
         _, ensemble = value.last_ensemble
         new = replace_failed(ensemble, self._change.failed, self.spares, self._change.avoid)
-        self.adds.carry_out(self.adds.keeper.on_proposed(new))
+        if isinstance(self.adds.keeper, UsesProposedEnsembles):
+            self.adds.carry_out(self.adds.keeper.on_proposed(new))
         last_first, _ = value.last_ensemble
         if window.lac + 1 < last_first:
             self.breaches.append(("PI-2", f"a fragment at e{window.lac + 1} was attempted after one at e{last_first}"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookkeeper.client.wire.batch_support import FIRST_DOUBT, LONGEST_DOUBT, BatchSupport
+from bookkeeper.client.wire.batch_support import DOUBT, BatchSupport
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest
 from bookkeeper.types import BookieId
 from tests.support.fake_bookie import CLOSE, FakeCluster
@@ -16,10 +16,10 @@ def test_a_bookie_that_never_answered_is_doubted_for_a_while_after_a_loss() -> N
     support = BatchSupport()
     assert not support.doubts(OLD, 0)
     support.lost(OLD, 0)
-    assert support.doubts(OLD, FIRST_DOUBT - 1)
+    assert support.doubts(OLD, DOUBT.first - 1)
     assert not support.any([OLD], 0)
     assert support.any([OLD, NEW], 0)
-    assert not support.doubts(OLD, FIRST_DOUBT)
+    assert not support.doubts(OLD, DOUBT.first)
 
 
 def test_doubt_lasts_longer_with_every_loss_but_not_for_ever() -> None:
@@ -28,12 +28,12 @@ def test_doubt_lasts_longer_with_every_loss_but_not_for_ever() -> None:
     for _ in range(20):
         support.lost(OLD, now)
         support.lost(OLD, now)  # with the same connection
-        pause = FIRST_DOUBT
+        pause = DOUBT.first
         while support.doubts(OLD, now + pause):
             pause *= 2
-        assert pause <= LONGEST_DOUBT * 2
+        assert pause <= DOUBT.longest * 2
         now += pause
-    assert pause >= LONGEST_DOUBT
+    assert pause >= DOUBT.longest
 
 
 def test_a_bookie_that_has_answered_is_trusted_through_some_losses() -> None:

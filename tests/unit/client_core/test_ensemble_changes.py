@@ -19,10 +19,10 @@ from bookkeeper.errors import (
     WriteError,
 )
 from bookkeeper.protocol.messages import Status
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.runtime import TimerHandle
 from bookkeeper.types import BookieId, LedgerState
 from tests.support.fake_ensemble import World, settle
+from tests.support.planted_client import plant
 from tests.support.waiting import until
 
 
@@ -495,9 +495,10 @@ async def test_s_7_acks_of_an_ensemble_that_is_not_stored_count_for_nothing() ->
         assert await closed(world, writer) == {0: "b4 b5 b6"}
 
 
-async def test_s_7_with_mu_10_planted_they_do() -> None:
+async def test_s_7_with_mu_10_planted_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "store_before_use")
     async with World(6) as world:
-        writer = await world.writer((3, 3, 2), rules=ProtocolRules(store_before_use=False))
+        writer = await world.writer((3, 3, 2))
         world.hooks.block()
         world["b1"].add_status = world["b2"].add_status = Status.EIO
         future = writer.append_nowait(b"x")

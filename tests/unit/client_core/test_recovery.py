@@ -22,9 +22,9 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.messages import AddRequest, Flags, ReadRequest, Request, Status
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.types import BookieId, LedgerState
 from tests.support.fake_ensemble import World, settle
+from tests.support.planted_client import plant
 from tests.support.waiting import until
 
 
@@ -201,7 +201,7 @@ async def test_64_recovery_reads_fence_a_bookie_that_the_fencing_missed() -> Non
         assert writer.last_add_confirmed == 1
 
 
-async def s_1(rules: ProtocolRules) -> tuple[int, bool]:
+async def s_1() -> tuple[int, bool]:
     """Scenario S-1: the fence of b3 is lost, e0 reaches b2 in time and b3 too late. Last entry; was e0 acknowledged?"""
     async with World(3) as world:
         writer = await world.writer()
@@ -218,7 +218,7 @@ async def s_1(rules: ProtocolRules) -> tuple[int, bool]:
         world["b2"].on_read = lambda request: setattr(
             world["b2"], "other_status", Status.EIO if request.entry_id >= 0 else None
         )
-        recovered = await world.recover(rules=rules)
+        recovered = await world.recover()
         world["b3"].release()
         await settle()
         acked = future.done() and future.exception() is None
@@ -229,13 +229,14 @@ async def s_1(rules: ProtocolRules) -> tuple[int, bool]:
         return recovered.last_entry_id, acked
 
 
-async def test_s_1_without_fencing_reads_an_acknowledged_entry_is_lost() -> None:
-    assert await s_1(ProtocolRules(fencing_reads=False)) == (-1, True)
+async def test_s_1_without_fencing_reads_an_acknowledged_entry_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "fencing_reads")
+    assert await s_1() == (-1, True)
 
 
 async def test_s_1_with_fencing_reads_the_late_add_is_refused() -> None:
     """FX-1."""
-    assert await s_1(ProtocolRules()) == (-1, False)
+    assert await s_1() == (-1, False)
 
 
 async def test_65_reading_starts_at_the_last_fragment() -> None:
@@ -496,14 +497,17 @@ async def test_a_cancelled_recovery_leaves_the_ledger_in_recovery() -> None:
 
 
 @pytest.mark.parametrize("planted", [False, True])
-async def test_s_11_an_attempt_that_dies_leaves_no_trace_unless_mu_13_is_planted(planted: bool) -> None:
+async def test_s_11_an_attempt_that_dies_leaves_no_trace_unless_mu_13_is_planted(
+    planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if planted:
+        plant(monkeypatch, "recovered_ensembles_in_memory")
     async with World(4) as world:
         await world.create((2, 2, 2))
         put_on(world, "b1 b2", 0, lac=-1)
         world["b2"].add_status = Status.EIO
         world["b3"].hold = True
-        rules = ProtocolRules(recovered_ensembles_in_memory=not planted)
-        recovery = asyncio.ensure_future(world.recover(rules=rules))
+        recovery = asyncio.ensure_future(world.recover())
         await until(lambda: world["b3"].held)
         await settle()
         recovery.cancel()

@@ -14,9 +14,9 @@ from bookkeeper.errors import (
     IncorrectParameterError,
     LedgerClosedError,
 )
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.types import LedgerState
 from tests.support.fake_ensemble import World, settle
+from tests.support.planted_client import plant
 from tests.support.waiting import until
 
 # --- appending ---
@@ -276,9 +276,10 @@ async def test_a_writer_dropped_without_close_warns_and_leaves_the_ledger_open()
 # --- planted bugs ---
 
 
-async def test_mu_5_planted_closes_at_the_last_push() -> None:
+async def test_mu_5_planted_closes_at_the_last_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "close_at_lac")
     async with World(3) as world:
-        writer = await world.writer(rules=ProtocolRules(close_at_lac=False))
+        writer = await world.writer()
         world["b1"].hold = world["b2"].hold = True
         future = writer.append_nowait(b"x")
         await writer.close()

@@ -17,7 +17,6 @@ from bookkeeper.metadata.formats.cookie import (
     encode_cookie,
     needs_upgrade,
     parse_cookie,
-    renamed,
     verify,
 )
 from bookkeeper.types import BookieId
@@ -205,7 +204,7 @@ def test_messages_show_directories_as_they_are_configured() -> None:
 
 def test_a_cookie_under_another_id_stops_the_start() -> None:
     """BI-20, FX-66."""
-    other = renamed(MASTER, BookieId("host:3181"))
+    other = replace(MASTER, bookie_id=BookieId("host:3181"))
     with pytest.raises(InvalidCookieError, match="bookie id"):
         decide_start(MASTER, [Versioned(other, 3)], new_directories())
 
@@ -213,7 +212,7 @@ def test_a_cookie_under_another_id_stops_the_start() -> None:
 def test_a_foreign_directory_stops_the_start() -> None:
     """BI-20."""
     found = directories()
-    found[3] = replace(found[3], cookie=renamed(MASTER, BookieId("10.0.0.9:3181")))
+    found[3] = replace(found[3], cookie=replace(MASTER, bookie_id=BookieId("10.0.0.9:3181")))
     with pytest.raises(InvalidCookieError, match="/data/l2"):
         decide_start(MASTER, STORED, found)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bookkeeper.errors import CorruptMetadata, SerializationError
 from bookkeeper.metadata.formats.ledger import MAGIC, parse, serialize
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.types import BookieId, DigestType, LedgerState
+from bookkeeper.types import BookieId, DigestType, LedgerState, Quorums
 
 
 def members(*last: int) -> tuple[BookieId, ...]:
@@ -338,3 +338,10 @@ def test_keys_outside_the_basic_plane_survive_in_text() -> None:
     record = replace(LEDGER_A, custom_metadata={"\U0001f600": b"x"}, format_version=2, ctoken=0)
     assert b'key: "\\360\\237\\230\\200"' in serialize(record)
     assert parse(serialize(record), 1) == record
+
+
+def test_a_record_has_its_quorums_as_one_value() -> None:
+    assert replace(LEDGER_A, ack_quorum=1).quorums == Quorums(ensemble_size=3, write_quorum=2, ack_quorum=1)
+    assert str(LEDGER_A.quorums) == "3/2/2"
+    with pytest.raises(CorruptMetadata, match="quorums 3/2/3 do not descend"):
+        replace(LEDGER_A, ack_quorum=3)

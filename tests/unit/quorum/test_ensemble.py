@@ -18,9 +18,9 @@ from bookkeeper.quorum.ensemble import (
     RetryLater,
     replace_failed,
 )
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.quorum.window import PendingWindow
 from bookkeeper.types import BookieId, LedgerState
+from tests.support.planted import UsesProposedEnsembles
 
 B1, B2, B3, B4, B5 = (BookieId(f"b{i}") for i in range(1, 6))
 WRITE, UNAVAILABLE, READ_ONLY, FENCED, TIMEOUT = -12, -8, -104, -101, -23
@@ -34,10 +34,9 @@ class Writer:
         quorum: tuple[int, int, int] = (3, 3, 2),
         ensemble: Sequence[BookieId] = (B1, B2, B3),
         policy: EnsemblePolicy | None = None,
-        rules: ProtocolRules | None = None,
     ) -> None:
         self.window = PendingWindow(Distribution(*quorum))
-        self.keeper = EnsembleKeeper(self.window, ensemble, policy or EnsemblePolicy(), rules=rules or ProtocolRules())
+        self.keeper = EnsembleKeeper(self.window, ensemble, policy or EnsemblePolicy())
 
     def push(self, count: int = 1) -> None:
         for _ in range(count):
@@ -227,13 +226,13 @@ def test_a_bookie_that_is_twice_in_an_old_ensemble_counts_once() -> None:
 
 
 def test_with_mu_10_planted_the_ensemble_is_used_before_it_is_stored() -> None:
-    w = Writer(rules=ProtocolRules(store_before_use=False))
+    w = Writer()
+    w.keeper = keeper = UsesProposedEnsembles(w.window, (B1, B2, B3), EnsemblePolicy())
     w.push()
     w.keeper.on_failures(B1, [(0, WRITE)])
-    assert w.keeper.on_proposed((B4, B2, B3)) == Resend((0,))
+    assert keeper.on_proposed((B4, B2, B3)) == Resend((0,))
     assert w.keeper.ensemble == (B4, B2, B3)
     assert w.keeper.on_changed((B4, B2, B3)) == Resend(())
-    assert Writer().keeper.on_proposed((B4, B2, B3)) is None
 
 
 # --- choosing ---

@@ -18,12 +18,11 @@ from bookkeeper.quorum.recovery import (
     LedgerRecovery,
     Phase,
     ReadFrom,
-    StoreEnsemble,
     WriteBack,
     closing_ensembles,
 )
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.types import BookieId
+from tests.support.planted import SAFE, ProtocolRules, UnfencedRead, WriteBackWithOwnLac, planted
 
 B1, B2, B3, B4 = (BookieId(f"b{i}") for i in range(1, 5))
 OK, NE, NL, NA, TO, BAD, EUA, LIMBO = 0, -13, -7, -8, -23, -5, -102, -108
@@ -39,14 +38,13 @@ def recovery(
     max_write_backs: int = 1000,
     max_write_back_bytes: int = 64 << 20,
 ) -> LedgerRecovery:
-    return LedgerRecovery(
+    return planted(LedgerRecovery, rules or SAFE)(
         Distribution(*quorum),
         ensembles or {0: (B1, B2, B3)},
         batch_size=batch,
         max_batch_size=max_batch,
         max_write_backs=max_write_backs,
         max_write_back_bytes=max_write_back_bytes,
-        rules=rules or ProtocolRules(),
     )
 
 
@@ -67,15 +65,15 @@ def test_the_worked_example() -> None:
     assert r.start_fencing() == [Fence(0, B1), Fence(1, B2), Fence(2, B3)]
     assert r.on_fence_answer(0, OK, 0, 20) == []
     actions = r.on_fence_answer(1, OK, 1, 30)
-    assert actions == [ReadFrom(2, 2, B3, fencing=True)]
+    assert actions == [ReadFrom(2, 2, B3)]
     assert r.on_fence_answer(2, NA) == []  # too late to matter
-    assert r.on_read_answer(2, 2, NA) == [ReadFrom(2, 0, B1, fencing=True)]
-    assert r.on_read_answer(2, 0, NE) == [ReadFrom(2, 1, B2, fencing=True)]
+    assert r.on_read_answer(2, 2, NA) == [ReadFrom(2, 0, B1)]
+    assert r.on_read_answer(2, 0, NE) == [ReadFrom(2, 1, B2)]
     actions = r.on_read_answer(2, 1, OK, b"e2", 30)
-    assert actions == [WriteBack(2, b"e2", 30, lac=1), ReadFrom(3, 0, B1, fencing=True)]
-    assert r.on_ensemble_changed(2, (B1, B2, B4)) == []
+    assert actions == [WriteBack(2, b"e2", 30, lac=1), ReadFrom(3, 0, B1)]
+    r.on_ensemble_changed(2, (B1, B2, B4))
     assert r.on_written_back() == []
-    assert r.on_read_answer(3, 0, NE) == [ReadFrom(3, 1, B2, fencing=True)]
+    assert r.on_read_answer(3, 0, NE) == [ReadFrom(3, 1, B2)]
     assert r.on_read_answer(3, 1, NE) == [Close(2, 30)]
     assert closing_ensembles({0: (B1, B2, B3)}, r.recovered) == {0: (B1, B2, B3), 2: (B1, B2, B4)}
 
@@ -107,9 +105,9 @@ def test_reading_never_begins_below_the_last_fragment() -> None:
     """S-2, #2615. FX-2."""
     ensembles = {0: (B1, B2), 5: (B3, B4)}
     r = recovery((2, 2, 2), ensembles)
-    assert fenced(r, (NE, -1, 0)) == [ReadFrom(5, 1, B4, fencing=True)]
-    planted = recovery((2, 2, 2), ensembles, rules=ProtocolRules(lac_floor=False))
-    assert fenced(planted, (NE, -1, 0)) == [ReadFrom(0, 0, B1, fencing=True)]
+    assert fenced(r, (NE, -1, 0)) == [ReadFrom(5, 1, B4)]
+    wrong = recovery((2, 2, 2), ensembles, rules=ProtocolRules(lac_floor=False))
+    assert fenced(wrong, (NE, -1, 0)) == [ReadFrom(0, 0, B1)]
 
 
 # --- reading ---
@@ -126,9 +124,9 @@ def test_silence_is_not_denial() -> None:
     r.on_read_answer(0, 0, NE)
     r.on_read_answer(0, 1, TO)
     assert r.on_read_answer(0, 2, TO) == [Fail(TO)]
-    planted = at_entry_zero(rules=ProtocolRules(unknown_is_not_negative=False))
-    planted.on_read_answer(0, 0, NE)
-    assert planted.on_read_answer(0, 1, TO) == [Close(-1, 0)]
+    wrong = at_entry_zero(rules=ProtocolRules(unknown_is_not_negative=False))
+    wrong.on_read_answer(0, 0, NE)
+    assert wrong.on_read_answer(0, 1, TO) == [Close(-1, 0)]
 
 
 def test_limbo_is_not_denial() -> None:
@@ -142,14 +140,14 @@ def test_one_denial_does_not_end_the_ledger() -> None:
     """SEC-32."""
     r = at_entry_zero()
     assert reads(r.on_read_answer(0, 0, NE)) == [(0, 1)]
-    planted = at_entry_zero(rules=ProtocolRules(negatives_need_coverage=False))
-    assert planted.on_read_answer(0, 0, NE) == [Close(-1, 0)]
+    wrong = at_entry_zero(rules=ProtocolRules(negatives_need_coverage=False))
+    assert wrong.on_read_answer(0, 0, NE) == [Close(-1, 0)]
 
 
 def test_reads_fence_unless_mu_1_is_planted() -> None:
-    planted = recovery(rules=ProtocolRules(fencing_reads=False))
-    (read,) = fenced(planted, (NE, -1, 0), (NE, -1, 0))
-    assert read == ReadFrom(0, 0, B1, fencing=False)
+    wrong = recovery(rules=ProtocolRules(fencing_reads=False))
+    (read,) = fenced(wrong, (NE, -1, 0), (NE, -1, 0))
+    assert read == UnfencedRead(0, 0, B1)
 
 
 def test_a_speculative_read_asks_the_next_replica() -> None:
@@ -219,14 +217,14 @@ def test_reading_pauses_while_too_much_is_being_written_back() -> None:
 def test_reads_stay_with_the_ensembles_of_the_start() -> None:
     r = at_entry_zero()
     r.on_ensemble_changed(0, (B4, B2, B3))
-    assert r.on_read_answer(0, 0, OK, b"x", 1)[1] == ReadFrom(1, 1, B2, fencing=True)
+    assert r.on_read_answer(0, 0, OK, b"x", 1)[1] == ReadFrom(1, 1, B2)
     r.on_read_answer(1, 1, NA)
-    assert r.on_read_answer(1, 2, NE) == [ReadFrom(1, 0, B1, fencing=True)]
-    planted = at_entry_zero(rules=ProtocolRules(reads_from_frozen_ensembles=False))
-    planted.on_ensemble_changed(0, (B4, B2, B3))
-    planted.on_read_answer(0, 0, OK, b"x", 1)
-    planted.on_read_answer(1, 1, NA)
-    assert planted.on_read_answer(1, 2, NE) == [ReadFrom(1, 0, B4, fencing=True)]
+    assert r.on_read_answer(1, 2, NE) == [ReadFrom(1, 0, B1)]
+    wrong = at_entry_zero(rules=ProtocolRules(reads_from_frozen_ensembles=False))
+    wrong.on_ensemble_changed(0, (B4, B2, B3))
+    wrong.on_read_answer(0, 0, OK, b"x", 1)
+    wrong.on_read_answer(1, 1, NA)
+    assert wrong.on_read_answer(1, 2, NE) == [ReadFrom(1, 0, B4)]
 
 
 # --- closing ---
@@ -243,8 +241,8 @@ def test_the_ledger_is_closed_only_when_all_write_backs_are_done() -> None:
     r = found_one()
     assert r.on_read_answer(1, 2, NE) == []
     assert r.on_written_back() == [Close(0, 1)]
-    planted = found_one(rules=ProtocolRules(close_after_write_backs=False))
-    assert planted.on_read_answer(1, 2, NE) == [Close(0, 1)]
+    wrong = found_one(rules=ProtocolRules(close_after_write_backs=False))
+    assert wrong.on_read_answer(1, 2, NE) == [Close(0, 1)]
 
 
 def test_a_write_back_that_fails_fails_the_recovery() -> None:
@@ -252,14 +250,14 @@ def test_a_write_back_that_fails_fails_the_recovery() -> None:
     assert r.on_write_back_failed(-6) == [Fail(-6)]
     assert r.phase is Phase.DONE
     assert r.on_read_answer(1, 2, NE) == []
-    planted = found_one(rules=ProtocolRules(failed_write_back_fails=False))
-    assert planted.on_write_back_failed(-6) == [Close(-1, 1)]
+    wrong = found_one(rules=ProtocolRules(failed_write_back_fails=False))
+    assert wrong.on_write_back_failed(-6) == [Close(-1, 1)]
 
 
 def test_recovered_ensembles_stay_in_memory() -> None:
-    assert at_entry_zero().on_ensemble_changed(0, (B4, B2, B3)) == []
-    planted = at_entry_zero(rules=ProtocolRules(recovered_ensembles_in_memory=False))
-    assert planted.on_ensemble_changed(0, (B4, B2, B3)) == [StoreEnsemble(0, (B4, B2, B3))]
+    r = at_entry_zero()
+    r.on_ensemble_changed(0, (B4, B2, B3))
+    assert r.recovered == {0: (B4, B2, B3)}
 
 
 def test_the_length_of_a_ledger_without_an_open_tail_is_that_of_its_last_entry() -> None:
@@ -267,7 +265,7 @@ def test_the_length_of_a_ledger_without_an_open_tail_is_that_of_its_last_entry()
     r = recovery()
     fenced(r, (OK, 4, 77), (OK, 3, 70))
     r.on_read_answer(5, 2, NE)
-    assert r.on_read_answer(5, 0, NE) == [ReadFrom(4, 1, B2, fencing=True)]
+    assert r.on_read_answer(5, 0, NE) == [ReadFrom(4, 1, B2)]
     assert r.phase is Phase.LENGTH
     assert reads(r.on_read_answer(4, 1, NA)) == [(4, 2)]
     assert r.on_read_answer(4, 2, OK, b"e4", 60) == [Close(4, 60)]
@@ -288,8 +286,8 @@ def test_an_empty_ledger_has_no_length_although_a_bookie_has_an_entry() -> None:
 
 
 def test_write_backs_carry_the_fenced_lac_unless_pi_17_is_planted() -> None:
-    planted = at_entry_zero(rules=ProtocolRules(write_back_fenced_lac=False))
-    assert planted.on_read_answer(0, 0, OK, b"x", 1)[0] == WriteBack(0, b"x", 1, lac=None)
+    wrong = at_entry_zero(rules=ProtocolRules(write_back_fenced_lac=False))
+    assert wrong.on_read_answer(0, 0, OK, b"x", 1)[0] == WriteBackWithOwnLac(0, b"x", 1, lac=-1)
 
 
 def test_closing_ensembles_replace_or_follow_the_last_one() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.quorum.distribution import Distribution
-from bookkeeper.quorum.rules import ProtocolRules
 from bookkeeper.quorum.window import PendingWindow
+from tests.support.planted import SAFE, ProtocolRules, planted
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 3, 2), (3, 2, 2), (3, 2, 1), (4, 3, 2), (5, 3, 2)]
 
@@ -19,7 +19,7 @@ QUORUMS = [(1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 3, 2), (3, 2, 2), (3, 2, 1), (4,
 def window(
     size: int = 3, write_quorum: int = 3, ack_quorum: int = 2, *, rules: ProtocolRules | None = None
 ) -> PendingWindow:
-    return PendingWindow(Distribution(size, write_quorum, ack_quorum), rules=rules or ProtocolRules())
+    return planted(PendingWindow, rules or SAFE)(Distribution(size, write_quorum, ack_quorum))
 
 
 def push(w: PendingWindow, count: int = 1, size: int = 10) -> list[int]:

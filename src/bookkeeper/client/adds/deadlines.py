@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from ...config import ClientConfiguration
 from ...runtime.api import Runtime
 from ...runtime.awake import AwakeClock
+from ...runtime.backoff import Backoff
 
 MAX_SWEEP_SECONDS = 1.0
 """How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""
@@ -21,9 +22,8 @@ MAX_SWEEP_SECONDS = 1.0
 FRUITLESS_CHANGES = 5
 """So many ensemble changes may follow each other at once although nothing was confirmed in between."""
 
-FIRST_CHANGE_PAUSE = 0.01
-LONGEST_CHANGE_PAUSE = 1.0
-"""Seconds before each of the further ones; doubled every time."""
+CHANGE_BACKOFF = Backoff(first=0.01, longest=1.0)
+"""Before each of the further ones."""
 
 
 class AddDeadlines:
@@ -91,5 +91,4 @@ class ChangePauses:
         self._head = head
         if self._fruitless < FRUITLESS_CHANGES:
             return 0.0
-        doublings = min(self._fruitless - FRUITLESS_CHANGES, 16)
-        return min(FIRST_CHANGE_PAUSE * (1 << doublings), LONGEST_CHANGE_PAUSE)
+        return CHANGE_BACKOFF.pause(self._fruitless - FRUITLESS_CHANGES)

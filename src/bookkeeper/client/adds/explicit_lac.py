@@ -26,6 +26,7 @@ from ...protocol.messages import V3, Response, WriteLacRequest
 from ...quorum.coverage import AckSet
 from ...quorum.distribution import Distribution
 from ...runtime.api import TimerHandle
+from ...runtime.backoff import Backoff, Pauses
 from ..context import ClientContext
 from ..wire.results import OK
 from .pipeline import AddPipeline
@@ -55,12 +56,12 @@ class ExplicitLac:
         self._master_key = master_key
         self._adds = adds
         self._window = adds.window
-        self._interval = context.config.explicitLacInterval / 1000
+        self._interval = max(0.0, context.config.explicitLacInterval / 1000)
         self._told = -1  # the LAC that bookies were told, or are being told
         self._pushed = -1  # the last entry there was when the timer started
         self._timer: TimerHandle | None = None
         self._telling: AckSet | None = None  # what is under way: one at a time
-        self._pause = self._interval  # until the next attempt after a failure
+        self._pauses = Pauses(Backoff(first=2 * self._interval, longest=max(LONGEST_PAUSE, self._interval)))
         self._refused = -1  # the LAC that was not taken, while it waits for another attempt
         self._started = False
 
@@ -131,7 +132,7 @@ class ExplicitLac:
         if code == OK:
             if acks.complete(index):
                 self._telling = None
-                self._pause = self._interval
+                self._pauses.reset()
                 self.progress()
         elif acks.fail(index, code):
             self._telling = None
@@ -140,10 +141,9 @@ class ExplicitLac:
     def _failed(self, before: int, code: int) -> None:
         if self._adds.stopped is not None or self._context.closed:
             return
-        if self._pause == self._interval:
+        if not self._pauses.failures:
             log.warning(
                 "ledger %d: LAC %d was not told: %s; trying again", self._ledger_id, self._told, from_code(code)
             )
         self._refused, self._told = self._told, before
-        self._pause = min(self._pause * 2, max(LONGEST_PAUSE, self._interval))
-        self._wait(self._pause)
+        self._wait(self._pauses.next())

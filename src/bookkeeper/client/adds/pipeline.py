@@ -44,7 +44,6 @@ from ...protocol.messages import HIGH_PRIORITY, V2, Flags
 from ...protocol.varint import varint
 from ...quorum.distribution import Distribution
 from ...quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsemblePolicy, GiveUp, Resend, RetryLater
-from ...quorum.rules import SAFE, ProtocolRules
 from ...quorum.window import PendingWindow
 from ...runtime.api import TimerHandle
 from ...types import BookieId, WriteFlag
@@ -114,13 +113,12 @@ class AddPipeline:
         write_flags: WriteFlag = WriteFlag.NONE,
         quorum_timeout: float = -1,
         on_confirmed: Callable[[range], None] | None = None,
-        rules: ProtocolRules = SAFE,
     ) -> None:
         """`quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit."""
         config = context.config
         deferred_sync = bool(write_flags & WriteFlag.DEFERRED_SYNC)
         self.window = PendingWindow(
-            distribution, last_entry_id=last_entry_id, length=length, deferred_sync=deferred_sync, rules=rules
+            distribution, last_entry_id=last_entry_id, length=length, deferred_sync=deferred_sync
         )
         self.keeper = EnsembleKeeper(
             self.window,
@@ -130,7 +128,6 @@ class AddPipeline:
                 max_changes=config.maxNumEnsembleChanges,
                 deferred_sync=deferred_sync,
             ),
-            rules=rules,
         )
         self.stopped: int | None = None
         """None while it works, else the code that pending entries failed with."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ...types import BookieId
-from .policy import EnsemblePlacementPolicy, Quorums
+from ...types import BookieId, Quorums
+from .policy import EnsemblePlacementPolicy
 
 
 class DefaultEnsemblePlacementPolicy(EnsemblePlacementPolicy):

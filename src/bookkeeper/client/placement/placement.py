@@ -18,13 +18,13 @@ from ...config import ClientConfiguration
 from ...errors import ConfigurationError, NotEnoughBookiesError
 from ...metadata.api import BookieDirectory
 from ...runtime import Runtime, TaskScope
-from ...types import BookieId
+from ...types import BookieId, Quorums
 from ..stats import ClientStats
 from .bookie_watcher import BookieWatcher
 from .default import DefaultEnsemblePlacementPolicy
 from .draw import Draw
 from .locations import Locations
-from .policy import Adherence, EnsemblePlacementPolicy, Quorums
+from .policy import Adherence, EnsemblePlacementPolicy
 from .rackaware import RackawareEnsemblePlacementPolicy
 from .read_order import ReadOrder, ReplicaClass
 from .regionaware import RegionAwareEnsemblePlacementPolicy
@@ -129,23 +129,18 @@ class EnsemblePlacement:
 
     def new_ensemble(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         excluded: Iterable[BookieId] = (),
     ) -> list[BookieId]:
         """Bookies for a ledger. Raises `NotEnoughBookiesError`, `IncorrectParameterError`."""
-        quorums = Quorums(ensemble_size, write_quorum, ack_quorum)
         ensemble = self._choose(excluded, lambda policy, out: policy.new_ensemble(quorums, custom_metadata, out))
         self._note_adherence(ensemble, quorums)
         return ensemble
 
     def replace(
         self,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
+        quorums: Quorums,
         custom_metadata: Mapping[str, bytes],
         ensemble: Sequence[BookieId],
         index: int,
@@ -155,7 +150,6 @@ class EnsemblePlacement:
 
         Raises `NotEnoughBookiesError`, `IncorrectParameterError`.
         """
-        quorums = Quorums(ensemble_size, write_quorum, ack_quorum)
         bookie = self._choose(
             excluded, lambda policy, out: policy.replace(quorums, custom_metadata, ensemble, index, out)
         )
@@ -179,15 +173,13 @@ class EnsemblePlacement:
         raise refusal
 
     def _note_adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> None:
-        if self.adherence(ensemble, *quorums) is Adherence.FAIL:
+        if self.adherence(ensemble, quorums) is Adherence.FAIL:
             self._stats.ENSEMBLE_NOT_ADHERING_TO_PLACEMENT_POLICY_TOTAL += 1
 
-    def adherence(
-        self, ensemble: Sequence[BookieId], ensemble_size: int, write_quorum: int, ack_quorum: int
-    ) -> Adherence:
+    def adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:
         """How well an ensemble stands, by the policy."""
         self._follow()
-        return self._now.policy.adherence(ensemble, Quorums(ensemble_size, write_quorum, ack_quorum))
+        return self._now.policy.adherence(ensemble, quorums)
 
     def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
         """Whether these bookies lie in enough fault domains (`enforceMinNumFaultDomainsForWrite`)."""

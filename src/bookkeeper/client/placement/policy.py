@@ -11,11 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ...config import ClientConfiguration
 from ...errors import NotEnoughBookiesError
-from ...types import BookieId
+from ...types import BookieId, Quorums
 from .draw import Draw
 from .topology import Topology
 
@@ -26,14 +26,6 @@ class Adherence(IntEnum):
     FAIL = 1
     MEETS_SOFT = 3
     MEETS_STRICT = 5
-
-
-class Quorums(NamedTuple):
-    """E, Wq and Aq of a ledger."""
-
-    ensemble_size: int
-    write_quorum: int
-    ack_quorum: int
 
 
 class EnsemblePlacementPolicy(ABC):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ...config import ClientConfiguration
-from ...types import BookieId
+from ...types import BookieId, Quorums
 from .draw import Draw
-from .policy import Adherence, EnsemblePlacementPolicy, Quorums, not_enough, windows
+from .policy import Adherence, EnsemblePlacementPolicy, not_enough, windows
 from .topology import Topology
 
 

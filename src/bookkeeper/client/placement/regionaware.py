@@ -15,9 +15,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ...config import ClientConfiguration
 from ...errors import ConfigurationError, IncorrectParameterError, NotEnoughBookiesError
-from ...types import BookieId
+from ...types import BookieId, Quorums
 from .draw import Draw
-from .policy import EnsemblePlacementPolicy, Quorums, not_enough
+from .policy import EnsemblePlacementPolicy, not_enough
 from .rackaware import RackawareEnsemblePlacementPolicy
 from .topology import Topology, region_of
 

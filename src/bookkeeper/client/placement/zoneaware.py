@@ -18,9 +18,9 @@ from functools import partial
 
 from ...config import ClientConfiguration
 from ...errors import ConfigurationError, IncorrectParameterError
-from ...types import BookieId
+from ...types import BookieId, Quorums
 from .draw import Draw
-from .policy import Adherence, EnsemblePlacementPolicy, Quorums, not_enough, windows
+from .policy import Adherence, EnsemblePlacementPolicy, not_enough, windows
 from .topology import Topology, region_of
 
 Places = Sequence[str | None]

@@ -84,7 +84,7 @@ class _Reads(LedgerReads):
     """Tells of damage; keeps to the metadata given, and learns no LAC."""
 
     def __init__(self, context: ClientContext, metadata: LedgerMetadata, digest: Digest, on_damage: OnDamage) -> None:
-        distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        distribution = Distribution(*metadata.quorums)
         super().__init__(context, distribution, digest, lambda: metadata, lambda *_: None)
         self._on_damage = on_damage
 

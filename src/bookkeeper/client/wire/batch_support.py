@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...runtime.backoff import Backoff
 from ...types import BookieId
 
 TRUST = 3
 """Losses in a row until a bookie is doubted that has answered before."""
 
-FIRST_DOUBT = 60.0
-LONGEST_DOUBT = 3600.0
-"""Seconds for which a bookie is doubted."""
+DOUBT = Backoff(first=60.0, longest=3600.0)
+"""For how long a bookie is doubted."""
 
 
 class BatchSupport:
@@ -28,7 +28,7 @@ class BatchSupport:
 
     def __init__(self) -> None:
         self._losses_left: dict[BookieId, int] = {}  # of bookies that have answered; others: none
-        self._doubted: dict[BookieId, tuple[float, float]] = {}  # until when, and how long that was
+        self._doubted: dict[BookieId, tuple[float, int]] = {}  # until when, and how many times it was doubted
 
     def answered(self, bookie: BookieId) -> None:
         """It has answered a batch read, with entries or with an error."""
@@ -43,14 +43,13 @@ class BatchSupport:
             self._losses_left[bookie] = left
             return
         self._losses_left.pop(bookie, None)
-        until, last = self._doubted.get(bookie, (0.0, 0.0))
+        until, times = self._doubted.get(bookie, (0.0, 0))
         if until <= now:  # several requests that were lost together are one loss
-            pause = min(max(last * 2, FIRST_DOUBT), LONGEST_DOUBT)
-            self._doubted[bookie] = (now + pause, pause)
+            self._doubted[bookie] = (now + DOUBT.pause(times), times + 1)
 
     def doubts(self, bookie: BookieId, now: float) -> bool:
         """Whether it should not be asked now."""
-        return bool(self._doubted) and self._doubted.get(bookie, (0.0, 0.0))[0] > now
+        return bool(self._doubted) and self._doubted.get(bookie, (0.0, 0))[0] > now
 
     def any(self, bookies: Iterable[BookieId], now: float) -> bool:
         """Whether one of these may be asked."""

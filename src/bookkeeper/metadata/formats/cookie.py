@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
@@ -324,11 +324,6 @@ def decide_data_integrity_start(
             "with dataIntegrityStampMissingCookies the bookie would check its data and go on"
         )
     return StartDecision(StartAction.CHECK_AND_STAMP, master, stored.version, store_first=True)
-
-
-def renamed(cookie: Cookie, bookie_id: BookieId) -> Cookie:
-    """The cookie under another bookie id, in the current layout."""
-    return replace(cookie, bookie_id=bookie_id, layout_version=CURRENT_LAYOUT_VERSION)
 
 
 def _all_cookies(stored: Sequence[Versioned[Cookie]], directories: Sequence[DirectoryFacts]) -> list[Cookie]:

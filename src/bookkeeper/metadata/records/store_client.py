@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from ...errors import LedgerExists, MetadataError, ServiceUnavailable, SessionLost, VersionConflict
 from ...runtime import Runtime, TaskScope
+from ...runtime.backoff import Backoff, Pauses
 from ..api import Version
 from .changes import ChangeHub, HubClosed
 from .session import Holding, SessionKeeper
@@ -27,10 +28,11 @@ H = TypeVar("H", bound=Holding)
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 1.0
-WATCH_FIRST_PAUSE_SECONDS = 0.2
-WATCH_LONGEST_PAUSE_SECONDS = 5.0
+BACKOFF = Backoff(first=0.05, longest=1.0, jitter=(0.5, 1.0))
+"""Between attempts of one operation."""
+
+WATCH_BACKOFF = Backoff(first=0.2, longest=5.0)
+"""Between attempts to see what has changed."""
 
 
 class StoreClient:
@@ -140,17 +142,21 @@ class StoreClient:
 
     async def _attempt(self, name: str, run: Callable[[bool], Awaitable[T]], *, repeat: bool) -> T:
         deadline = self.runtime.now() + self.retry_seconds
-        pause = FIRST_PAUSE_SECONDS
         unknown = False
+        failures = 0
         while True:
             try:
                 return await run(unknown)
             except ServiceUnavailable as error:
                 unknown = unknown or error.maybe_applied
-                if self.hub.closed or (unknown and not repeat) or self.runtime.now() + pause > deadline:
+                if (
+                    self.hub.closed
+                    or (unknown and not repeat)
+                    or self.runtime.now() + BACKOFF.pause(failures) > deadline
+                ):
                     raise ServiceUnavailable(f"{name}: {error}", maybe_applied=unknown) from None
-            await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(BACKOFF.jittered(failures, self._random))
+            failures += 1
 
     async def follow(
         self, name: str, topic: Topic, key: str | None, look: Callable[[Transaction], tuple[Version, T]]
@@ -160,7 +166,7 @@ class StoreClient:
         Failures to read are retried for ever.
         """
         seen: Version | None = None
-        pause = WATCH_FIRST_PAUSE_SECONDS
+        pauses = Pauses(WATCH_BACKOFF)
         try:
             with self.hub.subscribe((topic, key)) as changes:
                 while True:
@@ -169,10 +175,9 @@ class StoreClient:
                         version, value = await self.store.run(name, look, write=False)
                     except MetadataError as error:
                         log.warning("%s: %s; trying again", name, error)
-                        await asyncio.sleep(pause)
-                        pause = min(2 * pause, WATCH_LONGEST_PAUSE_SECONDS)
+                        await asyncio.sleep(pauses.next())
                         continue
-                    pause = WATCH_FIRST_PAUSE_SECONDS
+                    pauses.reset()
                     if version != seen:
                         seen = version
                         yield version, value

@@ -48,7 +48,7 @@ class QuorumChecker:
     def _on_ack_quorum(self, metadata: LedgerMetadata, entry_id: int, why: str, *, kept: bool = False) -> None:
         ledger_id = metadata.ledger_id
         ensemble = metadata.ensemble_at(entry_id)
-        distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        distribution = Distribution(*metadata.quorums)
         members = [ensemble[index] for index in distribution.write_set(entry_id)]
         holds = BookiePromises.keeps if kept else BookiePromises.has
         promises = self._tap.promises

@@ -15,7 +15,7 @@ def check_replicas(metadata: LedgerMetadata, held: Mapping[str, set[int]], lost:
     Returns the number of entries that lack a replica.
     """
     assert metadata.closed
-    distribution = Distribution(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    distribution = Distribution(*metadata.quorums)
     lacking = 0
     for entry_id in range(metadata.last_entry_id + 1):
         ensemble = metadata.ensemble_at(entry_id)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from bookkeeper.client.placement.default import DefaultEnsemblePlacementPolicy
 from bookkeeper.client.placement.placement import EnsemblePlacement
-from bookkeeper.client.placement.policy import Adherence, EnsemblePlacementPolicy, Quorums
+from bookkeeper.client.placement.policy import Adherence, EnsemblePlacementPolicy
 from bookkeeper.client.stats import ClientStats
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import ConfigurationError, NotEnoughBookiesError
 from bookkeeper.metadata.api import Mode
 from bookkeeper.runtime import TaskScope
-from bookkeeper.types import BookieId
+from bookkeeper.types import BookieId, Quorums
 
 from .support import Clock, Directory, Plan, ids
 
@@ -46,7 +46,7 @@ class Placed:
         )
 
     def ensemble(self, size: int, *excluded: str) -> list[BookieId]:
-        return self.placement.new_ensemble(size, min(size, 2), 1, {}, ids(*excluded))
+        return self.placement.new_ensemble(Quorums(size, min(size, 2), 1), {}, ids(*excluded))
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(20):
@@ -97,10 +97,10 @@ def test_an_ensemble_is_different_writable_bookies_that_are_not_excluded(
 async def test_a_replacement_is_new_to_the_ensemble(policy: str) -> None:
     async with placed("abcd", ensemblePlacementPolicy=policy) as world:
         placement = world.placement
-        assert placement.replace(3, 3, 2, {}, [A, B, C], 0) == D
-        assert placement.replace(2, 2, 2, {}, [A, B], 0, [C]) == D
+        assert placement.replace(Quorums(3, 3, 2), {}, [A, B, C], 0) == D
+        assert placement.replace(Quorums(2, 2, 2), {}, [A, B], 0, [C]) == D
         with pytest.raises(NotEnoughBookiesError):
-            placement.replace(3, 3, 2, {}, [A, B, C], 0, [D])
+            placement.replace(Quorums(3, 3, 2), {}, [A, B, C], 0, [D])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -113,9 +113,9 @@ async def test_c_93_no_candidate_is_left(weighted: bool) -> None:
         with pytest.raises(NotEnoughBookiesError):
             world.ensemble(2, "a", "b", "c", "d")
         with pytest.raises(NotEnoughBookiesError):
-            world.placement.new_ensemble(3, 2, 2, {}, [D])
+            world.placement.new_ensemble(Quorums(3, 2, 2), {}, [D])
         with pytest.raises(NotEnoughBookiesError):
-            world.placement.replace(2, 2, 2, {}, [A, D], 1)
+            world.placement.replace(Quorums(2, 2, 2), {}, [A, D], 1)
         assert set(world.ensemble(2)) & {D}
 
 
@@ -124,8 +124,8 @@ async def test_quarantined_bookies_are_taken_when_there_are_no_others() -> None:
         for _ in range(20):
             assert set(world.ensemble(2)) == {C, D}
             assert len(set(world.ensemble(3))) == 3
-            assert world.placement.replace(2, 2, 2, {}, [C, A], 1) == D
-            assert world.placement.replace(2, 2, 2, {}, [C, D], 1) in {A, B}
+            assert world.placement.replace(Quorums(2, 2, 2), {}, [C, A], 1) == D
+            assert world.placement.replace(Quorums(2, 2, 2), {}, [C, D], 1) in {A, B}
 
 
 # --- following the cluster ---
@@ -139,11 +139,11 @@ async def test_c_92_a_rack_that_changes() -> None:
         racks(y="b", z="c")
         [changed] = Plan.listeners
         changed(["ip-b", "ip-c"])
-        await world.until(lambda: world.placement.adherence([A, B], 2, 2, 1) is Adherence.MEETS_STRICT)
+        await world.until(lambda: world.placement.adherence([A, B], Quorums(2, 2, 1)) is Adherence.MEETS_STRICT)
         assert any(C not in world.ensemble(2) for _ in range(200))
         racks(x="a b c")
         changed([])
-        await world.until(lambda: world.placement.adherence([B, C], 2, 2, 1) is Adherence.FAIL)
+        await world.until(lambda: world.placement.adherence([B, C], Quorums(2, 2, 1)) is Adherence.FAIL)
 
 
 async def test_bookies_that_come_and_go() -> None:
@@ -162,7 +162,7 @@ async def test_an_ensemble_that_stands_badly_is_counted() -> None:
     racks(x="a b")
     async with placed("ab", **PLAN) as world:
         world.ensemble(2)
-        world.placement.replace(2, 2, 1, {}, [A, C], 1)
+        world.placement.replace(Quorums(2, 2, 1), {}, [A, C], 1)
         assert world.stats.ENSEMBLE_NOT_ADHERING_TO_PLACEMENT_POLICY_TOTAL == 2
 
 
@@ -210,7 +210,7 @@ async def test_a_policy_of_ones_own() -> None:
     assert issubclass(Alphabetical, EnsemblePlacementPolicy)
     name = f"{HERE}.test_placement:Alphabetical"
     async with placed(["x1", "y2", "y1", "y3"], ensemblePlacementPolicy=name) as world:
-        assert world.placement.new_ensemble(2, 2, 2, {"group": b"y"}) == ["y1", "y2"]
+        assert world.placement.new_ensemble(Quorums(2, 2, 2), {"group": b"y"}) == ["y1", "y2"]
 
 
 @pytest.mark.parametrize(

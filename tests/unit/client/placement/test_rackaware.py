@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.client.placement.policy import Adherence, Quorums, windows
+from bookkeeper.client.placement.policy import Adherence, windows
 from bookkeeper.client.placement.rackaware import RackawareEnsemblePlacementPolicy, RackCoverage
 from bookkeeper.errors import NotEnoughBookiesError
+from bookkeeper.types import Quorums
 
 from .support import ids, make, places
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.client.placement.policy import Quorums, windows
+from bookkeeper.client.placement.policy import windows
 from bookkeeper.client.placement.regionaware import RegionAwareEnsemblePlacementPolicy, Seating
 from bookkeeper.client.placement.topology import region_of
 from bookkeeper.errors import ConfigurationError, IncorrectParameterError, NotEnoughBookiesError
-from bookkeeper.types import BookieId
+from bookkeeper.types import BookieId, Quorums
 
 from .support import ids, make, places
 

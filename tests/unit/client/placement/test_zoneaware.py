@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.client.placement.policy import Adherence, Quorums, windows
+from bookkeeper.client.placement.policy import Adherence, windows
 from bookkeeper.client.placement.topology import region_of
 from bookkeeper.client.placement.zoneaware import ZoneawareEnsemblePlacementPolicy
 from bookkeeper.errors import ConfigurationError, IncorrectParameterError, NotEnoughBookiesError
+from bookkeeper.types import Quorums
 
 from .support import ids, make, places
 

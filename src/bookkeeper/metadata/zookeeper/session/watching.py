@@ -6,13 +6,13 @@ import asyncio
 import logging
 
 from ....runtime.api import Runtime
+from ....runtime.backoff import Backoff
 from .client import NoNode, Stat, ZooKeeper
 from .removewatches import WatchKind
 
 log = logging.getLogger(__name__)
 
-FIRST_RETRY_SECONDS = 0.2
-LAST_RETRY_SECONDS = 5.0
+BACKOFF = Backoff(first=0.2, longest=5.0, jitter=(0.8, 1.2))
 
 
 class Pacer:
@@ -24,8 +24,7 @@ class Pacer:
     async def after_failure(self, what: str, error: Exception, failures: int) -> int:
         """Wait before trying again; returns the new count of failures in a row."""
         log.warning("%s: %s; it is tried again", what, error)
-        delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(failures, 10))
-        await asyncio.sleep(delay * self._random.uniform(0.8, 1.2))
+        await asyncio.sleep(BACKOFF.jittered(failures, self._random))
         return failures + 1
 
 
