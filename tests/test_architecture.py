@@ -58,7 +58,6 @@ TO_BE_CUT: dict[str, int] = {
     "cli/spark.py scrub": 49,
     "cli/spark.py usage": 66,
     "client/adds/pipeline.py __init__": 60,
-    "client/reads/range.py RangeRead": 24,
     "client/wire/connection.py Connection": 21,
     "client/writer.py __init__": 50,
     "client/writer.py _change_ensemble": 52,
