@@ -61,7 +61,6 @@ TO_BE_CUT: dict[str, int] = {
     "client/wire/connection.py Connection": 21,
     "client/writer.py __init__": 50,
     "client/writer.py _change_ensemble": 52,
-    "quorum/recovery.py LedgerRecovery": 23,
     "spark/jobs/export.py export": 68,
     "spark/jobs/export.py _added_up": 46,
 }

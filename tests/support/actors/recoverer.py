@@ -67,6 +67,13 @@ class Recoverer:
         self._early: StoreEnsemble | None = None  # MU-13
         self._close: Close | None = None
 
+    def check(self) -> None:
+        """What must hold after every step."""
+        if self.core is not None:
+            self.core.check()
+        if self.adds is not None:
+            self.adds.check()
+
     # --- beginning ---
 
     def start(self, store: Store) -> None:

@@ -58,6 +58,10 @@ class Writer:
         self.deferred_sync = policy.deferred_sync
         self.adds = Adds(self, distribution, value.last_ensemble[1], policy, rules)
 
+    def check(self) -> None:
+        """What must hold after every step."""
+        self.adds.check()
+
     # --- the application ---
 
     def append(self, payload: str, entry: int | None = None) -> int | None:
