@@ -57,10 +57,6 @@ TO_BE_CUT: dict[str, int] = {
     "cli/spark.py export": 49,
     "cli/spark.py scrub": 49,
     "cli/spark.py usage": 66,
-    "client/adds/pipeline.py __init__": 60,
-    "client/wire/connection.py Connection": 21,
-    "client/writer.py __init__": 50,
-    "client/writer.py _change_ensemble": 52,
     "spark/jobs/export.py export": 68,
     "spark/jobs/export.py _added_up": 46,
 }

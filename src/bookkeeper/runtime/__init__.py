@@ -6,6 +6,7 @@ rocks       RocksDB behind the seam; rocks_wal checks its write-ahead logs at th
 tasks       tasks with an owner, and work that goes on for ever
 awake       a clock that counts only time in which the loop was running
 wait_queue  a line of tasks that wait for their turn
+transitions state machines as tables
 """
 
 from .api import (
