@@ -17,9 +17,10 @@ from bookkeeper.client.reads.ledger_reads import LedgerReads
 from bookkeeper.client.reads.range import RangeRead
 from bookkeeper.client.wire.add_channel import AddChannel, AddRoute
 from bookkeeper.client.wire.calls import OnReply, ReadCall
-from bookkeeper.client.wire.connection import Connection, Dialer
+from bookkeeper.client.wire.connection import Connection
 from bookkeeper.client.wire.connection_v2 import V2Connection
 from bookkeeper.client.wire.connection_v3 import V3Connection
+from bookkeeper.client.wire.dialer import Dialer
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol import v2, v3

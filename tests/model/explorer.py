@@ -200,6 +200,7 @@ class Explorer:
             player.take(event, store)
         else:
             player.hear(self.messages[event])
+        actor.check()
         self.result.notes.update(f"{actor.name}: {note}" for note in actor.notes)
         actor.notes.clear()
         sent, actor.out = actor.out, []

@@ -58,7 +58,7 @@ def payload(entry: int) -> str:
 
 _NEVER_MATTERS = frozenset(
     {
-        "_window",  # the keeper's, frozen on its own
+        "window",  # the keeper's, frozen on its own
         "_since",
         "now",
         "unsettled_bytes",

@@ -83,6 +83,8 @@ class World:
         if name == "ledger":
             self.history = []
         getattr(self, "do_" + name.replace("-", "_"))(*arguments)
+        for client in self.clients.values():
+            client.check()
         self._collect()
         self.history.append(line)
         return self.printed

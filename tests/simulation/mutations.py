@@ -43,8 +43,10 @@ from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter
 from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
 from bookkeeper.client import recovery as client_recovery
+from bookkeeper.client import writable as client_writable
 from bookkeeper.client import writer as client_writer
-from bookkeeper.client.adds import pipeline as client_adds
+from bookkeeper.client.adds import encoding as client_encoding
+from bookkeeper.client.adds import metadata_changes as client_metadata_changes
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.wire.add_channel import AddRoute
 from bookkeeper.client.wire.pool import ConnectionPool
@@ -136,13 +138,13 @@ def append_is_done_with_one_ack_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("PI-9: an entry carries the writer's LAC")
 def entries_carry_the_lac_plus_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = client_adds.add_encoder
+    original = client_encoding.add_encoder
 
     def encoder(*arguments: Any, **keywords: Any) -> Any:
         encode = original(*arguments, **keywords)
         return lambda entry_id, lac, length, data: encode(entry_id, min(lac + 1, entry_id - 1), length, data)
 
-    monkeypatch.setattr(client_writer, "add_encoder", encoder)
+    monkeypatch.setattr(client_writable, "add_encoder", encoder)
 
 
 @mutation("ACT-7: a new fragment begins behind the LAC", faults=TROUBLE)
@@ -172,13 +174,13 @@ def writer_closes_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     async def close(store: Any, ledger_id: int, current: Any, needs: Any, transform: Any) -> Any:
         return await store.write(ledger_id, transform(current.value), ANY)
 
-    original = client_writer.update_ledger
+    original = client_metadata_changes.update_ledger
 
     async def update(store: Any, ledger_id: int, current: Any, needs: Any, transform: Any) -> Any:
         closing = transform.__name__ == "<lambda>"
         return await (close if closing else original)(store, ledger_id, current, needs, transform)
 
-    monkeypatch.setattr(client_writer, "update_ledger", update)
+    monkeypatch.setattr(client_metadata_changes, "update_ledger", update)
 
 
 @mutation("RI-14: force waits for every bookie", flavours=("deferred",), faults=LOSSES, fault_count=16)
@@ -186,7 +188,7 @@ def force_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     async def force(self: Any) -> None:
         self._adds.window.synced(self._adds.window.head)
 
-    monkeypatch.setattr(client_writer._Writer, "force", force)
+    monkeypatch.setattr(client_writable.WritableLedger, "force", force)
 
 
 @mutation("RI-14: the LAC moves with force only", flavours=("deferred",), faults=LOSSES, fault_count=16)
@@ -266,7 +268,7 @@ def recovery_closes_without_compare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("LV-4: recovery adds are marked as such", **RECOVERY)
 def recovery_adds_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = client_adds.add_encoder
+    original = client_encoding.add_encoder
 
     def encoder(*arguments: Any, recovery: bool = False, **keywords: Any) -> Any:
         return original(*arguments, recovery=False, **keywords)

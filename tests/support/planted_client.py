@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import recovery, writer
-from bookkeeper.client.adds import pipeline
+from bookkeeper.client import recovery, writable
+from bookkeeper.client.adds import metadata_changes, pipeline
+from bookkeeper.client.adds.encoding import add_encoder
 from bookkeeper.metadata.update import update_ledger
 from bookkeeper.protocol.messages import Flags, ReadRequest
 from bookkeeper.quorum.ensemble import EnsembleKeeper, replace_failed
@@ -31,18 +32,17 @@ def plant(monkeypatch: pytest.MonkeyPatch, *broken: str) -> None:
 
 
 def _close_at_the_last_push(monkeypatch: pytest.MonkeyPatch) -> None:
-    seal, begin = writer._Writer._seal, writer._Writer._begin_sealing
+    seal, close = writable.WritableLedger._seal, writable.WritableLedger._close_metadata
 
     def sealing(self: Any, code: int) -> None:
         vars(self).setdefault("pushed", self._adds.window.lap)
         seal(self, code)
 
-    def begin_sealing(self: Any) -> None:
-        self._end = (self.pushed, self._end[1])
-        begin(self)
+    async def close_metadata(self: Any, _confirmed: int, length: int) -> Any:
+        return await close(self, self.pushed, length)
 
-    monkeypatch.setattr(writer._Writer, "_seal", sealing)
-    monkeypatch.setattr(writer._Writer, "_begin_sealing", begin_sealing)
+    monkeypatch.setattr(writable.WritableLedger, "_seal", sealing)
+    monkeypatch.setattr(writable.WritableLedger, "_close_metadata", close_metadata)
 
 
 def _use_proposed_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def _use_proposed_ensembles(monkeypatch: pytest.MonkeyPatch) -> None:
         adds.carry_out(adds.keeper.on_proposed(new))
         return new
 
-    monkeypatch.setattr(writer, "replace_failed", replace)
+    monkeypatch.setattr(metadata_changes, "replace_failed", replace)
 
 
 def _read_without_fence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def _write_back_the_own_lac(monkeypatch: pytest.MonkeyPatch) -> None:
     def writing_back(self: Any, action: WriteBack) -> None:
         if self._adds is None:
             adds = self._adds = self._new_pipeline()
-            adds._encode = recovery.add_encoder(
+            adds._encode = add_encoder(
                 self._context.bookies.add_version(recovery.WriteFlag.NONE),
                 self._ledger_id,
                 self._digest,

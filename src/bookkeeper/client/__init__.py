@@ -4,7 +4,8 @@ client      create, open, delete and list ledgers
 arguments   what callers hand in, checked
 opening     a handle that is about to be opened
 handle      what readers and writers of a ledger share
-writer      append, force, close
+writer      the ways to append: ids given by the writer, or by the caller
+writable    a ledger that this client writes: force, change the ensemble, close
 reader      a ledger opened to be read
 readable    all its reads, put together
 entry       what reads give

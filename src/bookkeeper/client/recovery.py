@@ -41,7 +41,8 @@ from ..quorum.recovery import (
 )
 from ..runtime.api import TimerHandle
 from ..types import LAST_ADD_CONFIRMED, BookieId, LedgerState, WriteFlag
-from .adds.pipeline import AddPipeline, add_encoder
+from .adds.encoding import add_encoder
+from .adds.pipeline import AddPipeline
 from .context import ClientContext
 from .reads.speculation import Speculation
 from .wire.results import OK, from_metadata_error

@@ -32,7 +32,7 @@ def is_known(code: int) -> bool:
 class CoverageSet:
     """Answers of an ensemble to a fencing read or LAC read, and whether they cover it.
 
-    Covered means: in no possible write set are there `ack_quorum` bookies we have not heard of. So no entry can have
+    Covered means: in no possible write set are there `ack_quorum` bookies that have not answered. So no entry can have
     been acknowledged, or can still be, without a bookie among those that answered.
     """
 
@@ -45,6 +45,11 @@ class CoverageSet:
     def add(self, index: int, code: int) -> None:
         """Record the latest answer of an ensemble index."""
         self._codes[index] = code
+
+    def __str__(self) -> str:
+        """By ensemble index: `y` positive, `n` negative, `?` unknown, `.` no answer yet; such as `answers=y?.`."""
+        letters = ("." if c == NO_ANSWER else "y" if c == OK else "n" if c in NEGATIVES else "?" for c in self._codes)
+        return f"answers={''.join(letters)}"
 
     @property
     def complete(self) -> bool:
@@ -94,6 +99,15 @@ class AckSet:
         self._acked.pop(index, None)
         self._failed.pop(index, None)
         return len(self._acked) >= self._needed
+
+    def __str__(self) -> str:
+        """Such as `acked=[0] failed={2: -8} needed=2`."""
+        return f"acked={list(self._acked)} failed={self._failed} needed={self._needed}"
+
+    def check(self) -> None:
+        """The relations that hold between any two calls. For tests: raises `AssertionError`."""
+        assert not self._acked.keys() & self._failed.keys(), f"an index acked or failed: {self}"
+        assert {*self._acked, *self._failed} <= {*self._members}, f"answers of members: {self}"
 
     @property
     def failed(self) -> dict[int, int]:

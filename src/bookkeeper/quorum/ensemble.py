@@ -134,7 +134,6 @@ class EnsembleKeeper:
         "_failed_before",
         "_index",
         "_policy",
-        "_window",
         "changes_disabled",
         "changing",
         "delayed",
@@ -142,10 +141,14 @@ class EnsembleKeeper:
         "held",
         "late_failures",
         "rounds",
+        "window",
     )
 
-    def __init__(self, window: PendingWindow, ensemble: Sequence[BookieId], policy: EnsemblePolicy) -> None:
-        self._window = window
+    def __init__(
+        self, window: PendingWindow, ensemble: Sequence[BookieId], policy: EnsemblePolicy
+    ) -> None:
+        self.window = window
+        """The entries sent to the ensemble."""
         self._policy = policy
         self.ensemble: tuple[BookieId, ...] = tuple(ensemble)
         """The bookies in use: what the metadata store has, or had when the running change began."""
@@ -168,6 +171,26 @@ class EnsembleKeeper:
                 self.delayed[index] = bookie
                 self.held[index] = None
 
+    def __str__(self) -> str:
+        """On one line, such as `ensemble=[b1 b2:held b3:delayed] changing rounds=2 late=1`."""
+        members = [
+            bookie + ":held" * (index in self.held) + ":delayed" * (index in self.delayed)
+            for index, bookie in enumerate(self.ensemble)
+        ]
+        state = " changing" * self.changing + " disabled" * self.changes_disabled
+        return f"ensemble=[{' '.join(members)}]{state} rounds={self.rounds} late={self.late_failures}"
+
+    def check(self) -> None:
+        """The relations that hold between any two calls, the window's included. For tests: raises `AssertionError`."""
+        self.window.check()
+        places = range(len(self.ensemble))
+        assert self._index == _indexes(self.ensemble), f"the index is that of the ensemble: {self}"
+        assert all(index in places for index in self.held), f"held indexes exist: {self}"
+        assert self.held or not self.changing, f"a change is about some index: {self}"
+        for index, bookie in self.delayed.items():
+            assert index in places, f"delayed indexes exist: {self}"
+            assert bookie == self.ensemble[index], f"{bookie} is at {index}: {self}"
+
     def index_of(self, bookie: BookieId) -> int | None:
         """Its place in the current ensemble; None for one that was replaced: its answers mean nothing any more."""
         return self._index.get(bookie)
@@ -182,7 +205,7 @@ class EnsembleKeeper:
         for _, code in failed:
             if code in FATAL:
                 return GiveUp(code)
-        marked, incomplete = self._window.fail(index, [entry_id for entry_id, _ in failed])
+        marked, incomplete = self.window.fail(index, [entry_id for entry_id, _ in failed])
         self.late_failures += marked - len(incomplete)
         if self._policy.delay_changes:
             read_only = {entry_id for entry_id, code in failed if code == WriteOnReadOnlyError.code}
@@ -198,7 +221,7 @@ class EnsembleKeeper:
         index = self._index.get(bookie)
         if index is None or index in self.held:
             return None
-        unanswered = self._window.unanswered(index)
+        unanswered = self.window.unanswered(index)
         if not unanswered and code not in FATAL:
             return None
         return self.on_failures(bookie, [(entry_id, code) for entry_id in unanswered] or [(-1, code)])
@@ -210,7 +233,7 @@ class EnsembleKeeper:
         for index, bookie in enumerate(self.ensemble):
             if index in self.held:
                 continue
-            lost = self._window.unanswered_before(index, times[index])
+            lost = self.window.unanswered_before(index, times[index])
             decision = self.on_failures(bookie, [(entry_id, RequestTimeoutError.code) for entry_id in lost])
             if decision is not None:
                 decisions.append(decision)
@@ -228,8 +251,8 @@ class EnsembleKeeper:
     def _change_if_needed(self, incomplete: Sequence[int], read_only: set[int]) -> Decision | None:
         todo: dict[int, BookieId] = {}
         for entry_id in incomplete:
-            if entry_id in read_only or self._window.hopeless(entry_id):
-                for index in self._window.failed_indexes(entry_id):
+            if entry_id in read_only or self.window.hopeless(entry_id):
+                for index in self.window.failed_indexes(entry_id):
                     todo[index] = self.ensemble[index]
         return self._change(todo) if todo else None
 
@@ -270,7 +293,7 @@ class EnsembleKeeper:
 
     def on_changed(self, ensemble: Sequence[BookieId]) -> Decision:
         """The store has this ensemble as the ledger's last one, and the ledger is open."""
-        assert self.changing
+        assert self.changing, self
         if self.delayed:
             return self._ask()
         return self._use(ensemble)
@@ -286,7 +309,7 @@ class EnsembleKeeper:
         replaced = [i for i, (old, new) in enumerate(zip(self.ensemble, ensemble, strict=True)) if old != new]
         self.ensemble = tuple(ensemble)
         self._index = _indexes(self.ensemble)
-        self._window.revoke(replaced)
+        self.window.revoke(replaced)
         indexes = tuple(sorted({*replaced, *self.held}))
         self.held.clear()
         self.changing = False

@@ -1,4 +1,4 @@
-"""Reading one entry from its replicas: whom to ask next, and what the answers amount to.
+"""Reading one entry from its replicas: which one to ask next, and what the answers amount to.
 
 Spec client §9.2, §9.3, §10.3.
 
@@ -62,6 +62,18 @@ class EntryRead:
         self.winner: int | None = None
         """The index whose copy was good."""
 
+    def __str__(self) -> str:
+        """A word or two: `asked 2 of 3, 1 failed`, `found at 1`, `error -13`."""
+        if self.outcome is None:
+            return f"asked {self._asked} of {len(self._order)}, {self._errored} failed"
+        return f"found at {self.winner}" if self.outcome == OK else f"error {self.outcome}"
+
+    def check(self) -> None:
+        """The relations that hold between any two calls. For tests: raises `AssertionError`."""
+        assert 0 <= self._negatives <= self._errored <= self._asked <= len(self._order), self
+        assert (self.winner is not None) == (self.outcome == OK), self
+        assert self.winner is None or self.winner in self._order, self
+
     @property
     def idle(self) -> bool:
         """No request is outstanding."""
@@ -93,7 +105,7 @@ class EntryRead:
         if self.outcome is not None:
             return
         self._errored += 1
-        assert self._errored <= self._asked
+        assert self._errored <= self._asked, self
         self._error = first_error(self._error, code)
         if is_negative(code):
             self._negatives += 1

@@ -104,6 +104,45 @@ def write_set_order(_entry_id: int, _ensemble: Sequence[BookieId], write_set: Se
     return write_set
 
 
+class Backlog:
+    """Entries that are being written back, oldest first, and how many of them there may be."""
+
+    __slots__ = ("_max_entries", "_sizes", "bytes", "max_bytes")
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self._max_entries = max_entries
+        self.max_bytes = max_bytes
+        self._sizes: list[int] = []
+        self.bytes = 0
+        """Of their payloads."""
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def full(self) -> bool:
+        """No more should be read now."""
+        return len(self._sizes) >= self._max_entries or self.bytes >= self.max_bytes
+
+    def add(self, size: int) -> None:
+        """An entry of so many payload bytes is sent."""
+        self._sizes.append(size)
+        self.bytes += size
+
+    def done(self, count: int) -> None:
+        """The oldest `count` are confirmed."""
+        assert count <= len(self._sizes), f"{count} of {self} are confirmed"
+        self.bytes -= sum(self._sizes[:count])
+        del self._sizes[:count]
+
+    def __str__(self) -> str:
+        return f"{len(self._sizes)} ({self.bytes} bytes)"
+
+    def check(self) -> None:
+        """For tests: raises `AssertionError`."""
+        assert self.bytes == sum(self._sizes), f"{self}: {self._sizes}"
+
+
 class LedgerRecovery:
     """The state of one attempt. See the module."""
 
@@ -118,16 +157,14 @@ class LedgerRecovery:
         max_write_back_bytes: int = 64 << 20,
         order: ReadOrder = write_set_order,
     ) -> None:
-        """`batch_size` entries are read at once at first. A batch that was there whole doubles the next one, up to
-        `max_batch_size`, and to what may be expected to have `max_write_back_bytes`. No more are read while the limits
-        of entries and payload bytes still to be written back are reached."""
+        """`batch_size` entries are read at once at first. When all entries of a batch exist, the next batch is twice as
+        large, up to `max_batch_size` entries, and about `max_write_back_bytes` bytes. Reading pauses while the entries
+        being written back reach `max_write_backs` or `max_write_back_bytes`."""
         self._distribution = distribution
         self._ensembles = dict(ensembles)
         self._batch_size = batch_size
         self._max_batch_size = max(batch_size, max_batch_size)
         self._largest = 1  # payload bytes of the largest entry read
-        self._max_write_backs = max_write_backs
-        self._max_write_back_bytes = max_write_back_bytes
         self._order = order
         self.phase = Phase.FENCING
         self.recovered: dict[int, tuple[BookieId, ...]] = {}
@@ -143,8 +180,35 @@ class LedgerRecovery:
         self._next = 0  # the entry to deliver next; all below were
         self._batch_end = 0  # first entry not asked for; >= _next
         self._stopped = False  # the end of the ledger was found: entries _next and above do not exist
-        self._backlog: list[int] = []  # payload sizes of entries being written back, oldest first
-        self._backlog_bytes = 0
+        self._backlog = Backlog(max_write_backs, max_write_back_bytes)  # they end at _next
+
+    def __str__(self) -> str:
+        """On one line, such as `reading start=4 next=7 reads=[7:asked 8:found] backlog=2 (20 bytes)`."""
+        if self.phase is Phase.FENCING:
+            return f"fencing lac={self._best_lac} {self._coverage}"
+        reads = [f"{entry_id}:{read}" for entry_id, (read, _) in self._reads.items()]
+        stopped = " stopped" * self._stopped
+        recovered = f" recovered={sorted(self.recovered)}" if self.recovered else ""
+        return (
+            f"{self.phase.value} start={self.start} next={self._next}{stopped} reads=[{', '.join(reads)}] "
+            f"backlog={self._backlog}{recovered}"
+        )
+
+    def check(self) -> None:
+        """The relations that hold between any two calls. For tests: raises `AssertionError`."""
+        self._backlog.check()
+        for read, _ in self._reads.values():
+            read.check()
+        assert set(self._found) <= set(self._reads), f"what was found is not delivered yet: {self}"
+        assert all(first > self.start for first in self.recovered), f"ensembles change above the start: {self}"
+        if self.phase is Phase.FENCING:
+            assert not self._reads, f"nothing is read before the ledger is fenced: {self}"
+            assert not self._backlog, f"nothing is written back before it was read: {self}"
+        else:
+            assert self.start + 1 + len(self._backlog) <= self._next <= self._batch_end, f"what was asked for: {self}"
+        if self.phase is Phase.READING:
+            wanted = [] if self._stopped else list(range(self._next, self._batch_end))
+            assert sorted(self._reads) == wanted, f"entries {wanted} are being read: {self}"
 
     # --- fencing ---
 
@@ -190,7 +254,7 @@ class LedgerRecovery:
 
     def _next_batch(self) -> list[Action]:
         first = self._batch_end
-        fitting = max(1, self._max_write_back_bytes // self._largest)
+        fitting = max(1, self._backlog.max_bytes // self._largest)
         self._batch_end += min(self._batch_size, fitting)
         self._batch_size = min(2 * self._batch_size, self._max_batch_size)
         needed = quorum_coverage(self._distribution.write_quorum, self._distribution.ack_quorum)
@@ -258,16 +322,13 @@ class LedgerRecovery:
             payload, length = self._found.pop(self._next)
             self._length = length
             self._largest = max(self._largest, len(payload))
-            self._backlog.append(len(payload))
-            self._backlog_bytes += len(payload)
+            self._backlog.add(len(payload))
             actions.append(WriteBack(self._next, payload, length, self.start))
             self._next += 1
         return actions + self._read_on()
 
     def _read_on(self) -> list[Action]:
-        if self._stopped or self._next < self._batch_end:
-            return []
-        if len(self._backlog) >= self._max_write_backs or self._backlog_bytes >= self._max_write_back_bytes:
+        if self._stopped or self._next < self._batch_end or self._backlog.full:
             return []
         return self._next_batch()
 
@@ -277,9 +338,7 @@ class LedgerRecovery:
         """The oldest `count` entries being written back are confirmed."""
         if self.phase is Phase.DONE:
             return []
-        assert count <= len(self._backlog)
-        self._backlog_bytes -= sum(self._backlog[:count])
-        del self._backlog[:count]
+        self._backlog.done(count)
         if self._stopped:
             return self._finish_if_done()
         return self._read_on()
@@ -292,7 +351,7 @@ class LedgerRecovery:
 
     def on_ensemble_changed(self, first_entry_id: int, ensemble: Sequence[BookieId]) -> None:
         """A write-back made its window use another ensemble from `first_entry_id` (its LAC + 1) on."""
-        assert first_entry_id > self.start
+        assert first_entry_id > self.start, f"an ensemble from {first_entry_id} on: {self}"
         self.recovered[first_entry_id] = tuple(ensemble)
 
     # --- the end ---
@@ -327,8 +386,8 @@ class LedgerRecovery:
 def closing_ensembles(stored: Ensembles, recovered: Ensembles) -> dict[int, tuple[BookieId, ...]]:
     """The ensembles of the closed record: a recovered one replaces the last stored one, or comes after it.
 
-    Raises `UnexpectedError` when the store has a later fragment than recovery knew: another client changed the
-    ensemble of a ledger that was in recovery.
+    Raises `UnexpectedError` when the store has a later fragment than recovery knew: another client changed the ensemble
+    of a ledger that was in recovery.
     """
     last = max(stored)
     if any(first < last for first in recovered):

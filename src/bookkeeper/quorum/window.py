@@ -26,10 +26,14 @@ entry and taking its three acks costs about one microsecond.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from ..errors import DuplicateEntryIdError, IncorrectParameterError
 from .coverage import OK
 from .distribution import Distribution
+
+SHOWN = 20
+"""Entries that `str` of a window shows; of the others it gives the number."""
 
 
 class PendingWindow:
@@ -76,7 +80,7 @@ class PendingWindow:
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
         self.now = 0.0
-        """Time given to entries pushed from here on. The owner sets it from its clock; never decreases."""
+        """Time given to entries pushed from here on. Set by the caller, from its clock; never decreases."""
         self.lap = last_entry_id
         """Last add pushed: the highest id given out. >= head."""
         self.head = last_entry_id
@@ -114,8 +118,8 @@ class PendingWindow:
 
         `entry_id` is `lap + 1`, or for an advanced writer one that `check_id` allows.
         """
-        assert entry_id > self.head
-        assert entry_id not in self.open
+        assert entry_id > self.head, self
+        assert entry_id not in self.open, self
         if entry_id > self.lap:
             self.lap = entry_id
         self.length += size
@@ -202,7 +206,7 @@ class PendingWindow:
         return range(first, entry_id)
 
     def _advance(self, head: int) -> None:
-        assert self.head <= head <= self.lap
+        assert self.head <= head <= self.lap, f"head {head}: {self}"
         self.head = head
         if not self._deferred_sync and head > self.lac:
             self.lac = head
@@ -215,7 +219,7 @@ class PendingWindow:
 
     def synced(self, entry_id: int) -> None:
         """`force` made everything up to `entry_id` durable: move the LAC of a DEFERRED_SYNC writer."""
-        assert entry_id <= self.head
+        assert entry_id <= self.head, f"synced {entry_id}: {self}"
         if entry_id > self.lac:
             self.lac = entry_id
 
@@ -334,7 +338,46 @@ class PendingWindow:
         self.lap = self.head
         return ids
 
+    # --- for checks and reports ---
+
     def acked(self, entry_id: int) -> list[int]:
-        """Indexes that acked an unsettled entry (for checks and reports)."""
+        """Indexes that acked an unsettled entry."""
         mask = self._masks[entry_id % self._ensemble_size] & ~self.open[entry_id]
         return [i for i in range(self._ensemble_size) if mask >> i & 1]
+
+    def __str__(self) -> str:
+        """On one line, such as `lac=7 head=9 lap=12 length=130 open=[9:aa. 10:a.f 12:-..]`.
+
+        An entry has a letter for each index: acked, failed, still awaited (`.`), not in the write set (`-`).
+        """
+        shown = [f"{entry_id}:{self._answers(entry_id)}" for entry_id in islice(self.open, SHOWN)]
+        if len(self.open) > SHOWN:
+            shown.append(f"and {len(self.open) - SHOWN} more")
+        return f"lac={self.lac} head={self.head} lap={self.lap} length={self.length} open=[{' '.join(shown)}]"
+
+    def _answers(self, entry_id: int) -> str:
+        write_set = self._masks[entry_id % self._ensemble_size]
+        open_mask, failed = self.open[entry_id], self._failed.get(entry_id, 0)
+        return "".join(
+            "-" if not write_set >> i & 1 else "f" if failed >> i & 1 else "." if open_mask >> i & 1 else "a"
+            for i in range(self._ensemble_size)
+        )
+
+    def check(self) -> None:
+        """The relations that hold between any two calls. For tests: raises `AssertionError`."""
+        assert self.lac <= self.head <= self.lap, f"lac <= head <= lap: {self}"
+        assert self._deferred_sync or self.lac == self.head, f"the LAC follows the head: {self}"
+        assert list(self.open) == list(self._held), f"what is open has a frame: {self}"
+        assert self.unsettled_bytes == sum(len(frame) for _, _, frame in self._held.values()), f"bytes: {self}"
+        times = [time for _, time, _ in self._held.values()]
+        assert times == sorted(times), f"times in order of sending: {self}"
+        assert all(time <= self.now for time in (*times, *self.acked_times)), f"nothing is of the future: {self}"
+        for entry_id, mask in self.open.items():
+            assert entry_id <= self.lap, f"{entry_id} was pushed: {self}"
+            write_set = self._masks[entry_id % self._ensemble_size]
+            assert mask & ~write_set == 0, f"{entry_id} is open inside its write set: {self}"
+            settled = entry_id <= self.head and self._answered(entry_id)
+            assert not settled, f"{entry_id} is settled and not forgotten: {self}"
+        for entry_id, mask in self._failed.items():
+            assert mask, f"{entry_id} has failed somewhere: {self}"
+            assert mask & ~self.open.get(entry_id, 0) == 0, f"{entry_id} failed where it is open: {self}"

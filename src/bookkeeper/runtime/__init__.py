@@ -7,6 +7,7 @@ tasks       tasks with an owner, and work that goes on for ever
 awake       a clock that counts only time in which the loop was running
 wait_queue  a line of tasks that wait for their turn
 backoff     pauses that grow while something keeps failing
+transitions state machines as tables
 """
 
 from .api import (

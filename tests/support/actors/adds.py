@@ -155,6 +155,10 @@ class Adds:
             assert isinstance(decision, RetryLater)
             self.paused = True
 
+    def check(self) -> None:
+        """What must hold after every step."""
+        self.keeper.check()
+
     def stop(self, code: int) -> list[int]:
         """Fail all pending entries; their ids."""
         self.stopped = code

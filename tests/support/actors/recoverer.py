@@ -66,6 +66,13 @@ class Recoverer:
         self._early: tuple[int, tuple[BookieId, ...]] | None = None  # MU-13: an ensemble stored before the close
         self._close: Close | None = None
 
+    def check(self) -> None:
+        """What must hold after every step."""
+        if self.core is not None:
+            self.core.check()
+        if self.adds is not None:
+            self.adds.check()
+
     # --- beginning ---
 
     def start(self, store: Store) -> None:

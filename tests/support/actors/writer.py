@@ -6,6 +6,7 @@ write and the news of it are two turns: between them the store knows and the wri
 
 from __future__ import annotations
 
+from bookkeeper.client.adds.life import WRITER_LIFE, WriterEvent, WriterState
 from bookkeeper.errors import BKError, LedgerClosedError, MetadataVersionError, from_code
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.quorum.distribution import Distribution
@@ -49,14 +50,27 @@ class Writer:
         """Length of the ledger with each entry."""
         self.update: Update | None = None
         self.answered: tuple[bool, Record] | None = None  # the store's answer, not yet heard
-        self.ended: str | None = None
-        """'sealed', 'withdrawn', or None while it takes appends."""
+        self.state = WriterState.OPEN
         self._change = AskForChange({})  # what the running change is about
         self._end = (-1, 0)  # last entry and length to close with
         distribution = Distribution(*value.quorums)
         policy = policy or EnsemblePolicy()
         self.deferred_sync = policy.deferred_sync
         self.adds = Adds(self, distribution, value.last_ensemble[1], policy, rules)
+
+    @property
+    def ended(self) -> str | None:
+        """'sealed' (or about to be), 'withdrawn', or None while it takes appends."""
+        if self.state is WriterState.WITHDRAWN:
+            return "withdrawn"
+        return "sealed" if self.state.ended else None
+
+    def _happened(self, event: WriterEvent) -> None:
+        self.state = WRITER_LIFE.after(self.state, event)
+
+    def check(self) -> None:
+        """What must hold after every step."""
+        self.adds.check()
 
     # --- the application ---
 
@@ -109,8 +123,8 @@ class Writer:
 
     def give_up(self, code: int, withdraw: bool) -> None:
         if withdraw:
+            self._happened(WriterEvent.WITHDRAW)
             self._stop(code)
-            self.ended = "withdrawn"
         else:
             self._seal(code)
 
@@ -123,8 +137,8 @@ class Writer:
             return
         window = self.adds.window
         pushed = window.lap
+        self._happened(WriterEvent.SEAL)
         self._stop(code)
-        self.ended = "sealed"
         self._end = (window.lac if self.rules.close_at_lac else pushed, window.length)
         self.update = Update("close", self._needs_close, self._closed)
 
@@ -161,6 +175,7 @@ class Writer:
         update, self.update = self.update, None
         value = self.known.value
         if update.name == "close":
+            self._happened(WriterEvent.STORED)
             self.notes.append(f"close succeeded: last {value.last_entry_id} length {value.length}")
         elif value.state is LedgerState.OPEN:
             self.adds.carry_out(self.adds.keeper.on_changed(value.last_ensemble[1]))
@@ -171,6 +186,7 @@ class Writer:
         assert self.update is not None
         update, self.update = self.update, None
         if update.name == "close":
+            self._happened(WriterEvent.REFUSED)
             self.notes.append(f"close failed: {type(error).__name__}")
         else:
             self.adds.carry_out(GiveUp(error.code))

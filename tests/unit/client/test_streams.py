@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from bookkeeper.client.wire.add_channel import AddChannel, AddRoute
 from bookkeeper.client.wire.calls import Answer, ReadCall
-from bookkeeper.client.wire.connection import Connection, Dialer
+from bookkeeper.client.wire.connection import Connection
 from bookkeeper.client.wire.connection_v2 import V2Connection
 from bookkeeper.client.wire.connection_v3 import V3Connection
+from bookkeeper.client.wire.dialer import Dialer
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError
 from bookkeeper.protocol import v2, v3

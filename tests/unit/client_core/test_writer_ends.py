@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.client.adds.life import WriterState
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import (
     BKError,
@@ -254,7 +255,7 @@ async def test_leaving_the_context_by_cancellation_while_it_drains_seals_the_led
 
         task = asyncio.ensure_future(write())
         await settle()
-        assert writers[0]._drains == 1
+        assert writers[0]._state is WriterState.DRAINING
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -277,7 +278,7 @@ async def test_cancelled_flushes_and_waiters_are_not_kept() -> None:
             for task in tasks:
                 task.cancel()
             await settle()
-        assert not world.pipeline(writer)._flush_waiters
+        assert len(world.pipeline(writer)._waiters) == 1  # the one append that is pending
         assert not writer._gate.waiting
         world["b1"].release()
         world["b2"].release()

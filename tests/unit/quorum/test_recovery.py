@@ -347,6 +347,7 @@ def test_every_acknowledged_entry_is_recovered_or_recovery_fails(data: st.DataOb
         else:
             assert isinstance(action, Fail)
             assert silent
+        r.check()
     assert r.phase is Phase.DONE
 
 

@@ -355,6 +355,7 @@ def test_the_window_agrees_with_the_naive_model(
         elif action == "confirm":
             assert list(w.confirm()) == naive.confirm()
         naive.settle()
+        w.check()
         assert w.head == w.lac == naive.head
         assert set(w.open) == naive.unsettled()
         assert w.unsettled_bytes == sum(naive.sizes[e] for e in w.open)
@@ -369,6 +370,7 @@ def test_the_window_agrees_with_the_naive_model(
                 e for e in w.open if i in naive.members(e) and i not in naive.acked[e] | naive.failed[e]
             }
     drained = w.drain()
+    w.check()
     assert drained == sorted(e for e in naive.acked if e > naive.head)
     assert w.length == sum(size for e, size in naive.sizes.items() if e <= naive.head)
 

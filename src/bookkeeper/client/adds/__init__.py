@@ -1,8 +1,12 @@
 """What carries entries to their bookies (spec client §5).
 
-gate          who may append now: the limits of what one writer has in flight
-pipeline      entries out, answers in, decisions carried out
-outbox        frames that wait for the loop to turn, and the channels that they leave on
-deadlines     what takes too long although bookies answer, and pauses between changes
-explicit_lac  tells the bookies how far a quiet writer has come
+life              the states that a writer goes through
+gate              who may append now: the limits of what one writer has in flight
+encoding          entries as frames
+pipeline          entries out, answers in, decisions carried out
+waiters           callers that wait for entries to be acknowledged
+outbox            frames that wait for the loop to turn, and the channels that they leave on
+deadlines         what takes too long although bookies answer, and pauses between changes
+metadata_changes  another ensemble, and the end, put into the metadata
+explicit_lac      tells the bookies how far a quiet writer has come
 """

@@ -15,10 +15,10 @@ Theory of operation
 - Answers are taken by the batch that a socket read brought: acks first, then what they confirm, then refusals.
 - While an ensemble change is under way nothing is confirmed, and indexes being replaced are sent nothing.
 - The connections keep the pipeline alive, and the pipeline keeps the callers' futures, but only a weak reference to
-  its owner: a writer that is dropped without being closed can be noticed. Nobody can carry out changes then, so a
-  pipeline without owner stops at the first failure.
-- Whatever ends the pipeline tells everybody who waits for it. An unexpected error (a placement policy that raises) is
-  such an end too; the client being closed is another, told by the channels.
+  its owner: a writer that is dropped without being closed can be noticed. Changes of the ensemble need an owner, so a
+  pipeline without one stops at the first failure.
+- However the pipeline ends, all callers that wait for it get an error. An unexpected error (a placement policy that
+  raises) is such an end too; the client being closed is another, told by the channels.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from ...config import ClientConfiguration
 from ...errors import (
     AddEntryQuorumTimeoutError,
     BKError,
@@ -38,10 +39,6 @@ from ...errors import (
     UnexpectedError,
     from_code,
 )
-from ...protocol import v2, v3
-from ...protocol.digest import Digest
-from ...protocol.messages import HIGH_PRIORITY, V2, Flags
-from ...protocol.varint import varint
 from ...quorum.distribution import Distribution
 from ...quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsemblePolicy, GiveUp, Resend, RetryLater
 from ...quorum.window import PendingWindow
@@ -49,40 +46,11 @@ from ...runtime.api import TimerHandle
 from ...types import BookieId, WriteFlag
 from ..context import ClientContext
 from .deadlines import AddDeadlines, ChangePauses
+from .encoding import EncodeAdd
 from .outbox import Outbox
+from .waiters import AddWaiters
 
 log = logging.getLogger(__name__)
-
-_V3_ADD_TXN = 1 << 62
-"""Added to the entry id it is an add's transaction id: the same for all bookies, and never that of another request."""
-
-EncodeAdd = Callable[[int, int, int, bytes], bytes]
-"""Entry id, LAC, length of the ledger with this entry, payload -> the frame."""
-
-
-def add_encoder(
-    version: int,
-    ledger_id: int,
-    digest: Digest,
-    master_key: bytes,
-    *,
-    recovery: bool = False,
-    write_flags: WriteFlag = WriteFlag.NONE,
-) -> EncodeAdd:
-    """How one writer's entries become frames."""
-    flags = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY) if recovery else 0
-    if version == V2:
-        return v2.add_request_encoder(ledger_id, master_key, digest, flags)
-
-    encode_v3 = v3.AddRequestEncoder(
-        ledger_id, master_key, flags, int(write_flags), HIGH_PRIORITY if recovery else 0
-    ).encode
-
-    def frame_v3(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
-        entry = digest.package(ledger_id, entry_id, lac, length, payload)
-        return encode_v3(varint(_V3_ADD_TXN + entry_id), entry_id, entry)
-
-    return frame_v3
 
 
 class AddOwner(Protocol):
@@ -109,26 +77,14 @@ class AddPipeline:
         *,
         version: int,
         last_entry_id: int = -1,
-        length: int = 0,
         write_flags: WriteFlag = WriteFlag.NONE,
         quorum_timeout: float = -1,
         on_confirmed: Callable[[range], None] | None = None,
     ) -> None:
         """`quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit."""
         config = context.config
-        deferred_sync = bool(write_flags & WriteFlag.DEFERRED_SYNC)
-        self.window = PendingWindow(
-            distribution, last_entry_id=last_entry_id, length=length, deferred_sync=deferred_sync
-        )
-        self.keeper = EnsembleKeeper(
-            self.window,
-            ensemble,
-            EnsemblePolicy(
-                delay_changes=config.delayEnsembleChange,
-                max_changes=config.maxNumEnsembleChanges,
-                deferred_sync=deferred_sync,
-            ),
-        )
+        self.keeper = _keeper(config, distribution, ensemble, last_entry_id, write_flags)
+        self.window = self.keeper.window
         self.stopped: int | None = None
         """None while it works, else the code that pending entries failed with."""
         self.failed_entries = 0
@@ -143,14 +99,12 @@ class AddPipeline:
         self._owner = weakref.ref(owner)
         self._encode = encode
         self._on_confirmed = on_confirmed
-        self._futures: dict[int, asyncio.Future[int]] = {}  # of pending entries that somebody waits for
-        self._flush_waiters: dict[asyncio.Future[int], int] = {}  # done when everything up to an id is confirmed
+        self._waiters = AddWaiters()
+        self._futures = self._waiters.futures  # at hand for each entry
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
         self.outbox = Outbox(self.keeper, distribution, open_channel, self._has_sent)
-        """Frames that wait for the loop to turn."""
-        self._deadlines = AddDeadlines(
-            context.runtime, config, f"timeouts of ledger {ledger_id}", quorum_timeout, self._on_tick
-        )
+        name = f"timeouts of ledger {ledger_id}"
+        self._deadlines = AddDeadlines(context.runtime, config, name, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
         self._pause_timer: TimerHandle | None = None  # the end of the last pause before a change or retry
@@ -238,7 +192,7 @@ class AddPipeline:
 
     def _unexpected(self) -> None:
         """Neither the window nor the ensemble can be relied on any more."""
-        log.exception("ledger %d: unexpected error while appending", self._ledger_id)
+        log.exception("ledger %d: unexpected error while appending: %s; %s", self._ledger_id, self.window, self.keeper)
         self.carry_out(GiveUp(UnexpectedError.code))
 
     def on_writable(self, bookie: BookieId) -> None:  # noqa: ARG002
@@ -249,36 +203,16 @@ class AddPipeline:
         confirmed = self.window.confirm()
         if not confirmed:
             return
-        futures = self._futures
-        if futures:
-            for entry_id in confirmed:
-                future = futures.pop(entry_id, None)
-                if future is not None and not future.done():
-                    future.set_result(entry_id)
-        if self._flush_waiters:
-            self._wake_flush_waiters()
+        self._waiters.confirmed(confirmed)
         if self._on_confirmed is not None:
             self._on_confirmed(confirmed)
-
-    def _wake_flush_waiters(self) -> None:
-        head = self.window.head
-        for future, target in list(self._flush_waiters.items()):
-            if target <= head:
-                del self._flush_waiters[future]
-                if not future.done():
-                    future.set_result(target)
 
     async def confirmed(self, entry_id: int) -> int:
         """Wait until everything up to an id is confirmed. Raises the error that stopped the pipeline before."""
         if self.window.head < entry_id:
             if self.stopped is not None:
                 raise self.error_of_first()
-            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._flush_waiters[future] = entry_id
-            try:
-                await future
-            finally:
-                self._flush_waiters.pop(future, None)
+            await self._waiters.until(entry_id)
         return entry_id
 
     # --- decisions ---
@@ -371,12 +305,7 @@ class AddPipeline:
             self.failure = from_code(code, ledger_id=self._ledger_id, entry_id=drained[0] if drained else None)
         if drained and code != LedgerClosedError.code:
             log.warning("ledger %d: %d appends failed: %s", self._ledger_id, len(drained), self._error(drained[0]))
-        for entry_id in drained:
-            _fail(self._futures.pop(entry_id, None), self._error(entry_id))
-        first_failed = self.window.head + 1
-        for future in self._flush_waiters:
-            _fail(future, self._error(first_failed))
-        self._flush_waiters.clear()
+        self._waiters.fail(drained, self.window.head + 1, self._error)
         self.outbox.close()
         self.on_progress()
 
@@ -395,7 +324,19 @@ class AddPipeline:
             self.stop(LedgerClosedError.code)
 
 
-def _fail(future: asyncio.Future[int] | None, error: BKError) -> None:
-    if future is not None and not future.done():
-        future.set_exception(error)
-        future.exception()  # whoever does not ask for it has been told by the log, once for all entries
+def _keeper(
+    config: ClientConfiguration,
+    distribution: Distribution,
+    ensemble: Sequence[BookieId],
+    last_entry_id: int,
+    write_flags: WriteFlag,
+) -> EnsembleKeeper:
+    """What decides: a window, and the ensemble that its entries go to."""
+    deferred_sync = bool(write_flags & WriteFlag.DEFERRED_SYNC)
+    window = PendingWindow(distribution, last_entry_id=last_entry_id, deferred_sync=deferred_sync)
+    policy = EnsemblePolicy(
+        delay_changes=config.delayEnsembleChange,
+        max_changes=config.maxNumEnsembleChanges,
+        deferred_sync=deferred_sync,
+    )
+    return EnsembleKeeper(window, ensemble, policy)

@@ -2,6 +2,8 @@
 
 ledger_reads  what all reads of one open ledger share: whom to ask first, what was learnt
 range         a range of entries, a request for each
+budget        how much such a read may ask for
+waves         when what it asked for is looked at again
 batch         consecutive entries with one request
 read_ahead    a long range in order, ahead of the caller
 replicas      every copy of an entry by itself: is it there, is it good

@@ -3,16 +3,13 @@
 Theory of operation
 
 - Requests go out in waves: all entries of a wave that begin at the same replica leave in one call and share one
-  `ReadCall`. At most `readEntriesWindow` entries, and about `readEntriesWindowBytes` bytes going by the size of entries
-  as far as it is known (one entry at least; `FIRST_WAVE` while nothing is known), are outstanding; the next wave goes
-  out when half of them are in.
+  `ReadCall`. How many may be outstanding is decided in `budget`; the next wave goes out when half of them are in.
 - An entry that arrives good from the first replica asked costs its check and one tuple, nothing else. Only an entry
   that meets trouble (an error, bad data, silence) gets a state of its own, an `EntryRead`, which decides whom to ask
   next and what its error is.
 - Answers of one socket read come together; retries they cause leave together.
-- One timer serves all speculation. A wave is looked at when its delay is over: every entry of it that is still
-  missing, and none of whose bookies has answered anything good in this read, is asked for from the next replica as
-  well.
+- A wave is looked at when its speculation delay is over (`waves`): every entry of it that is still missing, and none
+  of whose bookies has answered anything good in this read, is asked for from the next replica as well.
 - The first entry that fails ends the read. With `prefix`, what lies before it is still read, and returned with the
   error. With `max_bytes`, no more is asked for when about so many bytes are there or under way, and the read ends with
   what was asked for.
@@ -26,16 +23,14 @@ from collections.abc import Iterable, Sequence
 from ...errors import BKError, ClientClosedError, DigestMismatchError, TooManyRequestsError, from_code
 from ...protocol.entry import HEADER_SIZE
 from ...quorum.reading import EntryRead
-from ...runtime import TimerHandle
 from ...types import BookieId
 from ..entry import LedgerEntry
 from ..wire.calls import Answer, ReadCall
 from ..wire.results import DIGEST_MISMATCH, OK
+from .budget import ReadBudget
 from .ledger_reads import ENTRY_OVERHEAD, LedgerReads, Orders
 from .speculation import Speculation
-
-FIRST_WAVE = 16
-"""Entries asked for at once while nothing is known of their size."""
+from .waves import Waves
 
 SIZE_SAMPLE = 16
 """One answer of so many is looked at to learn the size of entries."""
@@ -61,18 +56,6 @@ class _Attempt(ReadCall):
         self.orders = orders
 
 
-class _Wave:
-    """Entries sent together, for speculation."""
-
-    __slots__ = ("delay", "due", "entry_ids", "sample")
-
-    def __init__(self, entry_ids: Sequence[int], sample: _Attempt, due: float, delay: float) -> None:
-        self.entry_ids = entry_ids
-        self.sample = sample  # any attempt of the wave: for the ensemble and its orders
-        self.due = due
-        self.delay = delay
-
-
 class RangeRead:
     """Reads `first`..`last` once: `await RangeRead(...).run()`.
 
@@ -91,12 +74,10 @@ class RangeRead:
     ) -> None:
         """`max_bytes`: end after about so many bytes, but not before the first entry; 0: read to `last`."""
         assert 0 <= first <= last
-        assert max_bytes >= 0
         assert prefix or not max_bytes
         context = reads.context
         self._reads = reads
         self._bookies = context.bookies
-        self._runtime = context.runtime
         self._digest = reads.digest
         self._first = first
         self._end = last + 1  # entries from here on are not wanted (any more)
@@ -104,19 +85,14 @@ class RangeRead:
         self._results: list[LedgerEntry | None] = [None] * (last + 1 - first)
         self._missing = last + 1 - first  # results that are None, below _end
         self._outstanding = 0  # entries sent and still missing
-        self._window = context.config.readEntriesWindow
-        self._window_bytes = context.config.readEntriesWindowBytes
+        self._budget = ReadBudget(context.config.readEntriesWindow, context.config.readEntriesWindowBytes, max_bytes)
         self._head_size = HEADER_SIZE + reads.digest.size
-        self._max_bytes = max_bytes
-        self._received = 0.0  # bytes, about
         self._prefix = prefix
         self._whole = whole
         self._error: BKError | None = None
         self._troubled: dict[int, EntryRead] = {}
         self._responsive: dict[BookieId, None] = {}  # bookies that answered something good
-        self._speculation = Speculation.for_reads(context.config)
-        self._waves: list[_Wave] = []  # by `due`
-        self._timer: TimerHandle | None = None  # at _waves[0].due, if there is one
+        self._waves = Waves(context.runtime, Speculation.for_reads(context.config), self._speculate)
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> tuple[list[LedgerEntry], BKError | None]:
@@ -135,36 +111,17 @@ class RangeRead:
     def _stop(self) -> None:
         """Nothing that comes later counts."""
         self._end = self._first
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._waves.stop()
 
     # --- asking ---
 
-    def _limit(self) -> int:
-        """How many entries may be outstanding: one at least."""
-        size = self._reads.entry_size
-        if not size:
-            return min(self._window, FIRST_WAVE)
-        return max(1, min(self._window, int(self._window_bytes / size)))
-
-    def _affordable(self) -> int:
-        """How many more entries `max_bytes` allows; 0 when it is not worth while to ask for them."""
-        size = self._reads.entry_size
-        asked = self._next - self._first
-        if not self._max_bytes or not size:
-            return self._window
-        count = int((self._max_bytes - self._received) / size) - self._outstanding
-        if asked == 0:
-            return max(1, count)
-        return count if count > asked // 8 else 0
-
     def _send_waves(self) -> None:
-        affordable = self._affordable()
+        size = self._reads.entry_size
+        affordable = self._budget.affordable(size, self._next - self._first, self._outstanding)
         if affordable == 0:
             self._end_at(min(self._end, self._next))
             return
-        stop = min(self._end, self._next + min(affordable, self._limit() - self._outstanding))
+        stop = min(self._end, self._next + min(affordable, self._budget.outstanding(size) - self._outstanding))
         metadata = self._reads.current_metadata()
         while self._next < stop:
             boundary = metadata.next_ensemble_change(self._next)
@@ -181,10 +138,8 @@ class RangeRead:
             order = orders[first % size]
             attempt = _Attempt(self, order[0], ensemble, orders, deadline)
             self._send(range(first, entry_ids.stop, size), attempt)
-        if self._speculation is not None and len(orders[0]) > 1:
-            delay = self._speculation.first
-            self._waves.append(_Wave(entry_ids, attempt, self._runtime.now() + delay, delay))
-            self._arm()
+        if len(orders[0]) > 1:
+            self._waves.sent(entry_ids, attempt)
 
     def _send(self, entry_ids: Sequence[int], attempt: _Attempt) -> None:
         try:
@@ -247,7 +202,7 @@ class RangeRead:
         self._learn(count, answers)
         if self._missing == 0:
             self._finish()
-        elif self._outstanding <= self._limit() // 2:
+        elif self._outstanding <= self._budget.outstanding(self._reads.entry_size) // 2:
             self._send_waves()
 
     def _learn(self, count: int, answers: list[Answer]) -> None:
@@ -256,7 +211,7 @@ class RangeRead:
         if not sizes:
             return
         size = sum(sizes) / len(sizes)
-        self._received += count * (size + ENTRY_OVERHEAD)
+        self._budget.received(count * (size + ENTRY_OVERHEAD))
         last = answers[-1][0]
         entry = self._results[last - self._first] if last < self._end else None
         if entry is not None:
@@ -314,24 +269,13 @@ class RangeRead:
 
     # --- speculation ---
 
-    def _arm(self) -> None:
-        if self._timer is None and self._waves:
-            self._timer = self._runtime.call_later(max(0.0, self._waves[0].due - self._runtime.now()), self._speculate)
-
-    def _speculate(self) -> None:
-        """The delay of the first wave is over."""
-        assert self._speculation is not None
-        self._timer = None
-        wave = self._waves.pop(0)
-        missing = [
-            entry_id
-            for entry_id in wave.entry_ids
-            if entry_id < self._end and self._results[entry_id - self._first] is None
-        ]
-        sample = wave.sample
+    def _speculate(self, entry_ids: Sequence[int], sample: _Attempt) -> list[int]:
+        """The delay of a wave is over: ask one more replica for what is missing. Returns for what it did."""
         by_index: dict[int, list[int]] = {}
         asked: list[int] = []
-        for entry_id in missing:
+        for entry_id in entry_ids:
+            if entry_id >= self._end or self._results[entry_id - self._first] is not None:
+                continue
             state = self._state_of(entry_id, sample)
             if any(sample.ensemble[index] in self._responsive for index in state.asked):
                 continue
@@ -340,8 +284,4 @@ class RangeRead:
                 by_index.setdefault(index, []).append(entry_id)
                 asked.append(entry_id)
         self._send_retries(by_index, sample.ensemble, sample.orders)
-        if asked:
-            delay = self._speculation.after(wave.delay)
-            self._waves.append(_Wave(asked, sample, self._runtime.now() + delay, delay))
-            self._waves.sort(key=lambda wave: wave.due)
-        self._arm()
+        return asked

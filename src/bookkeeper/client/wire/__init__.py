@@ -2,6 +2,9 @@
 
 pool           connections to all bookies of a client: the one way to ask a bookie something
 connection     one TCP connection: sending together, what waits for an answer, timeouts
+life           the states that a connection goes through
+dialer         what all connections share, and how one is made
+attempt        an attempt to connect, and what waits for it
 connection_v2  version 2
 connection_v3  version 3
 calls          what is asked, and who hears the answers

@@ -2,8 +2,8 @@
 
 Theory of operation
 
-- A connection lives once: CONNECTING, CONNECTED, CLOSED. There is no reconnect timer: the pool makes a new connection
-  at the next use. Which version it speaks never changes, because a Java bookie fixes a connection to v2 at its first
+- A connection lives once (see `life`). There is no reconnect timer: the pool makes a new connection at the next use.
+  Which version it speaks never changes, because a Java bookie fixes a connection to v2 at its first
   v2 frame (spec wire-protocol §1.2).
 - Outgoing frames are gathered in `out`. The first one schedules one call for when the loop turns; that call joins
   them and writes them at once. While connecting, the joined pieces wait. Past the high water mark, waiting or in the
@@ -12,7 +12,7 @@ Theory of operation
   the subclasses). How many may be registered is bounded.
 - Adds go through routes (see `add_channel`).
 - One sweep with every tick of the client's clock (`runtime.awake`), made by the pool, expires what is overdue; a late
-  answer finds nothing and is dropped. Whatever waited for something else than the bookie (`progress`) begins to wait
+  answer finds nothing and is dropped. What waited for something else than the bookie (`progress`) begins to wait
   anew. Connecting has its timeout there too: it takes its time from the same clock as the rest.
 - When the connection ends, everything registered and every route with unanswered adds fails with one error. Callbacks
   run from the loop only, never inside the call that sends. An error in one of them is logged, and keeps nothing from
@@ -25,10 +25,8 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import cast
 
-from ...config import ClientConfiguration
 from ...errors import (
     BKError,
     BookieUnavailableError,
@@ -38,36 +36,19 @@ from ...errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
-from ...metadata.api import BookieDirectory
-from ...metadata.formats.service_info import legacy_service_info
 from ...protocol.frames import ResponseStream
 from ...protocol.messages import Request, Response
-from ...runtime import Runtime, SocketOptions, TaskScope, guarded
-from ...runtime.awake import AwakeClock
+from ...runtime import guarded
 from ...types import BookieId
 from .add_channel import AddAnswers, AddRoute, by_ledger
+from .attempt import Attempt
 from .calls import OnReply, ReadCall
+from .dialer import Dialer
+from .life import CONNECTION_LIFE, ConnectionEvent, ConnectionState
 from .progress import Progress
 from .results import OK, TIMEOUT
 
 log = logging.getLogger(__name__)
-
-DEFAULT_TICK_SECONDS = 1.0
-"""How often overdue requests are looked for when `timeoutMonitorIntervalSec` does not say."""
-
-OnFailure = Callable[[BookieId, int, int], None]
-"""Hears that so many requests to a bookie failed: bookie, result code, count. Not of requests that were lost together
-with a connection."""
-
-
-def ignore_failure(_bookie: BookieId, _code: int, _count: int) -> None:
-    """Nobody wants to know."""
-
-
-class ConnectionState(Enum):
-    CONNECTING = 1
-    CONNECTED = 2
-    CLOSED = 3
 
 
 class Registered:
@@ -83,81 +64,6 @@ class Registered:
         self.done = done
 
 
-def tick_seconds(config: ClientConfiguration) -> float:
-    """How often to look for what is overdue (spec client §12.4)."""
-    if config.timeoutMonitorIntervalSec:
-        return config.timeoutMonitorIntervalSec
-    base = config.readTimeout
-    timeouts = [
-        base if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec,
-        base if config.readEntryTimeoutSec is None else config.readEntryTimeoutSec,
-        config.getBookieInfoTimeoutSecs,
-        config.clientConnectTimeoutMillis / 1000,
-    ]
-    return min([DEFAULT_TICK_SECONDS, *(timeout / 2 for timeout in timeouts if timeout > 0)])
-
-
-class Dialer:
-    """What all connections of a client share: where bookies are, limits and socket options, transaction ids, the clock
-    of all timeouts, who hears of failures."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        config: ClientConfiguration,
-        discovery: BookieDirectory,
-        on_failure: OnFailure = ignore_failure,
-    ) -> None:
-        self.runtime = runtime
-        self.config = config
-        self.on_failure = on_failure
-        self.tasks = TaskScope(runtime, "bookie-client")
-        self.clock = AwakeClock(runtime, tick_seconds(config), "timeouts of requests to bookies")
-        """Runs while there are connections."""
-        self._discovery = discovery
-        self._options = SocketOptions(
-            nodelay=config.clientTcpNoDelay,
-            keepalive=config.clientSockKeepalive,
-            keep_idle=config.tcpKeepIdle,
-            keep_interval=config.tcpKeepIntvl,
-            keep_count=config.tcpKeepCnt,
-            send_buffer=config.clientSendBufferSize,
-            receive_buffer=config.clientReceiveBufferSize,
-            user_timeout_ms=config.clientTcpUserTimeoutMillis,
-        )
-        self._last_txn_id = 0
-
-    def next_txn_id(self) -> int:
-        """A transaction id: unique in this client, so that an answer can never be taken for another request's."""
-        return self.take_txn_ids(1)[0]
-
-    def take_txn_ids(self, count: int) -> range:
-        """The same of so many requests."""
-        first = self._last_txn_id + 1
-        self._last_txn_id += count
-        return range(first, first + count)
-
-    async def dial(self, bookie: BookieId, protocol: asyncio.Protocol) -> None:
-        """Connect `protocol` to the bookie's `bookie-rpc` endpoint. The caller looks after the time that takes.
-
-        Raises `OSError`, `BookKeeperError`, and whatever a name that nobody can resolve makes others raise.
-        """
-        if self.config.bookieAddressResolverEnabled:
-            info = await self._discovery.info(bookie)
-        else:
-            info = legacy_service_info(bookie)
-        endpoint = info.bookie_rpc()
-        if endpoint is None:
-            raise BookieUnavailableError("the bookie published no bookie-rpc endpoint", bookie=bookie)
-        await self.runtime.network.connect(
-            endpoint.host,
-            endpoint.port,
-            lambda: protocol,
-            timeout=None,
-            options=self._options,
-        )
-
-
 class Connection(asyncio.Protocol):
     """What the two versions share: life, gathering, registration, expiry. `on_closed` is called once, at the end."""
 
@@ -169,8 +75,7 @@ class Connection(asyncio.Protocol):
         self.bookie = bookie
         self.state = ConnectionState.CONNECTING
         self.out: list[bytes] = []
-        """Frames since the loop last turned; always this same list. Whoever adds the first one calls
-        `schedule_flush`."""
+        """Frames since the loop last turned; always this same list."""
         self.writable = True
         self.written = 0
         """Bytes handed to this connection."""
@@ -182,17 +87,17 @@ class Connection(asyncio.Protocol):
         self._responses = responses
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None  # set while CONNECTED
-        self._waiting: list[bytes] = []  # frames gathered while CONNECTING
-        self._waiting_bytes = 0
+        self._transport: asyncio.Transport | None = None  # set while connected
         self._high_water = dialer.config.clientWriteBufferHighWaterMark
         self._limit = dialer.config.maxOutstandingRequestsPerChannel
         self._clock = dialer.clock
         self._progress = Progress()
         self._requests: dict[int, Registered] = {}
         """By transaction or request id, in order of sending."""
-        self._connect_deadline = self._clock.deadline(dialer.config.clientConnectTimeoutMillis / 1000)
-        self._opening = dialer.tasks.spawn(self._open(), name=f"connect {bookie}")
+        self._attempt: Attempt | None = Attempt(  # set while connecting
+            dialer.tasks.spawn(self._open(), name=f"connect {bookie}"),
+            self._clock.deadline(dialer.config.clientConnectTimeoutMillis / 1000),
+        )
 
     # --- life ---
 
@@ -206,46 +111,50 @@ class Connection(asyncio.Protocol):
 
     def _cannot_connect(self, why: str) -> None:
         self.count_failures(BookieUnavailableError.code)
-        self.end(BookieUnavailableError(f"cannot connect: {why}", bookie=self.bookie))
+        error = BookieUnavailableError(f"cannot connect: {why}", bookie=self.bookie)
+        self._end(error, ConnectionEvent.UNREACHABLE)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if self.state is ConnectionState.CLOSED:
+        attempt, self._attempt = self._attempt, None
+        self.state = CONNECTION_LIFE.after(self.state, ConnectionEvent.MADE)
+        if attempt is None:  # closed meanwhile
             cast(asyncio.Transport, transport).abort()
             return
-        self.state = ConnectionState.CONNECTED
         self._transport = cast(asyncio.Transport, transport)
         config = self._dialer.config
         self._transport.set_write_buffer_limits(self._high_water, config.clientWriteBufferLowWaterMark)
         was_full, self.writable = not self.writable, True
-        if self._waiting:
-            self._transport.write(b"".join(self._waiting))
-            self._waiting.clear()
-            self._waiting_bytes = 0
+        if attempt.waiting:
+            self._transport.write(attempt.take())
         if was_full and self.writable:
             self.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f"connection lost: {exc or type(exc).__name__}" if exc else "the bookie closed the connection"
-        self.end(BookieUnavailableError(reason, bookie=self.bookie))
+        self.lose(BookieUnavailableError(reason, bookie=self.bookie))
 
     def close(self, error: BKError) -> None:
-        """End the connection; everything outstanding fails with `error`."""
-        self.end(error)
+        """This client needs the connection no longer; everything outstanding fails with `error`. Idempotent."""
+        self._end(error, ConnectionEvent.DISMISSED)
 
-    def end(self, error: BKError) -> None:
-        """End the connection because of `error`. Idempotent."""
-        if self.state is ConnectionState.CLOSED:
+    def lose(self, error: BKError) -> None:
+        """The bookie ended the connection, or made it useless; everything outstanding fails with `error`."""
+        self._end(error, ConnectionEvent.LOST)
+
+    def _end(self, error: BKError, event: ConnectionEvent) -> None:
+        before = self.state
+        self.state = CONNECTION_LIFE.after(before, event)
+        if before is ConnectionState.CLOSED:
             return
-        self.state = ConnectionState.CLOSED
         if not isinstance(error, ClientClosedError):
             log.info("connection to a bookie ended: %s", error)
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
-        else:
-            self._opening.cancel()
+        if self._attempt is not None:
+            self._attempt.give_up()
+            self._attempt = None
         self.out.clear()
-        self._waiting.clear()
         self._on_closed(self)
         for route in list(self.routes.values()):
             with guarded(f"loss of the connection to bookie {self.bookie}"):
@@ -282,10 +191,9 @@ class Connection(asyncio.Protocol):
         out.clear()
         if self._transport is not None:
             self._transport.write(data)
-        elif self.state is ConnectionState.CONNECTING:
-            self._waiting.append(data)
-            self._waiting_bytes += len(data)
-            if self._waiting_bytes > self._high_water:
+        elif self._attempt is not None:
+            self._attempt.hold(data)
+            if self._attempt.waiting > self._high_water:
                 self.writable = False
 
     def pause_writing(self) -> None:
@@ -311,14 +219,14 @@ class Connection(asyncio.Protocol):
 
     @abstractmethod
     def request(self, message: Request, deadline: float, done: OnReply) -> None:
-        """Send a request of a kind that this version has; `done` hears the outcome once.
+        """Send a request of a kind that this version has; `done` is called once, with the outcome.
 
         Raises `TooManyRequestsError` when too many are outstanding, `IllegalOpError` for what the version cannot say.
         """
 
     @abstractmethod
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
-        """Read entries; `call` hears an answer for each. Raises `TooManyRequestsError`."""
+        """Read entries; `call` gets an answer for each. Raises `TooManyRequestsError`."""
 
     @property
     def outstanding(self) -> int:
@@ -353,19 +261,19 @@ class Connection(asyncio.Protocol):
         if self.routes.get(route.ledger_id) is route:
             del self.routes[route.ledger_id]
             if self.close_when_idle and not self.out:
-                self.end(ClientClosedError(bookie=self.bookie))
+                self.close(ClientClosedError(bookie=self.bookie))
 
     def give_up_route(self, route: AddRoute) -> None:
         """The answers of a route without a channel are overdue."""
         if self.close_when_idle and self.routes.get(route.ledger_id) is route:
-            self.end(RequestTimeoutError(ledger_id=route.ledger_id, bookie=self.bookie))
+            self.close(RequestTimeoutError(ledger_id=route.ledger_id, bookie=self.bookie))
 
     # --- time ---
 
     def sweep(self, add_timeout: float) -> None:
         """A tick has passed: expire what is overdue. `add_timeout`: ticks that adds wait."""
         now = self._clock.tick
-        if self.state is ConnectionState.CONNECTING and now >= self._connect_deadline:
+        if self._attempt is not None and self._attempt.overdue(now):
             self._cannot_connect("no answer in time")
             return
         progress = self._progress
@@ -419,9 +327,9 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self.broken(error)
         except Exception as error:
-            # Somebody did not take an answer well. What else this read brought may be lost: say so to all.
+            # A caller failed on its answer. What else this read brought may be lost: all callers are told so.
             log.exception("answers of bookie %s: unexpected error", self.bookie)
-            self.end(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
+            self.lose(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
 
     def _deliver_adds(self, adds: AddAnswers) -> None:
         for ledger_id, (acked, failed) in adds.items():
@@ -438,4 +346,4 @@ class Connection(asyncio.Protocol):
     def broken(self, error: ProtocolError) -> None:
         """The bookie sent something illegal: the connection cannot go on."""
         log.warning("bookie %s: %s; the connection is closed", self.bookie, error)
-        self.end(BookieUnavailableError(f"illegal answer: {error}", bookie=self.bookie))
+        self.lose(BookieUnavailableError(f"illegal answer: {error}", bookie=self.bookie))

@@ -28,7 +28,8 @@ from ...protocol.messages import (
 from ...types import BookieId
 from .add_channel import AddAnswers
 from .calls import Answer, OnReply, ReadCall, deliver
-from .connection import Connection, Dialer
+from .connection import Connection
+from .dialer import Dialer
 from .results import LOCAL_FAILURES, OK, READ, TIMEOUT, WRITE, result_code, status_of
 
 Waiting = ReadCall | deque[ReadCall]

@@ -32,7 +32,8 @@ from ...protocol.varint import varint
 from ...types import BookieId
 from .add_channel import AddAnswers
 from .calls import OnReply, ReadCall, deliver
-from .connection import Connection, Dialer
+from .connection import Connection
+from .dialer import Dialer
 from .results import OK, READ, TIMEOUT, WRITE, default_code, operation_of, result_code
 
 
@@ -132,7 +133,7 @@ class V3Connection(Connection):
     def _refused(self, response: HeaderOnlyResponse) -> None:
         """An add was refused without saying which: all of them are lost."""
         if response.status == Status.EUA:
-            self.end(UnauthorizedError("the bookie wants authentication", bookie=self.bookie))
+            self.lose(UnauthorizedError("the bookie wants authentication", bookie=self.bookie))
             return
         raise ProtocolError(f"an add was refused with status {response.status} and without its ids")
 

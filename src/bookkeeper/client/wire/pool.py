@@ -35,9 +35,10 @@ from ...runtime import Runtime, guarded
 from ...types import BookieId, WriteFlag
 from .add_channel import AddChannel, AddRoute, AddSink
 from .calls import OnReply, ReadCall
-from .connection import Connection, Dialer, OnFailure, ignore_failure
+from .connection import Connection
 from .connection_v2 import V2Connection
 from .connection_v3 import V3Connection
+from .dialer import Dialer, OnFailure, ignore_failure
 
 CONGESTED = 2**31 - 1
 """Requests that a bookie counts as having while a connection to it takes nothing."""

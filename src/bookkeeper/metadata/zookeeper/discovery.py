@@ -19,7 +19,8 @@ from ...runtime.tasks import TaskScope
 from ...types import BookieId, parse_bookie_id
 from ..api import BookieServiceInfo, Mode, Versioned
 from ..formats.service_info import parse_service_info
-from .session.client import Changed, NoNode, Stat, ZooKeeper
+from .session.client import NoNode, Stat, ZooKeeper
+from .session.watch_point import Changed
 from .session.watching import Pacer, Subscription
 
 log = logging.getLogger(__name__)

@@ -177,18 +177,14 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
                 run.txn_tokens.append(token)
                 taken += 1
                 continue
-        add = _parse_add(body)
-        if add is None:
+        example = _take_by_protobuf(runs, body)
+        if example is None:
             break
-        ledger_id, entry_id, key, flags, write_flags, token, entry = add
-        run = _run_of(runs, ledger_id, key, flags, write_flags)
-        run.entry_ids.append(entry_id)
-        run.entries.append(entry)
-        run.txn_tokens.append(token)
+        run, example_shape = example
         run_middle = run_key = b""
         taken += 1
-        if len(key) == MASTER_KEY_LENGTH and not flags and not write_flags:
-            shape = len(token), len(varint(ledger_id)), len(varint(entry_id))
+        if example_shape is not None:
+            shape = example_shape
             layouts.clear()
             proven.clear()
     return list(runs.values()), taken
@@ -209,6 +205,24 @@ def _run_of(runs: dict[_RunKey, AddRun], ledger_id: int, key: bytes, flags: int,
     if run is None:
         run = runs[ledger_id, key, flags, write_flags] = AddRun(ledger_id, key, flags, write_flags, V3)
     return run
+
+
+def _take_by_protobuf(runs: dict[_RunKey, AddRun], body: bytes) -> tuple[AddRun, _AddShape | None] | None:
+    """Put an add into its run; None for anything that has no place in one.
+
+    Returns the run, and the shape of the add if further ones like it may be read by hand.
+    """
+    add = _parse_add(body)
+    if add is None:
+        return None
+    ledger_id, entry_id, key, flags, write_flags, token, entry = add
+    run = _run_of(runs, ledger_id, key, flags, write_flags)
+    run.entry_ids.append(entry_id)
+    run.entries.append(entry)
+    run.txn_tokens.append(token)
+    if len(key) != MASTER_KEY_LENGTH or flags or write_flags:
+        return run, None
+    return run, (len(token), len(varint(ledger_id)), len(varint(entry_id)))
 
 
 def _parse_add(body: bytes) -> _Add | None:

@@ -27,6 +27,14 @@ OPERATION_SECONDS = 60.0
 """No operation may take longer, whatever happens (LV-2)."""
 
 
+def check_writer(writer: LedgerWriter | LedgerAdvWriter) -> None:
+    """The relations of a writer's window and ensemble hold."""
+    try:
+        writer._adds.keeper.check()
+    except AssertionError as error:
+        raise Violation(f"ledger {writer.id}: {error}") from error
+
+
 class Hangs(Violation):
     """An operation did not end."""
 
@@ -153,6 +161,7 @@ class Programs:
                     future = await writer.append_soon(data)
             futures[entry_id] = future
             future.add_done_callback(functools.partial(self._answered, ledger, entry_id))
+        check_writer(writer)
 
     def _answered(self, ledger: LedgerHistory, entry_id: int, future: asyncio.Future[int]) -> None:
         """An append has ended. A violation raised here reaches the run through the loop."""
@@ -185,6 +194,7 @@ class Programs:
                     raise unexpected(f"ledger {ledger.ledger_id}: close", error) from error
                 self.sometimes(f"close: {type(error).__name__}")
                 return
+        check_writer(writer)
         record = writer.metadata
         self.history.saw_closed(ledger.ledger_id, record.last_entry_id, record.length)
 

@@ -349,7 +349,7 @@ async def test_a_cancelled_attempt_to_lock_leaves_no_lock(cluster: Cluster) -> N
     for _ in range(20):
         attempt = asyncio.create_task(driver.underreplication.acquire(1))
         await asyncio.sleep(0)
-        assert driver.zk._pending, "the request is under way"
+        assert driver.zk._in_flight, "the request is under way"
         attempt.cancel()
         await asyncio.gather(attempt, return_exceptions=True)
 

@@ -21,10 +21,10 @@ session timeout.
 CONNECTED (a new session). `generation` counts lost sessions. An answer may overtake the news that its session is
 gone, as they come from different threads; so an ephemeral node counts as created only if the generation is still the
 one it was asked under, else its creation has an unknown outcome. One session timeout after the server last heard us,
-the session is *in doubt*: its ephemerals may be gone and somebody else's in their place, though nobody can tell us
-so.
+the session is *in doubt*: its ephemerals may be gone and another session's in their place, though no server can tell
+us so.
 
-**Watches** are one-shot hints: the callback says "read again", nothing more. One `_WatchPoint` per node and kind is
+**Watches** are one-shot hints: the callback says "read again", nothing more. One `WatchPoint` per node and kind is
 what kazoo and the server know, however many subscribers there are; when the last one leaves, the server is told to
 forget it. Lost connections fire all watches.
 """
@@ -45,11 +45,14 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from ....errors import MetadataError, NotInitialized, RecordTooLarge, ServiceUnavailable, SessionLost
-from ....runtime.api import Runtime, TimerHandle, Workers
+from ....runtime.api import Runtime, Workers
 from ....runtime.tasks import TaskScope
 from ..settings import ZooKeeperSettings
+from .doubt import Doubt
+from .in_flight import InFlight
 from .keepalive import KeepAliveHandler
 from .removewatches import RemoveWatches, WatchKind
+from .watch_point import Changed, WatchPoint
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +70,6 @@ REQUEST_OVERHEAD = 512
 """Bytes of a request besides paths and data, at most: headers, lengths, flags, and the owner that an ACL names."""
 
 ANY_VERSION = -1
-
-Changed = Callable[[], None]
-"""Called on the loop, once, when a watched node may have changed."""
 
 
 class Stat(Protocol):
@@ -129,7 +129,7 @@ _NO_ANSWER = (
 
 
 class SessionObserver(Protocol):
-    """Hears about the session, on the loop, in order."""
+    """Is told about the session, on the loop, in order."""
 
     def connected(self) -> None:
         """With a new session, or still with the old one."""
@@ -149,34 +149,6 @@ class Session:
 
     generation: int
     id: int
-
-
-class _WatchPoint:
-    """What kazoo calls when a node changed, on behalf of any number of subscribers."""
-
-    __slots__ = ("_post", "_table", "key", "subscribers")
-
-    def __init__(
-        self,
-        key: tuple[WatchKind, str],
-        table: dict[tuple[WatchKind, str], _WatchPoint],
-        post: Callable[..., None],
-    ) -> None:
-        self.key = key
-        self.subscribers: dict[Changed, None] = {}
-        self._table = table
-        self._post = post
-
-    def on_event(self, _event: object) -> None:
-        """Called by kazoo's thread."""
-        self._post(self.fire)
-
-    def fire(self) -> None:
-        if self._table.get(self.key) is self:
-            del self._table[self.key]
-        subscribers, self.subscribers = self.subscribers, {}
-        for changed in subscribers:
-            changed()
 
 
 class ZooKeeper:
@@ -209,14 +181,12 @@ class ZooKeeper:
         )
         self._kazoo.add_listener(self._on_state)
         self._lane: Workers | None = None  # None: not opened
-        self._points: dict[tuple[WatchKind, str], _WatchPoint] = {}
-        self._pending: dict[asyncio.Future[Any], None] = {}
-        self._slots = asyncio.Semaphore(settings.max_in_flight)
+        self._points: dict[tuple[WatchKind, str], WatchPoint] = {}
+        self._in_flight = InFlight(settings.max_in_flight)
         self._next_request = 0.0  # when the rate limit allows the next request
         self._ready = asyncio.Event()
         self._closing = False
-        self._doubt: TimerHandle | None = None
-        self._doubtful = False
+        self._doubt = Doubt(runtime, observer.in_doubt)
         self.generation = 0
         """How many sessions were lost so far."""
         self.session_id: int | None = None
@@ -246,11 +216,9 @@ class ZooKeeper:
             return
         farewell = FAREWELL_SECONDS if self.connected else 0.0
         self._closing = True
-        self._stop_doubting()
-        self._ready.set()  # whoever waits for the connection finds out that there will be none
-        for future in list(self._pending):
-            if not future.done():
-                future.set_exception(kz.ConnectionLoss())
+        self._doubt.end()
+        self._ready.set()  # callers that wait for the connection find out that there will be none
+        self._in_flight.fail_all(kz.ConnectionLoss())
         for point in list(self._points.values()):
             point.fire()
         if self._lane is not None:
@@ -281,7 +249,7 @@ class ZooKeeper:
     def session(self) -> Session:
         """The session now. Raises `SessionLost` if there is none, or if it is in doubt."""
         session = self.session_in_any_state()
-        if session is None or self._doubtful:
+        if session is None or self._doubt.present:
             raise SessionLost("there is no ZooKeeper session at the moment")
         return session
 
@@ -309,18 +277,17 @@ class ZooKeeper:
         if self._closing:
             return
         if state == KazooState.CONNECTED:
-            self._stop_doubting()
+            self._doubt.end()
             self.session_id = session_id
             self._ready.set()
             self._observer.connected()
         elif state == KazooState.SUSPENDED:
             self._ready.clear()
-            left = heard + self._granted_timeout() - self._runtime.now()
-            self._doubt = self._runtime.call_later(max(0.0, left), self._begin_doubt)
+            self._doubt.begin_at(heard + self._granted_timeout())
             self._observer.suspended()
         else:
             self._ready.clear()
-            self._stop_doubting()
+            self._doubt.end()
             self.generation += 1
             self.session_id = None
             self._observer.lost()
@@ -329,17 +296,6 @@ class ZooKeeper:
         """The session timeout that the server granted, never more than was asked for; seconds."""
         limit = self._handler.write_limit
         return self._timeout if limit is None else min(self._timeout, limit * len(self._kazoo.hosts))
-
-    def _begin_doubt(self) -> None:
-        self._doubt = None
-        self._doubtful = True
-        self._observer.in_doubt()
-
-    def _stop_doubting(self) -> None:
-        if self._doubt is not None:
-            self._doubt.cancel()
-            self._doubt = None
-        self._doubtful = False
 
     # --- operations ---
 
@@ -370,7 +326,7 @@ class ZooKeeper:
         ephemeral: bool = False,
         world: bool = False,
     ) -> None:
-        """Create a node. `world`: open to everybody even with security on. Raises `NodeExists`, `NoNode` (parent)."""
+        """Create a node. `world`: open to all, even with security on. Raises `NodeExists`, `NoNode` (parent)."""
         self._check_size([(path, data)])
         acl = self._acl_for(world)
         await self._call(
@@ -408,7 +364,7 @@ class ZooKeeper:
     ) -> None:
         """Create a node, and its parents as far as they are missing. Raises `NodeExists` unless `exist_ok`.
 
-        Somebody may remove a parent (empty ledger directories go with their last ledger) between its creation and
+        Another client may remove a parent (empty ledger directories go with their last ledger) between its creation and
         that of the node: then start over. Nothing but the tools makes the root: `NotInitialized` if it is missing.
         """
         if len(path) <= len(self.root):
@@ -448,7 +404,7 @@ class ZooKeeper:
             except NoNode:
                 return None
             except NotEmpty:
-                continue  # somebody put a node there meanwhile
+                continue  # another client put a node there meanwhile
 
     async def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> None:
         """Create several nodes (path, data), in this order, or none. Raises `NodeExists`, `NoNode`."""
@@ -496,7 +452,7 @@ class ZooKeeper:
         if changed is not None:
             point = self._points.get((kind, path))
             if point is None:
-                point = self._points[kind, path] = _WatchPoint((kind, path), self._points, self._post)
+                point = self._points[kind, path] = WatchPoint((kind, path), self._points, self._post)
             point.subscribers[changed] = None
 
         def submit() -> Any:
@@ -511,7 +467,7 @@ class ZooKeeper:
                 self._disarm(point, changed)
             raise
 
-    def _disarm(self, point: _WatchPoint, changed: Changed) -> None:
+    def _disarm(self, point: WatchPoint, changed: Changed) -> None:
         """After a read that failed, so that nothing was armed for it."""
         point.subscribers.pop(changed, None)
         if not point.subscribers and self._points.get(point.key) is point:
@@ -525,7 +481,7 @@ class ZooKeeper:
 
     def _submit_remove(self, kind: WatchKind, path: str) -> Any:
         result = self._handler.async_result()
-        if (kind, path) in self._points:  # somebody watches the node again, or is about to
+        if (kind, path) in self._points:  # another subscriber watches the node again, or is about to
             result.set(True)
             return result
         self._kazoo._call(RemoveWatches(path, kind, self._kazoo), result)
@@ -617,34 +573,21 @@ class ZooKeeper:
 
     async def _attempt(self, submit: Callable[[], Any]) -> Any:
         """Hand one request to kazoo and wait for its result."""
-        await self._slots.acquire()
+        requests = self._in_flight
+        await requests.slot()
         if not self.connected:
-            self._slots.release()
+            requests.give_back()
             raise kz.ConnectionLoss
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._pending[future] = None
-        timer = self._runtime.call_later(self._timeout, self._settle, future, None)
+        future = requests.begin()
+        timer = self._runtime.call_later(self._timeout, requests.settle, future, None)
         try:
-            submit().rawlink(partial(self._post, self._settle, future))
+            submit().rawlink(partial(self._post, requests.settle, future))
             return await future
         finally:
             timer.cancel()
             if future.cancelled():
                 # The caller has left, the request is still kazoo's: it keeps its slot until it is answered or lost.
-                self._runtime.call_later(self._timeout, self._settle, future, None)
-
-    def _settle(self, future: asyncio.Future[Any], result: Any) -> None:
-        """kazoo's answer, or None when the time is up."""
-        if self._pending.pop(future, 0) is None:
-            self._slots.release()
-        if future.done():
-            return
-        if result is None:
-            future.set_exception(TimeoutError())
-        elif result.exception is not None:
-            future.set_exception(result.exception)
-        else:
-            future.set_result(result.value)
+                self._runtime.call_later(self._timeout, requests.settle, future, None)
 
     async def _back_off(self, attempt: int) -> float:
         """Pause before the next attempt; returns how long it may wait for the connection (spec metadata §4.5)."""

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from .client import Changed, NoNode, ZooKeeper
+from .client import NoNode, ZooKeeper
+from .watch_point import Changed
 
 
 class Listings:

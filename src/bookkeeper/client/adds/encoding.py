@@ -1,0 +1,42 @@
+"""How one writer's entries become frames (spec wire-protocol §2, §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...protocol import v2, v3
+from ...protocol.digest import Digest
+from ...protocol.messages import HIGH_PRIORITY, V2, Flags
+from ...protocol.varint import varint
+from ...types import WriteFlag
+
+_V3_ADD_TXN = 1 << 62
+"""Added to the entry id it is an add's transaction id: the same for all bookies, and never that of another request."""
+
+EncodeAdd = Callable[[int, int, int, bytes], bytes]
+"""Entry id, LAC, length of the ledger with this entry, payload -> the frame."""
+
+
+def add_encoder(
+    version: int,
+    ledger_id: int,
+    digest: Digest,
+    master_key: bytes,
+    *,
+    recovery: bool = False,
+    write_flags: WriteFlag = WriteFlag.NONE,
+) -> EncodeAdd:
+    """How one writer's entries become frames."""
+    flags = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY) if recovery else 0
+    if version == V2:
+        return v2.add_request_encoder(ledger_id, master_key, digest, flags)
+
+    encode_v3 = v3.AddRequestEncoder(
+        ledger_id, master_key, flags, int(write_flags), HIGH_PRIORITY if recovery else 0
+    ).encode
+
+    def frame_v3(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+        entry = digest.package(ledger_id, entry_id, lac, length, payload)
+        return encode_v3(varint(_V3_ADD_TXN + entry_id), entry_id, entry)
+
+    return frame_v3
