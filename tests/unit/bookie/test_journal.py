@@ -789,8 +789,18 @@ def test_waiters_hear_of_the_end_of_the_journal() -> None:
         waiting = [asyncio.ensure_future(journal.room.wait(900_000)) for _ in range(3)]
         await asyncio.sleep(0)
         box.disk.faults.fail_next_write = True
-        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        for _ in range(2):  # who asks later hears the same
+            with pytest.raises(FatalBookieError) as late:
+                await journal.room.wait(1)
+            outcomes.append(late.value)
+        assert [type(outcome) for outcome in outcomes] == [FatalBookieError] * 5
+        assert len({id(outcome) for outcome in outcomes}) == 5, "each has a traceback of its own"
+        (fatal,) = box.fatal
+        for outcome in outcomes:
             assert isinstance(outcome, FatalBookieError)
+            assert str(outcome) == str(fatal)
+            assert outcome.__cause__ is fatal.__cause__ is not None
 
     with JournalMachine(journalMaxMemorySizeMb=1) as box:
         box.run(program)

@@ -212,8 +212,7 @@ class Journal:
     async def close(self) -> None:
         """Write, sync and complete what was appended, then close. After a failure: only close. Idempotent."""
         self._closing = True
-        closed = FatalBookieError("the journal is closed")
-        self.room.close(closed)
+        self.room.close(_closed)
         if not self._idle() and self._error is None:
             if self._drained is None:  # all who close wait for the same
                 self._drained = asyncio.get_running_loop().create_future()
@@ -222,7 +221,7 @@ class Journal:
             self._schedule()
             await asyncio.shield(self._drained)
         self._cancel_timers()
-        self.room.refuse(self._error or closed)
+        self.room.refuse(_closed if self._error is None else self._refusal)
         for lane in (self._write_lane, self._force_lane, self._trim_lane):
             await lane.close()
         if self._file is not None:
@@ -449,11 +448,18 @@ class Journal:
         self._queue.clear()
         self._done.clear()
         self._cancel_timers()
-        self.room.refuse(self._error)
+        self.room.refuse(self._refusal)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         self._on_fatal(self._error)
         return True
+
+    def _refusal(self) -> FatalBookieError:
+        """The failure, for one that wants to append: raising an error adds to its traceback, so each has its own."""
+        assert self._error is not None
+        error = FatalBookieError(str(self._error))
+        error.__cause__ = self._error.__cause__
+        return error
 
     def _reason(self, error: BaseException) -> str:
         """What happened, and what to do about it."""
@@ -483,6 +489,10 @@ class Journal:
 
 def _nobody() -> None:
     """Nobody wants to know."""
+
+
+def _closed() -> FatalBookieError:
+    return FatalBookieError("the journal is closed")
 
 
 def _write_and_sync(file: JournalFile, batch: _Batch) -> int:
