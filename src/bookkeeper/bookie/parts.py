@@ -106,7 +106,7 @@ def build_journals(
     for index, root in enumerate(roots):
         marks = MarkFiles(runtime.files, ledger_paths, file_name(index, len(roots)))
         journal = Journal(runtime, config, index, current(root), marks, failed)
-        journal.watch_growth(journal_bytes(config) // 2, disks.look_soon)
+        journal.growth.watch(journal_bytes(config) // 2, disks.look_soon)
         journals.append(journal)
     return Journals(journals)
 
