@@ -47,7 +47,6 @@ MOST_ATTRIBUTES = 20
 TO_BE_CUT: dict[str, int] = {
     "bookie/requests/connection.py BookieConnection": 38,
     "bookie/requests/connection.py __init__": 51,
-    "bookie/storage/db_directory.py DbDirectory": 26,
     "cli/local/spark_demo.py _with_spark": 48,
     "cli/shell/cluster.py nukeexistingcluster": 47,
     "cli/spark.py export": 49,

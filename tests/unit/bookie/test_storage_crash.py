@@ -158,7 +158,7 @@ def parts(records: bytes) -> list[bytes]:
 
 async def read_every_way(storage: DbLedgerStorage, expected: dict[int, bytes]) -> None:
     """Entries of ledger 1, each read by itself, after the one before it, and together with it."""
-    cache = storage.directories[0]._read_cache
+    cache = storage.directories[0].caches.read_cache
     for entry_id, data in expected.items():
         cache.forget(1)
         assert await storage.read_entry(1, entry_id) == data
