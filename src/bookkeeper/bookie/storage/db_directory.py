@@ -34,6 +34,7 @@ from typing import Any, TypeVar
 
 from ...errors import FatalBookieError
 from ...runtime import Runtime, TaskScope, Workers
+from ...runtime.wait_queue import OneByOne
 from . import directory_jobs as jobs
 from .caches import Caches
 from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
@@ -76,7 +77,7 @@ class DbDirectory:
         self._on_failure = on_failure
         self.caches = Caches(options.write_cache, options.read_cache)
         self._deleted: dict[int, object] = {}  # ledgers whose locations are to be dropped; a token for each deletion
-        self._room: asyncio.Future[None] | None = None  # done at the next change that may have made room
+        self._room: OneByOne[tuple[int, int]] = OneByOne(lambda entries: self.has_room(*entries))
 
     # --- life ---
 
@@ -149,14 +150,16 @@ class DbDirectory:
         return True
 
     async def wait_for_room(self, size: int, count: int, timeout: float) -> bool:
-        """Wait until there is room; False after `timeout` seconds. Raises `FatalBookieError`."""
+        """Wait until there is room, behind those that wait already. The caller adds before it awaits anything.
+
+        False after `timeout` seconds. Raises `FatalBookieError`.
+        """
+        if self.has_room(size, count):
+            return True
+        self._check_failure()
         try:
             async with asyncio.timeout(timeout):
-                while not self.has_room(size, count):
-                    self._check_failure()
-                    if self._room is None:
-                        self._room = asyncio.get_running_loop().create_future()
-                    await asyncio.shield(self._room)
+                await self._room.wait((size, count))
         except TimeoutError:
             return False
         return True
@@ -206,7 +209,7 @@ class DbDirectory:
             await self._change(jobs.flush, self._ledger_store, buffers, list(deleted), changes)
         except BaseException:
             self._index.put_back(changes)
-            self._wake()
+            self._room.serve()
             raise
         self.caches.flushed()
         for ledger_id, token in deleted.items():
@@ -216,7 +219,7 @@ class DbDirectory:
             ledger = self._index.ledgers.get(ledger_id)
             if ledger is not None and ledger.last_indexed is not None:
                 ledger.last_indexed = max(ledger.last_indexed, buffer.last())
-        self._wake()
+        self._room.serve()
         cache.ledgers.clear()
         await self._lane.submit(self._reserve.restore)
         await self._lane.submit(jobs.release, buffers, self._runtime.give_way)
@@ -265,16 +268,18 @@ class DbDirectory:
     def _has_failed(self, error: Exception) -> None:
         self._failure = error
         log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
+        self._room.close(self._fatal)
         self._on_failure(error)
-
-    def _wake(self) -> None:
-        if self._room is not None:
-            self._room.set_result(None)
-            self._room = None
 
     def _check_failure(self) -> None:
         if self._failure is not None:
-            raise FatalBookieError(f"{self.path} cannot be written any more: {self._failure}") from self._failure
+            raise self._fatal()
+
+    def _fatal(self) -> FatalBookieError:
+        """The failure, for one that needs what cannot be written."""
+        error = FatalBookieError(f"{self.path} cannot be written any more: {self._failure}")
+        error.__cause__ = self._failure
+        return error
 
     # --- reclaiming: called by the garbage collector ---
 
