@@ -22,7 +22,6 @@ from bookkeeper.bookie.node import disks as bookie_disks
 from bookkeeper.bookie.requests import journaled as bookie_journaled
 from bookkeeper.bookie.requests.ledger_queues import LedgerQueues
 from bookkeeper.bookie.sharing.memory import RequestMemory
-from bookkeeper.bookie.sharing.permits import Permits
 from bookkeeper.bookie.storage import directory_jobs
 from bookkeeper.client import client as client_module
 from bookkeeper.client.adds.gate import AppendGate
@@ -36,6 +35,7 @@ from bookkeeper.metadata.formats import cookie
 from bookkeeper.quorum.ensemble import GiveUp
 from bookkeeper.runtime import awake
 from bookkeeper.runtime.api import DiskUsage
+from bookkeeper.runtime.wait_queue import OneByOne
 from bookkeeper.simulation.swarm import IMPATIENTS
 from bookkeeper.simulation.world.keyvalue import KeyValueState
 
@@ -182,7 +182,7 @@ def keys_of_any_size_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("who was let into the journal has room there", **HOSTILE)
 def journal_waiters_pass_their_turn_in_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Room, "has", lambda self, size: not (self._waiters or self._turn_given) and self._fits(size))
+    monkeypatch.setattr(Room, "has", lambda self, size: not self._line.busy and self._fits(size))
 
 
 @mutation(
@@ -190,13 +190,10 @@ def journal_waiters_pass_their_turn_in_a_circle(monkeypatch: pytest.MonkeyPatch)
     **{**HOSTILE, "settings": {"maxAddsInProgressLimit": 1}},
 )
 def woken_waiters_break_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def wait(self: Permits) -> None:
-        while not self.free():
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
+    def turn_over(self: OneByOne[Any]) -> None:
+        self._has_turn = False
 
-    monkeypatch.setattr(Permits, "wait", wait)
+    monkeypatch.setattr(OneByOne, "_turn_over", turn_over)
 
 
 # --- disks ---

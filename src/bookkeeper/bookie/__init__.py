@@ -1,6 +1,9 @@
 """The storage server.
 
-bookie      its parts, the order in which they start and stop, and how it ends
+bookie      the order in which a bookie starts, and how its end begins
+life        its phases, which follows which, and the exit code that each fails with
+parts       what it is made of
+shutdown    in which order all that is closed, and for how long that is waited for
 requests/   from a client's bytes to what is done, and back
 journal/    what makes a write durable
 storage/    where entries live

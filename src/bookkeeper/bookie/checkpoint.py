@@ -103,7 +103,7 @@ class Checkpointer:
     async def _complete(self, journal: Journal, mark: LogMark, compact: bool) -> None:
         """A mark that cannot be written costs space and time at the next start, but no data."""
         try:
-            await journal.checkpoint_complete(mark, compact)
+            await journal.retention.checkpoint_complete(mark, compact)
         except OSError as error:
             log.error("journal %d: the mark stays, no journal is deleted: %s", journal.index, error)
             self._on_disks_full()

@@ -144,9 +144,7 @@ class EnsembleKeeper:
         "window",
     )
 
-    def __init__(
-        self, window: PendingWindow, ensemble: Sequence[BookieId], policy: EnsemblePolicy
-    ) -> None:
+    def __init__(self, window: PendingWindow, ensemble: Sequence[BookieId], policy: EnsemblePolicy) -> None:
         self.window = window
         """The entries sent to the ensemble."""
         self._policy = policy

@@ -5,7 +5,7 @@ real        the real world
 rocks       RocksDB behind the seam; rocks_wal checks its write-ahead logs at the start
 tasks       tasks with an owner, and work that goes on for ever
 awake       a clock that counts only time in which the loop was running
-wait_queue  a line of tasks that wait for their turn
+wait_queue  lines of tasks that wait for their turn
 backoff     pauses that grow while something keeps failing
 transitions state machines as tables
 """

@@ -1,4 +1,4 @@
-"""A line of tasks that wait for their turn.
+"""Lines of tasks that wait for their turn.
 
 Theory of operation
 
@@ -9,6 +9,10 @@ Theory of operation
 - Cancellation is where such lines go wrong. One that is cancelled while it waits leaves the line at once. One that is
   cancelled after it was admitted gives the place back. In both cases the line is served again, so the turn goes to the
   next and is never lost.
+
+`OneByOne` is such a line for what its members take or do not take when their turn comes: a woken task may find that it
+needs nothing any more. One at a time is admitted. It has the rest of its turn of the loop to take what it wants; then
+the next is looked at. So no member takes anything away from another one, and none has to wake the next.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ STALE_PLACES = 64
 
 
 class WaitQueue(Generic[T]):
-    """See the module. `T` is the ticket that a task waits with: what its owner must know to admit it."""
+    """See the module. `T` is the ticket that a task waits with, never None: what its owner must know to admit it."""
 
     __slots__ = ("_arrivals", "_line", "_serve", "admitted", "waiting")
 
@@ -84,3 +88,54 @@ class WaitQueue(Generic[T]):
         for place in waiting:
             if not place.done():
                 place.set_exception(error())
+
+
+class OneByOne(Generic[T]):
+    """See the module. `T` says what a task waits for; it is never None."""
+
+    __slots__ = ("_has_turn", "_line", "_may_go")
+
+    def __init__(self, may_go: Callable[[T], bool]) -> None:
+        """`may_go`: whether there is now what the first in the line waits for."""
+        self._may_go = may_go
+        self._line: WaitQueue[T] = WaitQueue(self.serve)
+        self._has_turn = False  # one runs that was admitted; _turn_over is scheduled
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether what runs now is one that was admitted, in its turn."""
+        return self._has_turn
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task waits, or was admitted and has not had its turn."""
+        return bool(self._line.waiting or self._line.admitted)
+
+    async def wait(self, ticket: T) -> None:
+        """Return when the task may go and it is its turn, which lasts until it waits for something else.
+
+        Raises what `close` was given.
+        """
+        line = self._line
+        await line.wait(ticket, 1)
+        while not self._may_go(ticket):  # taken by what does not wait here
+            await line.wait(ticket, 0)  # first in the line again
+        self._has_turn = True
+        asyncio.get_running_loop().call_soon(self._turn_over)
+
+    def _turn_over(self) -> None:
+        self._has_turn = False
+        self.serve()
+
+    def serve(self) -> None:
+        """Admit the first if it may go. To be called whenever there may be something."""
+        line = self._line
+        if self._has_turn or line.admitted:
+            return
+        first = line.first()
+        if first is not None and self._may_go(first):
+            line.admit()
+
+    def close(self, error: Callable[[], BaseException]) -> None:
+        """Each that waits gets an error of its own. One that was admitted has its turn still."""
+        self._line.close(error)

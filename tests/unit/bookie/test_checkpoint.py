@@ -24,6 +24,7 @@ class FakeJournal:
         self.position = 1
         self.story = story
         self.failure: Exception | None = None
+        self.retention = self  # what is asked of it is here, too
 
     def mark(self) -> LogMark:
         self.story.append(f"mark {self.index}@{self.position}")

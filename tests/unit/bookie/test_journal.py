@@ -12,8 +12,9 @@ import pytest
 
 from bookkeeper.bookie.journal.file import JournalFile
 from bookkeeper.bookie.journal.format import FENCE, LEDGER_KEY, SealHeader, fence_record, file_name, ledger_key_record
-from bookkeeper.bookie.journal.journal import DONE_AT_ONCE, Journal
+from bookkeeper.bookie.journal.journal import Journal
 from bookkeeper.bookie.journal.last_mark import START, LogMark
+from bookkeeper.bookie.journal.telling import DONE_AT_ONCE
 from bookkeeper.errors import FatalBookieError
 from bookkeeper.simulation.world.disk import Inode, SimulatedFiles
 from tests.support import java_journal
@@ -399,7 +400,7 @@ def fill(count: int) -> Callable[[Journal], Any]:
             append(journal, entry_id, answers.of(entry_id), 100_000)
             await until(lambda: len(answers.ids) == entry_id + 1)  # noqa: B023
         mark = journal.mark()
-        await journal.checkpoint_complete(mark, compact=True)
+        await journal.retention.checkpoint_complete(mark, compact=True)
         return mark
 
     return program
@@ -420,7 +421,7 @@ def test_old_journals_are_deleted_but_not_the_marked_one_nor_the_backups(backups
 def test_without_compact_no_journal_is_deleted() -> None:
     async def program(journal: Journal) -> None:
         await started(journal)
-        await journal.checkpoint_complete(journal.mark(), compact=False)
+        await journal.retention.checkpoint_complete(journal.mark(), compact=False)
 
     with JournalMachine(journalMaxBackups=0) as box:
         for _ in range(3):
@@ -439,8 +440,8 @@ def test_a_mark_never_goes_back() -> None:
         append(journal, 0, answers.of(0))
         await until(lambda: answers.ids == [0])
         new = journal.mark()
-        await journal.checkpoint_complete(new, compact=True)
-        await journal.checkpoint_complete(old, compact=True)
+        await journal.retention.checkpoint_complete(new, compact=True)
+        await journal.retention.checkpoint_complete(old, compact=True)
         return old, new
 
     with JournalMachine() as box:
@@ -456,10 +457,10 @@ def test_no_journal_is_deleted_while_a_ledger_directory_lacks_the_mark() -> None
     async def program(journal: Journal) -> int:
         await started(journal)
         del box.disk.directories[LEDGER_DIRECTORIES[1]]
-        await journal.checkpoint_complete(journal.mark(), compact=True)
+        await journal.retention.checkpoint_complete(journal.mark(), compact=True)
         kept = len(box.journals())
         box.files.makedirs(LEDGER_DIRECTORIES[1])
-        await journal.checkpoint_complete(journal.mark(), compact=True)
+        await journal.retention.checkpoint_complete(journal.mark(), compact=True)
         return kept
 
     with JournalMachine(journalMaxBackups=0) as box:
@@ -477,10 +478,10 @@ def test_a_mark_that_no_directory_takes_is_an_error_and_is_not_taken_as_written(
         for directory in LEDGER_DIRECTORIES:
             del box.disk.directories[directory]
         with pytest.raises(OSError, match="any ledger directory"):
-            await journal.checkpoint_complete(journal.mark(), compact=True)
+            await journal.retention.checkpoint_complete(journal.mark(), compact=True)
         for directory in LEDGER_DIRECTORIES:
             box.files.makedirs(directory)
-        await journal.checkpoint_complete(journal.mark(), compact=True)
+        await journal.retention.checkpoint_complete(journal.mark(), compact=True)
 
     with JournalMachine() as box:
         box.run(program)
@@ -789,8 +790,18 @@ def test_waiters_hear_of_the_end_of_the_journal() -> None:
         waiting = [asyncio.ensure_future(journal.room.wait(900_000)) for _ in range(3)]
         await asyncio.sleep(0)
         box.disk.faults.fail_next_write = True
-        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        for _ in range(2):  # who asks later hears the same
+            with pytest.raises(FatalBookieError) as late:
+                await journal.room.wait(1)
+            outcomes.append(late.value)
+        assert [type(outcome) for outcome in outcomes] == [FatalBookieError] * 5
+        assert len({id(outcome) for outcome in outcomes}) == 5, "each has a traceback of its own"
+        (fatal,) = box.fatal
+        for outcome in outcomes:
             assert isinstance(outcome, FatalBookieError)
+            assert str(outcome) == str(fatal)
+            assert outcome.__cause__ is fatal.__cause__ is not None
 
     with JournalMachine(journalMaxMemorySizeMb=1) as box:
         box.run(program)

@@ -80,7 +80,7 @@ async def checkpoint(journal: Journal, model: Model, *, compact: bool) -> None:
     flushed = dict(model.memory)
     await asyncio.sleep(0.002)
     model.durable.update(flushed)
-    await journal.checkpoint_complete(mark, compact)
+    await journal.retention.checkpoint_complete(mark, compact)
 
 
 lives = st.lists(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie.bookie import Bookie, ExitCode
-from bookkeeper.errors import ConfigurationError, InvalidCookieError, NotInitialized
+from bookkeeper.bookie.checkpoint import Checkpointer
+from bookkeeper.errors import ConfigurationError, FatalBookieError, InvalidCookieError, NotInitialized
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import Mode
 from bookkeeper.metadata.records.bookies import Registration
@@ -85,6 +86,34 @@ async def test_a_bookie_serves_before_anybody_is_sent_to_it(tmp_path: Path, monk
     await bookie.start()
     await bookie.stop()
     assert answered == [Status.ENOLEDGER]
+
+
+@pytest.mark.parametrize("code", [ExitCode.OK, ExitCode.BOOKIE_EXCEPTION])
+async def test_a_start_is_given_up_when_there_is_a_reason_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ExitCode
+) -> None:
+    """It is stopped, or something fails, while the journals are replayed: no client is sent to it then."""
+    runtime = RealRuntime()
+    await init_cluster(runtime)
+    bookie = Bookie(runtime, bookie_config(tmp_path))
+    flush = Checkpointer.flush
+
+    async def end(self: Checkpointer, *, compact: bool = False) -> None:
+        if code is ExitCode.OK:
+            stopping.append(asyncio.create_task(bookie.stop()))
+            await asyncio.sleep(0)
+        else:
+            context = {"message": "", "exception": RuntimeError("boom"), "handle": None}
+            bookie.on_loop_error(asyncio.get_running_loop(), context)
+        await flush(self, compact=compact)
+
+    stopping: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(Checkpointer, "flush", end)
+    with pytest.raises(FatalBookieError, match="registering"):
+        await bookie.start()
+    assert await bookie.wait_stopped() is code
+    await asyncio.gather(*stopping)
+    assert await registered(runtime) == (False, False)
 
 
 async def test_mode_changes_reach_the_metadata_store(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie import bookie as bookie_module
+from bookkeeper.bookie import shutdown
 from bookkeeper.bookie.bookie import Bookie, ExitCode
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata import open_driver
@@ -266,7 +266,7 @@ async def test_a_failed_bookie_ends_within_a_bound_though_a_disk_call_hangs(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """BI-17, DF-10."""
-    monkeypatch.setattr(bookie_module, "FAILURE_SECONDS", 0.2)
+    monkeypatch.setattr(shutdown, "FAILURE_SECONDS", 0.2)
     runtime = HungRuntime()
     await init_cluster(runtime)
     bookie = Bookie(runtime, bookie_config(home, flushInterval=10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from typing import Any
 
@@ -158,7 +159,7 @@ def parts(records: bytes) -> list[bytes]:
 
 async def read_every_way(storage: DbLedgerStorage, expected: dict[int, bytes]) -> None:
     """Entries of ledger 1, each read by itself, after the one before it, and together with it."""
-    cache = storage.directories[0]._read_cache
+    cache = storage.directories[0].caches.read_cache
     for entry_id, data in expected.items():
         cache.forget(1)
         assert await storage.read_entry(1, entry_id) == data
@@ -460,6 +461,28 @@ def test_a_failed_write_or_sync_ends_flushing_for_good(fault: str) -> None:
         machine.run(scene)
         machine.machine.power_off()
         machine.run(lambda storage: after(storage, model))
+
+
+def test_all_who_wait_for_room_hear_of_a_failure_each_by_an_error_of_its_own() -> None:
+    """BI-17."""
+
+    async def scene(storage: DbLedgerStorage) -> None:
+        storage.set_failure_listener(lambda _: None)
+        storage.set_master_key(1, KEY)
+        big = entry(1, 0, 600_000)
+        while storage.has_room(1, len(big), 1):
+            storage.add_entry(1, 0, big)
+            storage.add_entry(1, 1, big)
+        machine.disk.faults.fail_next_write = True
+        waiting = [asyncio.ensure_future(storage.wait_for_room(1, len(big), 1, 1000)) for _ in range(3)]
+        errors = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(error) for error in errors] == [FatalBookieError] * 3
+        assert len({id(error) for error in errors}) == 3
+        assert all(isinstance(error, FatalBookieError) and error.__cause__ is not None for error in errors)
+        await storage.close()
+
+    with StorageMachine(3, dbStorage_writeCacheMaxSizeMb=1) as machine:
+        machine.run(scene)
 
 
 def test_an_unreadable_log_is_an_error_not_absence() -> None:

@@ -1,4 +1,4 @@
-"""A line of waiting tasks: order, and what cancellation does to it (runtime.wait_queue)."""
+"""Lines of waiting tasks: order, and what cancellation does to it (runtime.wait_queue)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bookkeeper.runtime.wait_queue import STALE_PLACES, WaitQueue
+from bookkeeper.runtime.wait_queue import STALE_PLACES, OneByOne, WaitQueue
 
 
 class Room:
@@ -146,3 +148,107 @@ async def test_under_random_cancellation_no_turn_is_lost(seed: int) -> None:
         room.leave()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert len(room.entered) == sum(not task.cancelled() for task in tasks)
+
+
+# --- one by one ---
+
+
+class Store:
+    """Some pieces; a task waits until there are as many as it wants, and then takes them, or not."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self.line: OneByOne[int] = OneByOne(lambda wanted: self.pieces >= wanted)
+        self.entered: list[int] = []
+        self.order: list[int] = []
+
+    async def take(self, number: int, wanted: int, takes: bool) -> None:
+        self.order.append(number)
+        await self.line.wait(wanted)
+        assert self.line.in_turn
+        assert self.pieces >= wanted, "who has its turn has what it waited for"
+        self.entered.append(number)
+        if takes:
+            self.pieces -= wanted
+
+    def bring(self, pieces: int) -> None:
+        self.pieces += pieces
+        self.line.serve()
+
+    def steal(self) -> None:
+        """Taken by what does not wait."""
+        self.pieces = max(0, self.pieces - 1)
+
+
+Arrives = st.tuples(st.just("arrives"), st.integers(1, 3), st.booleans())
+Steps = st.lists(
+    st.one_of(
+        Arrives,
+        st.tuples(st.just("brings"), st.integers(1, 4), st.just(False)),
+        st.tuples(st.just("is cancelled"), st.integers(0, 50), st.just(False)),
+        st.tuples(st.just("steals"), st.just(0), st.just(False)),
+        st.tuples(st.just("turns"), st.integers(1, 3), st.just(False)),
+    ),
+    max_size=60,
+)
+
+
+@given(Steps)
+def test_one_by_one_no_turn_is_lost_and_the_order_is_kept_whenever_tasks_are_cancelled(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    async def program() -> None:
+        store = Store()
+        tasks: list[asyncio.Task[None]] = []
+        wants: list[int] = []
+        for what, number, takes in steps:
+            if what == "arrives":
+                tasks.append(asyncio.ensure_future(store.take(len(tasks), number, takes)))
+                wants.append(number)
+            elif what == "brings":
+                store.bring(number)
+            elif what == "is cancelled" and tasks:
+                tasks[number % len(tasks)].cancel()
+            elif what == "steals":
+                store.steal()
+            for _ in range(number if what == "turns" else 0):
+                await asyncio.sleep(0)
+        for _ in range(6 * len(tasks) + 6):
+            await asyncio.sleep(0)
+        waiting = [number for number, task in enumerate(tasks) if not task.done()]
+        assert all(wants[number] > store.pieces for number in waiting[:1]), "a wake-up was lost"
+        assert store.entered == sorted(store.entered)
+        store.bring(1000)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert store.entered == sorted(store.entered)
+        assert all(number in store.entered for number in waiting)
+        assert not store.line.busy
+
+    asyncio.run(program())
+
+
+async def test_one_by_one_a_turn_that_takes_nothing_goes_to_the_next() -> None:
+    store = Store()
+    tasks = [asyncio.ensure_future(store.take(number, 1, number == 2)) for number in range(4)]
+    await settle()
+    assert store.line.busy
+    assert not store.line.in_turn
+    store.bring(1)
+    await asyncio.gather(*tasks[:3])
+    await settle()
+    assert store.entered == [0, 1, 2]
+    store.bring(1)
+    await tasks[3]
+    await settle()
+    assert not store.line.in_turn
+    assert not store.line.busy
+
+
+async def test_one_by_one_all_who_wait_get_an_error_of_their_own() -> None:
+    store = Store()
+    tasks = [asyncio.ensure_future(store.take(number, 1, False)) for number in range(3)]
+    await settle()
+    store.line.close(lambda: OSError("closed"))
+    errors = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in errors] == [OSError] * 3
+    assert len({id(error) for error in errors}) == 3

@@ -1,14 +1,14 @@
 """A bound on how much is in progress at once, first come, first served.
 
-A waiter that is woken may take nothing after all: its ledger was fenced meanwhile, its connection is gone, its read is
-answered from memory. So nobody relies on a woken waiter to wake the next one: whenever one has run, the next is woken
-as long as there are permits.
+A waiter that is let in may take nothing after all: its ledger was fenced meanwhile, its connection is gone, its read is
+answered from memory. So the next one is looked at when its turn is over (`OneByOne`), not when it takes something.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+
+from bookkeeper.runtime.wait_queue import OneByOne
 
 
 class Permits:
@@ -16,7 +16,7 @@ class Permits:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiting: deque[asyncio.Future[None]] = deque()  # at most two per connection
+        self._line: OneByOne[int] = OneByOne(lambda _: self.free())  # at most two per connection
         self._idle: asyncio.Event | None = None
         self.used = 0
 
@@ -33,16 +33,8 @@ class Permits:
         if self.used == 0 and self._idle is not None:
             self._idle.set()
             self._idle = None
-        if self._waiting:
-            self._wake()
-
-    def _wake(self) -> None:
-        """Wake the first that waits, if it may start."""
-        while self._waiting and self.free():
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(None)
-                break  # the next one when this one has run: see `wait`
+        if self._line.busy:
+            self._line.serve()
 
     async def wait_until_idle(self) -> None:
         """Wait until nothing is in progress."""
@@ -52,14 +44,6 @@ class Permits:
             await self._idle.wait()
 
     async def wait(self) -> None:
-        """Wait until `free`, behind those that wait already."""
-        loop = asyncio.get_running_loop()
-        queue = self._waiting.append
-        while not self.free():
-            future: asyncio.Future[None] = loop.create_future()
-            queue(future)
-            try:
-                await future
-            finally:
-                loop.call_soon(self._wake)  # when the caller has taken what it takes
-            queue = self._waiting.appendleft  # woken, and another was faster
+        """Wait until `free`, behind those that wait already. The caller takes its permits before it awaits anything."""
+        if not self.free():
+            await self._line.wait(1)

@@ -3,7 +3,9 @@
 api               the contract
 engines           from `ledgerStorageClass` to an engine
 db_storage        the engine with a RocksDB index: several ledger directories
-db_directory      one ledger directory: write caches, entry logs, indexes, read cache
+db_directory      one ledger directory: flushing, deleting, reclaiming
+directory_reads   reading from it
+caches            what is in memory of it
 directory_jobs    its blocking work, on threads
 write_cache       entries that are not in the entry logs yet
 read_cache        records read ahead from entry logs

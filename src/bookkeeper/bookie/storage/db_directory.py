@@ -1,20 +1,16 @@
-"""One ledger directory of the database storage: write caches, entry logs, indexes, read cache (spec bookie-storage §6).
+"""One ledger directory of the database storage: flushing, deleting, reclaiming (spec bookie-storage §6).
 
 Theory of operation
 
-*Add*: the entry goes into the active write cache. *Flush*: the caches are swapped, and the directory's lane (a worker
-thread of its own) writes the full one in this order, each step durable before the next begins (BI-11):
+*Add*: the entry goes into the active write cache (`caches`). *Flush*: the caches are swapped, and the directory's lane
+(a worker thread of its own) writes the full one in this order, each step durable before the next begins (BI-11):
 
     1. append entries to the entry log, by ledger and entry id; sync
     2. drop the locations of deleted ledgers, put those of the new entries; sync; seal the logs that became full
     3. write changed ledger attributes; sync
 
 after which the flushed cache is let go. Attributes are written also when there was no entry (defect A1), locations
-never before the log is synced (A7). *Read*: active cache, cache being flushed, read cache, and then on a reader
-thread one index lookup and one read of the log that takes the following entries along. So at every moment an entry is
-found at one of these places: it leaves the cache only after its location is in the index. What is taken along must be
-what the index has: it is looked up where that is not sure (`entry_log`: settled), and left out where a cache has it
-newer.
+never before the log is synced (A7). *Read*: `directory_reads`.
 
 *Failure*: no space while writing a log takes the log back to where the flush began; the cache stays, is readable, and
 the next flush begins with it (BI-12). No space in an index leaves the log as it is: the next flush writes all of it
@@ -26,57 +22,32 @@ all, leaves it unknown what the disk has: this directory never flushes again, ev
 not looked at, so that a ledger created again under its id does not show old entries, and they are dropped before new
 ones are put (A8).
 
-All state here belongs to the loop. Workers get the indexes, the log writer and the map of open logs; they only look
-up in the latter.
+All state here belongs to the loop. Workers get the indexes and the log writer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ...errors import FatalBookieError, LimboError, NoEntryError
+from ...errors import FatalBookieError
 from ...runtime import Runtime, TaskScope, Workers
+from ...runtime.wait_queue import OneByOne
 from . import directory_jobs as jobs
+from .caches import Caches
 from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
-from .directory_jobs import DirectoryOptions, OpenLog
+from .directory_jobs import DirectoryOptions
+from .directory_reads import DirectoryReads
 from .entry_log import format as fmt
-from .entry_log.reader import FIRST_READ, Records
 from .index import ledgers as ledger_index
-from .index.ledgers import Changes, Ledger, LedgerIndex
-from .packing import CHUNK, words
-from .read_cache import ReadCache
+from .index.ledgers import Changes, LedgerIndex
 from .write_cache import LedgerBuffer, WriteCache
 
 log = logging.getLogger(__name__)
 
-SEQUENTIAL_READ = 128 << 10
-"""Bytes read ahead for a reader that goes on where the last read ended, if that found all it read together."""
-
-RUN_READS = 64
-"""Reads of the logs that one batch read may make. One of entries that lie scattered ends there."""
-
-MAX_OPEN_LOGS = 512
-"""Entry logs held open for reading."""
-
-LAST_ENTRY = -1
-MAX_ENTRY_ID = 2**63 - 1
-
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Loading:
-    """A read ahead under way: later reads of entries it may bring wait for it."""
-
-    first: int
-    end: int
-    done: asyncio.Future[None]
 
 
 class DbDirectory:
@@ -102,18 +73,11 @@ class DbDirectory:
         self._scope = TaskScope(runtime, f"db-storage-{name}")
         self._opened = False
         self._flush_lock = asyncio.Lock()
-        self._listing = asyncio.Lock()
         self._failure: Exception | None = None
         self._on_failure = on_failure
-        self._half = options.write_cache // 2
-        self._active = WriteCache(self._half)
-        self._flushing: WriteCache | None = None  # swapped out, not completely on disk yet
-        self._read_cache = ReadCache(options.read_cache)
-        self._open_logs: dict[int, OpenLog] = {}  # oldest opened first
-        self._loading: dict[int, _Loading] = {}  # the latest read ahead of each ledger
+        self.caches = Caches(options.write_cache, options.read_cache)
         self._deleted: dict[int, object] = {}  # ledgers whose locations are to be dropped; a token for each deletion
-        self._epoch = 0  # grows when what was read before may be obsolete: flush done, ledger deleted, log removed
-        self._room: asyncio.Future[None] | None = None  # done at the next change that may have made room
+        self._room: OneByOne[tuple[int, int]] = OneByOne(lambda entries: self.has_room(*entries))
 
     # --- life ---
 
@@ -122,6 +86,17 @@ class DbDirectory:
         opened = await self._lane.submit(jobs.open_directory, self._runtime, self._options, self.path, self._index_path)
         self._writer, self._ledger_store, self._locations, self._reserve, loaded = opened
         self._index = LedgerIndex(loaded)
+        self.reads = DirectoryReads(
+            self._runtime,
+            self._options,
+            self.path,
+            self._readers,
+            self.caches,
+            self._index,
+            self._locations,
+            self._writer,
+            self._deleted,
+        )
         self._opened = True
 
     async def close(self) -> None:
@@ -137,7 +112,7 @@ class DbDirectory:
             self._opened = False
             healthy = failure is None and self._failure is None
             await self._lane.submit(jobs.close_directory, self._writer, self._locations, self._ledger_store, healthy)
-            self._open_logs.clear()
+            self.reads.close()
         await self._lane.close()
         if failure is not None:
             raise failure
@@ -153,12 +128,8 @@ class DbDirectory:
         if ledger_id not in self._index.ledgers:
             return
         self._index.delete(ledger_id)
-        self._active.drop_ledger(ledger_id)
-        if self._flushing is not None:
-            self._flushing.drop_ledger(ledger_id)
-        self._read_cache.forget(ledger_id)
+        self.caches.drop_ledger(ledger_id)
         self._deleted[ledger_id] = object()
-        self._epoch += 1
 
     async def state_flags(self) -> int:
         return await self._lane.submit(ledger_index.read_flags, self._ledger_store)
@@ -166,33 +137,29 @@ class DbDirectory:
     async def set_state_flags(self, flags: int) -> None:
         await self._lane.submit(ledger_index.write_flags, self._ledger_store, flags)
 
-    # --- adding ---
-
-    def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
-        self._active.add(ledger_id, entry_id, entry)
-
-    def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
-        self._active.add_run(ledger_id, entry_ids, entries)
+    # --- room for adding ---
 
     def has_room(self, size: int, count: int) -> bool:
         """Whether the entries fit; starts a flush when the active cache is full, which makes room at once."""
-        if self._active.has_room(size, count) and not self._runtime.buggify("write cache is full", 0.02):
+        if self.caches.active.has_room(size, count) and not self._runtime.buggify("write cache is full", 0.02):
             return True
-        if self._flushing is not None or self._failure is not None:
+        if self.caches.flushing is not None or self._failure is not None:
             return False
-        self._swap()
+        self.caches.swap()
         self._scope.spawn(self._flush_swapped(), name="flush of a full cache")
         return True
 
     async def wait_for_room(self, size: int, count: int, timeout: float) -> bool:
-        """Wait until there is room; False after `timeout` seconds. Raises `FatalBookieError`."""
+        """Wait until there is room, behind those that wait already. The caller adds before it awaits anything.
+
+        False after `timeout` seconds. Raises `FatalBookieError`.
+        """
+        if self.has_room(size, count):
+            return True
+        self._check_failure()
         try:
             async with asyncio.timeout(timeout):
-                while not self.has_room(size, count):
-                    self._check_failure()
-                    if self._room is None:
-                        self._room = asyncio.get_running_loop().create_future()
-                    await asyncio.shield(self._room)
+                await self._room.wait((size, count))
         except TimeoutError:
             return False
         return True
@@ -202,7 +169,9 @@ class DbDirectory:
     @property
     def dirty(self) -> bool:
         """Whether anything is not on disk yet."""
-        return bool(self._active.ledgers or self._flushing is not None or self._index.dirty or self._deleted)
+        return bool(
+            self.caches.active.ledgers or self.caches.flushing is not None or self._index.dirty or self._deleted
+        )
 
     async def flush(self) -> None:
         """Make everything durable that was added or changed before the call.
@@ -212,25 +181,20 @@ class DbDirectory:
         """
         async with self._flush_lock:
             self._check_failure()
-            if self._flushing is not None:  # swapped out by `has_room`, or left by a flush that failed
-                await self._write_out(self._flushing)
-            if self._flushing is None and self.dirty:
-                self._swap()  # else `has_room` did meanwhile
-            if self._flushing is not None:
-                await self._write_out(self._flushing)
+            if self.caches.flushing is not None:  # swapped out by `has_room`, or left by a flush that failed
+                await self._write_out(self.caches.flushing)
+            if self.caches.flushing is None and self.dirty:
+                self.caches.swap()  # else `has_room` did meanwhile
+            if self.caches.flushing is not None:
+                await self._write_out(self.caches.flushing)
 
     async def _flush_swapped(self) -> None:
         async with self._flush_lock:
-            if self._flushing is not None and self._failure is None:
+            if self.caches.flushing is not None and self._failure is None:
                 try:
-                    await self._write_out(self._flushing)
+                    await self._write_out(self.caches.flushing)
                 except OSError as error:
                     log.warning("%s: early flush failed, the next flush tries again: %s", self.path, error)
-
-    def _swap(self) -> None:
-        assert self._flushing is None
-        self._flushing = self._active
-        self._active = WriteCache(self._half)
 
     async def _write_out(self, cache: WriteCache) -> None:
         # What is deleted from here on is written all the same, and dropped by the next flush.
@@ -245,19 +209,17 @@ class DbDirectory:
             await self._change(jobs.flush, self._ledger_store, buffers, list(deleted), changes)
         except BaseException:
             self._index.put_back(changes)
-            self._wake()
+            self._room.serve()
             raise
-        self._flushing = None
-        self._epoch += 1
+        self.caches.flushed()
         for ledger_id, token in deleted.items():
             if self._deleted[ledger_id] is token:
                 del self._deleted[ledger_id]
         for ledger_id, buffer in cache.ledgers.items():
-            self._read_cache.forget(ledger_id)
             ledger = self._index.ledgers.get(ledger_id)
             if ledger is not None and ledger.last_indexed is not None:
                 ledger.last_indexed = max(ledger.last_indexed, buffer.last())
-        self._wake()
+        self._room.serve()
         cache.ledgers.clear()
         await self._lane.submit(self._reserve.restore)
         await self._lane.submit(jobs.release, buffers, self._runtime.give_way)
@@ -306,16 +268,18 @@ class DbDirectory:
     def _has_failed(self, error: Exception) -> None:
         self._failure = error
         log.critical("%s: cannot write, this bookie must stop: %s", self.path, error)
+        self._room.close(self._fatal)
         self._on_failure(error)
-
-    def _wake(self) -> None:
-        if self._room is not None:
-            self._room.set_result(None)
-            self._room = None
 
     def _check_failure(self) -> None:
         if self._failure is not None:
-            raise FatalBookieError(f"{self.path} cannot be written any more: {self._failure}") from self._failure
+            raise self._fatal()
+
+    def _fatal(self) -> FatalBookieError:
+        """The failure, for one that needs what cannot be written."""
+        error = FatalBookieError(f"{self.path} cannot be written any more: {self._failure}")
+        error.__cause__ = self._failure
+        return error
 
     # --- reclaiming: called by the garbage collector ---
 
@@ -385,227 +349,9 @@ class DbDirectory:
             log_id,
             generation,
         )
-        self._open_logs.pop(log_id, None)
-        self._epoch += 1
+        self.reads.forget_log(log_id)
+        self.caches.log_removed()
 
     def compact_index(self) -> None:
         """Rewrite the location index without what is obsolete. For a worker."""
         self._locations.compact()
-
-    # --- reading ---
-
-    def cached_entry(self, ledger_id: int, entry_id: int) -> bytes | None:
-        buffer = self._active.ledgers.get(ledger_id)
-        if buffer is not None and (entry := buffer.get(entry_id)) is not None:
-            return entry
-        if self._flushing is not None and (entry := self._flushing.get(ledger_id, entry_id)) is not None:
-            return entry
-        return self._read_cache.get(ledger_id, entry_id)
-
-    async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
-        if entry_id == LAST_ENTRY:
-            return await self.last_entry(ledger_id)
-        ledger = self._index.get(ledger_id)
-        entry = self.cached_entry(ledger_id, entry_id)
-        loading = self._loading.get(ledger_id)
-        if entry is None and loading is not None and loading.first < entry_id < loading.end:
-            await asyncio.wait([loading.done])
-            entry = self.cached_entry(ledger_id, entry_id)
-        if entry is not None:
-            return entry
-        options = self._options
-        limit = min(_window(ledger, entry_id), options.read_ahead_bytes)
-        records = await self._load(ledger_id, entry_id, 1 + options.read_ahead_entries, limit)
-        if records is None:
-            raise self._absent(ledger_id, entry_id)
-        return records.raw[fmt.SIZE_WORD : records.offsets[1]]
-
-    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
-        self._index.get(ledger_id)
-        pieces: list[bytes] = []
-        done = size = reads = 0
-        while done < max_count and (not done or max_bytes - size >= size // done):
-            piece, count = self._cached_run(ledger_id, first + done, max_count - done, max_bytes - size)
-            if not count:
-                if reads == RUN_READS:
-                    break
-                reads += 1
-                loaded = await self._load(ledger_id, first + done, max_count - done, max_bytes - size)
-                if loaded is not None:  # what came along may be cached by now, in a newer version
-                    loaded = loaded.first(self._uncached(ledger_id, first + done, loaded.entries))
-                    piece, count = loaded.raw, loaded.entries
-            if not count or (pieces and size + len(piece) > max_bytes):
-                break
-            pieces.append(piece)
-            done += count
-            size += len(piece)
-        if not pieces:
-            raise self._absent(ledger_id, first)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def last_entry(self, ledger_id: int) -> bytes:
-        if self._index.get(ledger_id).data.limbo:
-            raise LimboError(f"ledger {ledger_id} is in limbo: its last entry is not known")
-        last = max(await self._last_indexed(ledger_id), self._last_cached(ledger_id))
-        if last < 0:
-            raise NoEntryError(f"ledger {ledger_id} has no entry here")
-        return await self.read_entry(ledger_id, last)
-
-    async def list_entries(self, ledger_id: int) -> Sequence[int]:
-        if self._index.get(ledger_id).data.limbo:
-            raise LimboError(f"ledger {ledger_id} is in limbo: its entries are not known")
-        # First what is in memory: an entry may move from there to the index while the index is read, not back.
-        held = [
-            rows
-            for cache in self._write_caches()
-            if ledger_id in cache.ledgers
-            for rows in cache.ledgers[ledger_id].rows()
-        ]
-        async with self._listing:  # millions of ids may be in hand, one list at a time
-            locations = None if ledger_id in self._deleted else self._locations
-            return await self._readers.submit(jobs.list_entries, locations, ledger_id, held, self._runtime.give_way)
-
-    async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
-        ledger = self._index.ledgers.get(ledger_id)
-        if ledger is None:
-            return False
-        if self.cached_entry(ledger_id, entry_id) is not None:
-            return True
-        if ledger_id not in self._deleted:
-            location: int = await self._readers.submit(self._locations.get, ledger_id, entry_id)
-            if location:
-                return True
-        if ledger.data.limbo:
-            raise self._absent(ledger_id, entry_id)
-        return False
-
-    def _write_caches(self) -> list[WriteCache]:
-        return [self._active] if self._flushing is None else [self._active, self._flushing]
-
-    def _absent(self, ledger_id: int, entry_id: int) -> Exception:
-        """The error for an entry that is not here."""
-        if self._index.get(ledger_id).data.limbo:
-            return LimboError(f"ledger {ledger_id} is in limbo: entry {entry_id} is not here, and may be lost")
-        return NoEntryError(f"ledger {ledger_id} entry {entry_id} is not here")
-
-    def _last_cached(self, ledger_id: int) -> int:
-        return max(
-            (cache.ledgers[ledger_id].last() for cache in self._write_caches() if ledger_id in cache.ledgers),
-            default=-1,
-        )
-
-    async def _last_indexed(self, ledger_id: int) -> int:
-        """The greatest id in the location index, -1 for none."""
-        while True:
-            ledger = self._index.get(ledger_id)
-            if ledger.last_indexed is not None:
-                return ledger.last_indexed
-            if ledger_id in self._deleted:
-                return -1
-            epoch = self._epoch
-            found = await self._readers.submit(self._locations.last, ledger_id)
-            if epoch == self._epoch:  # else a flush may have put more meanwhile: look again
-                ledger.last_indexed = -1 if found is None else found[0]
-
-    def _cached_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
-        """Records from `first` on that are in one cache, and their number.
-
-        The first one is returned even when it is larger than `max_bytes`. Nothing cached: b"" and 0.
-        """
-        for cache in self._write_caches():
-            buffer = cache.ledgers.get(ledger_id)
-            if buffer is not None:
-                records, count = _records(buffer, first, max_count, max_bytes)
-                if count:
-                    return records, count
-        return self._read_cache.slice(ledger_id, first, self._uncached(ledger_id, first, max_count), max_bytes)
-
-    def _uncached(self, ledger_id: int, first: int, count: int) -> int:
-        """How many of `count` entries from `first` on come before one that a write cache has; at least 1.
-
-        What the logs have of that one is older.
-        """
-        end = first + count
-        for cache in self._write_caches():
-            buffer = cache.ledgers.get(ledger_id)
-            if buffer is not None:
-                end = buffer.first_in(first + 1, end)
-        return end - first
-
-    async def _load(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> Records | None:
-        """Records from `first` on from the entry log; None if the index has none. Keeps them in the read cache."""
-        ledger = self._index.ledgers.get(ledger_id)
-        if ledger is None or ledger_id in self._deleted or _surely_absent(ledger, first):
-            return None
-        epoch = self._epoch
-        loading = _Loading(first, first + max_count, asyncio.get_running_loop().create_future())
-        self._loading[ledger_id] = loading
-        try:
-            found = await self._readers.submit(
-                jobs.read_cold,
-                self._locations,
-                self._writer,
-                self._open_logs,
-                self._runtime.files,
-                self.path,
-                ledger_id,
-                first,
-                max_count,
-                max_bytes,
-                _window(ledger, first),
-                ledger.data.rewritten,
-            )
-            if found is None:
-                await self._last_indexed(ledger_id)  # so that the next miss behind the end needs no look
-                return None
-            records = found.records
-            if epoch != self._epoch:
-                return records.first(1)  # a newer version of what came along may have reached the logs meanwhile
-            self._keep_open(found.log_id, found.log)
-            self._read_cache.put(ledger_id, first, records)
-            ledger.read_to = first + records.entries
-            ledger.read_together = 2 * len(records.raw) > min(FIRST_READ, max_bytes)
-            return records
-        finally:
-            loading.done.set_result(None)
-            if self._loading.get(ledger_id) is loading:
-                del self._loading[ledger_id]
-
-    def _keep_open(self, log_id: int, found: OpenLog) -> None:
-        """Dropped files are closed when the last reader that has one in hand lets it go."""
-        if log_id not in self._open_logs:
-            self._open_logs[log_id] = found
-            if len(self._open_logs) > MAX_OPEN_LOGS:
-                del self._open_logs[next(iter(self._open_logs))]
-
-
-def _window(ledger: Ledger, entry_id: int) -> int:
-    """Bytes to read at first for a reader that asks for an entry."""
-    return SEQUENTIAL_READ if entry_id == ledger.read_to and ledger.read_together else FIRST_READ
-
-
-def _surely_absent(ledger: Ledger, entry_id: int) -> bool:
-    return entry_id > MAX_ENTRY_ID or (ledger.last_indexed is not None and entry_id > ledger.last_indexed)
-
-
-def _records(buffer: LedgerBuffer, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
-    """Entries from `first` on as records, as many as fit, at least one if there is one; and their number."""
-    pieces: list[bytes] = []
-    count = size = 0
-    while count < max_count and (entries := buffer.slice(first + count, min(CHUNK, max_count - count))):
-        sizes = list(map(len, entries))
-        ends = list(accumulate(map(fmt.SIZE_WORD.__add__, sizes), initial=size))
-        fitting = bisect_right(ends, max_bytes) - 1
-        if not count:
-            fitting = max(fitting, 1)
-        elif fitting <= 0:
-            break
-        part: list[bytes] = [b""] * (2 * fitting)
-        part[::2] = words(sizes[:fitting])
-        part[1::2] = entries[:fitting]
-        pieces += part
-        count += fitting
-        size = ends[fitting]
-        if fitting < len(entries):
-            break
-    return b"".join(pieces), count

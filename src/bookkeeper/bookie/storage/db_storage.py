@@ -110,9 +110,9 @@ class DbLedgerStorage(LedgerStorage):
         self._collector: GarbageCollector | None = None
         self._closed = False
         if self._count == 1:  # the usual case, without a step between on the hot calls
-            self.add_entry = self._directories[0].add_entry  # type: ignore[method-assign]
-            self.add_entries = self._directories[0].add_entries  # type: ignore[method-assign]
-            self.cached_entry = self._directories[0].cached_entry  # type: ignore[method-assign]
+            self.add_entry = self._directories[0].caches.add_entry  # type: ignore[method-assign]
+            self.add_entries = self._directories[0].caches.add_entries  # type: ignore[method-assign]
+            self.cached_entry = self._directories[0].caches.get  # type: ignore[method-assign]
 
     def _of(self, ledger_id: int) -> DbDirectory:
         return self._directories[ledger_id % self._count]
@@ -227,30 +227,30 @@ class DbLedgerStorage(LedgerStorage):
         return await self._of(ledger_id).wait_for_room(size, count, timeout)
 
     def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
-        self._of(ledger_id).add_entry(ledger_id, entry_id, entry)
+        self._of(ledger_id).caches.add_entry(ledger_id, entry_id, entry)
 
     def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
-        self._of(ledger_id).add_entries(ledger_id, entry_ids, entries)
+        self._of(ledger_id).caches.add_entries(ledger_id, entry_ids, entries)
 
     # --- reading ---
 
     def cached_entry(self, ledger_id: int, entry_id: int) -> bytes | None:
-        return self._of(ledger_id).cached_entry(ledger_id, entry_id)
+        return self._of(ledger_id).caches.get(ledger_id, entry_id)
 
     async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
-        return await self._of(ledger_id).read_entry(ledger_id, entry_id)
+        return await self._of(ledger_id).reads.read_entry(ledger_id, entry_id)
 
     async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
-        return await self._of(ledger_id).read_run(ledger_id, first, max_count, max_bytes)
+        return await self._of(ledger_id).reads.read_run(ledger_id, first, max_count, max_bytes)
 
     async def last_entry(self, ledger_id: int) -> bytes:
-        return await self._of(ledger_id).last_entry(ledger_id)
+        return await self._of(ledger_id).reads.last_entry(ledger_id)
 
     async def list_entries(self, ledger_id: int) -> Sequence[int]:
-        return await self._of(ledger_id).list_entries(ledger_id)
+        return await self._of(ledger_id).reads.list_entries(ledger_id)
 
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
-        return await self._of(ledger_id).entry_exists(ledger_id, entry_id)
+        return await self._of(ledger_id).reads.entry_exists(ledger_id, entry_id)
 
     # --- durability ---
 

@@ -1,0 +1,127 @@
+"""What is in memory of a ledger directory: the newest version of an entry is the one that is seen (storage.caches)."""
+
+from __future__ import annotations
+
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.bookie.storage.caches import Caches
+from bookkeeper.bookie.storage.entry_log.reader import Records
+from bookkeeper.bookie.storage.write_cache import WriteCache
+
+LEDGER = 7
+
+Steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 12)),
+        st.tuples(st.just("swap"), st.just(0)),
+        st.tuples(st.just("flushed"), st.just(0)),
+        st.tuples(st.just("read ahead"), st.integers(0, 12)),
+    ),
+    max_size=40,
+)
+
+
+def record(entry: bytes) -> bytes:
+    return len(entry).to_bytes(4, "big") + entry
+
+
+class Case:
+    """Caches beside what the logs have, and every version of every entry."""
+
+    def __init__(self) -> None:
+        self.caches = Caches(1 << 20, 1 << 20)
+        self.newest: dict[int, bytes] = {}
+        self.logs: dict[int, bytes] = {}
+
+    def add(self, entry_id: int) -> None:
+        entry = b"%d.%d" % (entry_id, len(self.newest) + sum(map(len, self.newest.values())))
+        self.caches.add_entry(LEDGER, entry_id, entry)
+        self.newest[entry_id] = entry
+
+    def swap(self, _: int) -> None:
+        if self.caches.flushing is None:
+            self.caches.swap()
+
+    def flushed(self, _: int) -> None:
+        flushing = self.caches.flushing
+        if flushing is not None:
+            for ledger in flushing.ledgers.values():
+                for ids, entries in ledger.in_order():
+                    self.logs |= dict(zip(ids, entries, strict=True))
+            self.caches.flushed()
+
+    def read_ahead(self, first: int) -> None:
+        """As a read does it that found the entries one after the other in a log."""
+        raw, offsets = b"", array("I", [0])
+        while (entry := self.logs.get(first + len(offsets) - 1)) is not None:
+            raw += record(entry)
+            offsets.append(len(raw))
+        if len(offsets) > 1:
+            self.caches.read_cache.put(LEDGER, first, Records(raw, offsets))
+
+    def run(self, steps: list[tuple[str, int]]) -> None:
+        for what, number in steps:
+            getattr(self, what.replace(" ", "_"))(number)
+
+    def held(self) -> set[int]:
+        return {entry_id for buffer in self.caches.written(LEDGER) for entry_id in buffer.ids()}
+
+
+@given(Steps)
+def test_what_is_found_is_the_newest_version(steps: list[tuple[str, int]]) -> None:
+    case = Case()
+    case.run(steps)
+    for entry_id in range(15):
+        found = case.caches.get(LEDGER, entry_id)
+        assert found in (None, case.newest.get(entry_id))
+        assert found is not None or entry_id not in case.held()
+    assert case.caches.last(LEDGER) == max(case.held(), default=-1)
+
+
+@given(Steps, st.integers(0, 12), st.integers(1, 15), st.integers(1, 60))
+def test_a_run_has_the_newest_version_of_each_entry(
+    steps: list[tuple[str, int]], first: int, max_count: int, max_bytes: int
+) -> None:
+    case = Case()
+    case.run(steps)
+    records, count = case.caches.run(LEDGER, first, max_count, max_bytes)
+    assert records == b"".join(record(case.newest[first + i]) for i in range(count))
+    assert count <= max_count
+    assert count <= 1 or len(records) <= max_bytes
+    assert bool(count) == (case.caches.get(LEDGER, first) is not None)
+
+
+@given(Steps, st.integers(0, 12), st.integers(1, 15))
+def test_what_comes_from_the_logs_ends_before_what_a_write_cache_has(
+    steps: list[tuple[str, int]], first: int, count: int
+) -> None:
+    case = Case()
+    case.run(steps)
+    uncached = case.caches.uncached(LEDGER, first, count)
+    between = [entry_id for entry_id in case.held() if first < entry_id < first + count]
+    assert uncached == min(between, default=first + count) - first
+
+
+def test_a_deleted_ledger_is_in_no_cache_and_what_is_being_read_is_obsolete() -> None:
+    case = Case()
+    case.run([("add", 0), ("swap", 0), ("flushed", 0), ("read ahead", 0), ("add", 1), ("swap", 0), ("add", 2)])
+    epoch = case.caches.epoch
+    case.caches.drop_ledger(LEDGER)
+    assert [case.caches.get(LEDGER, entry_id) for entry_id in range(3)] == [None] * 3
+    assert case.caches.epoch > epoch
+
+
+def test_reads_under_way_are_obsolete_after_a_flush_and_after_a_log_was_removed() -> None:
+    caches = Caches(1 << 20, 1 << 20)
+    seen = [caches.epoch]
+    caches.swap()
+    assert isinstance(caches.flushing, WriteCache)
+    seen.append(caches.epoch)
+    caches.flushed()
+    seen.append(caches.epoch)
+    caches.log_removed()
+    seen.append(caches.epoch)
+    assert seen == [0, 0, 1, 2]
