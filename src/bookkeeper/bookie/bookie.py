@@ -309,7 +309,8 @@ class Bookie:
             self._begin_end(Phase.STOPPING if orderly else Phase.FAILING)
 
     def _begin_end(self, phase: Phase) -> None:
-        log.info("stopping")
+        if self._parts is not None:  # else it has said nothing yet, and the error says all
+            log.info("stopping")
         self._life.enter(phase)
         self._stopping = self._runtime.spawn(self._end(orderly=phase is Phase.STOPPING), name="bookie-stop")
 
