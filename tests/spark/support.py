@@ -22,7 +22,8 @@ import bookkeeper
 import bookkeeper.sync
 from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.cli.local.cluster import BookieProcess, LocalCluster
-from bookkeeper.runtime.real import LoopThread, RealRuntime
+from bookkeeper.runtime.loop_thread import LoopThread
+from bookkeeper.runtime.real import RealRuntime
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")

@@ -18,7 +18,8 @@ from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.frames import FrameSplitter
 from bookkeeper.runtime import DiskUsage, File
-from bookkeeper.runtime.real import RealFiles, RealRuntime, _RealFile
+from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import DigestType
 
 METADATA_URI = "memory://test"
@@ -70,7 +71,7 @@ async def running_bookie(directory: Path, runtime: RealRuntime | None = None, **
         await bookie.stop()
 
 
-class _GatedFile(_RealFile):
+class _GatedFile(RealFile):
     """A journal file whose syncs can be held up, or fail."""
 
     def __init__(self, path: str, mode: str, runtime: GatedRuntime) -> None:

@@ -2,6 +2,10 @@
 
 api         the seam
 real        the real world
+files       files of the operating system
+network     TCP
+threads     threads of workers
+loop_thread a thread with a loop of its own
 rocks       RocksDB behind the seam; rocks_wal checks its write-ahead logs at the start
 tasks       tasks with an owner, and work that goes on for ever
 awake       a clock that counts only time in which the loop was running

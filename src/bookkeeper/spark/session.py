@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ..client import client as aio
 from ..config import ClientConfiguration
 from ..errors import ZKError
-from ..runtime.real import LoopThread
+from ..runtime.loop_thread import LoopThread
 
 T = TypeVar("T")
 

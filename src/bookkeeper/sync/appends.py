@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from ..client.arguments import Payload, payload_bytes, wrong_type
 from ..config import ClientConfiguration
 from ..errors import BackpressureError, BKError, ClientClosedError, IncorrectParameterError
-from ..runtime.real import LoopEnded, LoopThread, new_lock
+from ..runtime.loop_thread import LoopEnded, LoopThread, new_lock
 from .blocking import Blocking, Deadline, until_closed
 
 TURN_ENTRIES = 512

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 from ..errors import ClientClosedError, WrongLoopError
-from ..runtime.real import LoopEnded, LoopThread
+from ..runtime.loop_thread import LoopEnded, LoopThread
 
 T = TypeVar("T")
 

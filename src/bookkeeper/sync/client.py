@@ -15,7 +15,7 @@ from ..metadata.api import MetadataDriver
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.availability import Availability
 from ..runtime import Runtime
-from ..runtime.real import LoopThread
+from ..runtime.loop_thread import LoopThread
 from ..types import BookieId, DigestType, WriteFlag
 from .blocking import Blocking
 from .iterator import BlockingIterator

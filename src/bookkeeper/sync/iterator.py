@@ -17,7 +17,7 @@ from typing import Generic, Self, TypeVar
 
 from ..client.entry import LedgerEntry
 from ..errors import BookKeeperError
-from ..runtime.real import LoopThread, new_lock
+from ..runtime.loop_thread import LoopThread, new_lock
 from .blocking import Blocking, Deadline
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from ..client.readable import ReadableLedger
 from ..config import ClientConfiguration
 from ..errors import ClientClosedError
 from ..metadata.ledger_metadata import LedgerMetadata
-from ..runtime.real import LoopThread
+from ..runtime.loop_thread import LoopThread
 from .appends import AppendQueue, Post, append_all
 from .blocking import Blocking, Deadline
 from .iterator import BlockingIterator

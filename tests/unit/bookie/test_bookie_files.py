@@ -31,7 +31,7 @@ from bookkeeper.errors import (
     UnauthorizedAccessError,
 )
 from bookkeeper.protocol.messages import V2, V3, Status
-from bookkeeper.runtime.real import RealFiles
+from bookkeeper.runtime.files import RealFiles
 
 FILES = RealFiles()
 

@@ -21,7 +21,8 @@ from bookkeeper.errors import (
     UnauthorizedAccessError,
 )
 from bookkeeper.runtime import File
-from bookkeeper.runtime.real import RealFiles, RealRuntime
+from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.real import RealRuntime
 from tests.support import golden
 from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 

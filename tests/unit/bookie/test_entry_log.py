@@ -16,7 +16,7 @@ from bookkeeper.bookie.storage.entry_log.writer import (
     list_logs,
 )
 from bookkeeper.errors import CorruptStorageError
-from bookkeeper.runtime.real import RealFiles
+from bookkeeper.runtime.files import RealFiles
 from tests.support.storage import entry, record
 
 FILES = RealFiles()

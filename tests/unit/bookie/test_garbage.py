@@ -22,7 +22,8 @@ from bookkeeper.errors import CorruptMetadata, LockHeld, NoSuchLedger, ServiceUn
 from bookkeeper.metadata.api import LedgerRange, Versioned
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.runtime import Runtime
-from bookkeeper.runtime.real import RealFiles, RealRuntime
+from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, LedgerState
 from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 

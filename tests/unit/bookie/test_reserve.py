@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.bookie.storage.reserve import FILE_NAME, LEAST_FREE, MAX_SHARE, PLENTY, Reserve
 from bookkeeper.runtime import DiskUsage
-from bookkeeper.runtime.real import RealFiles
+from bookkeeper.runtime.files import RealFiles
 
 SIZE = 1 << 20
 

@@ -16,7 +16,8 @@ from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2
 from bookkeeper.protocol.messages import Status
 from bookkeeper.runtime import DiskUsage, File
-from bookkeeper.runtime.real import RealFiles, RealRuntime, _RealFile
+from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.real import RealRuntime
 from tests.support.bookie import (
     DIGEST,
     KEY,
@@ -228,7 +229,7 @@ async def test_a_journal_that_fills_its_disk_makes_the_bookie_read_only_before_i
     assert await bookie.wait_stopped() is ExitCode.OK
 
 
-class _HungFile(_RealFile):
+class _HungFile(RealFile):
     """An entry log on a disk that answers no sync until it is let go."""
 
     def __init__(self, path: str, mode: str, runtime: HungRuntime) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BackpressureError, ClientClosedError, LedgerClosedError
-from bookkeeper.runtime.real import LoopEnded, LoopThread
+from bookkeeper.runtime.loop_thread import LoopEnded, LoopThread
 from bookkeeper.sync.appends import TURN_ENTRIES, AppendQueue, Post, chunks
 from bookkeeper.sync.blocking import Deadline
 

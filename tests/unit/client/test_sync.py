@@ -31,7 +31,7 @@ from bookkeeper.errors import (
     WrongLoopError,
 )
 from bookkeeper.protocol.messages import AddRequest, BatchReadRequest, ReadRequest, Status
-from bookkeeper.runtime.real import LoopThread
+from bookkeeper.runtime.loop_thread import LoopThread
 from bookkeeper.sync import iterator as iterator_module
 from tests.support.fake_bookie import HOLD, SILENT, FakeCluster
 from tests.support.waiting import wait_until

@@ -9,8 +9,8 @@ import socket
 
 import pytest
 
-from bookkeeper.runtime import real
-from bookkeeper.runtime.real import RealNetwork
+from bookkeeper.runtime import network
+from bookkeeper.runtime.network import RealNetwork
 from tests.support.waiting import until
 
 
@@ -51,9 +51,9 @@ async def test_many_connections_at_once_are_accepted_in_more_than_one_turn() -> 
 async def test_a_failure_to_accept_is_over_after_a_pause(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(real, "ACCEPT_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(network, "ACCEPT_PAUSE_SECONDS", 0.01)
     listener = await RealNetwork().listen("127.0.0.1", 0, Greeter)
-    assert isinstance(listener, real._Listener)
+    assert isinstance(listener, network.Listener)
     accept = listener._sock.accept
     fails = [True]
 

@@ -14,7 +14,8 @@ from bookkeeper.client.placement.topology import Topology
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import NoSuchBookie, ServiceUnavailable
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, Mode, Versioned
-from bookkeeper.runtime.real import RealNetwork, RealRuntime
+from bookkeeper.runtime.network import RealNetwork
+from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId
 
 P = TypeVar("P", bound=EnsemblePlacementPolicy)
