@@ -172,10 +172,9 @@ IGNORED_KEYS: frozenset[str] = frozenset(_JAVA_ONLY.split())
 """Keys of the Java system without a meaning here."""
 
 
-class ServerConfiguration(Settings):
-    """A bookie's settings (spec bookie-server §6.3, bookie-storage §13)."""
+class StoreSettings(Settings):
+    """What bookies and clients say alike of the metadata store (spec metadata §11)."""
 
-    # metadata service
     metadataServiceUri: str | None = None
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
@@ -196,6 +195,10 @@ class ServerConfiguration(Settings):
     shadedLedgerManagerFactoryClassPrefix: str = "dlshade."
     ledgerManagerFactoryClass: str | None = None
     ledgerMetadataVersion: int = -1
+
+
+class ServerConfiguration(StoreSettings):
+    """A bookie's settings (spec bookie-server §6.3, bookie-storage §13)."""
 
     # identity and network
     bookieId: str | None = None
@@ -423,7 +426,7 @@ class ServerConfiguration(Settings):
         return [*cls.model_fields, *ClientConfiguration.model_fields]
 
 
-class ClientConfiguration(Settings):
+class ClientConfiguration(StoreSettings):
     """A client's settings (spec client §15)."""
 
     def refuse_promises(self, source: str = "configuration") -> None:
@@ -431,27 +434,7 @@ class ClientConfiguration(Settings):
         if reason is not None:
             raise ConfigurationError(f"{source}: {reason}")
 
-    metadataServiceUri: str | None = None
-    zkServers: str | None = None
-    zkLedgersRootPath: str = "/ledgers"
-    zkTimeout: int = Field(10000, gt=0)
-    ledgerManagerFactoryClass: str | None = None
-    zkEnableSecurity: bool = False
-    zkRequestRateLimit: float = 0
-    zkRetryBackoffStartMs: int | None = Field(None, gt=0)
-    zkRetryBackoffMaxMs: int | None = Field(None, gt=0)
-    zkRetryBackoffMaxRetries: int = Field(2**31 - 1, ge=0)
-    zkMaxOutstandingRequests: int = Field(64, gt=0, le=200)
-    """Requests to ZooKeeper under way at once; further ones wait. Not a Java key."""
-    zkJuteMaxBuffer: int = Field(1_048_575, ge=4096)
-    """The `jute.maxbuffer` of the ZooKeeper servers: the largest request that they take, in bytes. Not a Java key."""
-    zkAuth: str | None = Field(None, repr=False)
-    """Who we are to ZooKeeper, `scheme:credentials`, as in `digest:user:password`. Not a Java key."""
-    ledgerManagerType: str | None = None
-    allowShadedLedgerManagerFactoryClass: bool = False
-    shadedLedgerManagerFactoryClassPrefix: str = "dlshade."
     enableBookieAddressTracking: bool = True
-    ledgerMetadataVersion: int = -1
     storeSystemTimeAsLedgerCreationTime: bool = False
     enableDigestTypeAutodetection: bool = True
     protocol: str = Field("auto", pattern="^(auto|v2|v3)$")

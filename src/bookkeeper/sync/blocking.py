@@ -5,8 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from ..errors import ClientClosedError, WrongLoopError
 from ..runtime.loop_thread import LoopEnded, LoopThread
@@ -39,6 +41,21 @@ def until_closed() -> Iterator[None]:
         yield
     except LoopEnded:
         raise ClientClosedError from None
+
+
+class ClosedAtExit(ABC):
+    """A context manager that closes itself at the end."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Blocking:

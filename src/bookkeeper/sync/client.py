@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 from ..client import client as aio
 from ..client.client import BookieInfo
@@ -17,7 +15,7 @@ from ..protocol.availability import Availability
 from ..runtime import Runtime
 from ..runtime.loop_thread import LoopThread
 from ..types import BookieId, DigestType, WriteFlag
-from .blocking import Blocking
+from .blocking import Blocking, ClosedAtExit
 from .iterator import BlockingIterator
 from .ledger import LedgerAdvWriter, LedgerReader, LedgerWriter
 
@@ -47,7 +45,7 @@ def connect(
         raise
 
 
-class BookKeeper(Blocking):
+class BookKeeper(ClosedAtExit, Blocking):
     """A client. Make one with `connect`.
 
     Every call takes a `timeout` in seconds (None: no limit) and then raises `TimeoutError`. The rest is as in
@@ -60,14 +58,6 @@ class BookKeeper(Blocking):
 
     def __repr__(self) -> str:
         return repr(self._client)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self, *, timeout: float | None = None) -> None:
         """End the client and its thread. Writers are not closed. Idempotent.

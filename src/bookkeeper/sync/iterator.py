@@ -12,13 +12,12 @@ import concurrent.futures
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from ..client.entry import LedgerEntry
 from ..errors import BookKeeperError
 from ..runtime.loop_thread import LoopThread, new_lock
-from .blocking import Blocking, Deadline
+from .blocking import Blocking, ClosedAtExit, Deadline
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ READ_AHEAD_BYTES = 4 << 20
 """What an iterator holds ready: items, and bytes of entries."""
 
 
-class BlockingIterator(Blocking, Generic[T]):
+class BlockingIterator(ClosedAtExit, Blocking, Generic[T]):
     """A plain iterator over an asynchronous one. Leaving it early: `close`, or use it in `with`."""
 
     def __init__(
@@ -86,14 +85,6 @@ class BlockingIterator(Blocking, Generic[T]):
         if pump is not None and not self._thread.ended:
             with contextlib.suppress(BookKeeperError):  # the client was closed meanwhile
                 self._call(pump.stop(), None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         pump = getattr(self, "_pump", None)

@@ -19,7 +19,7 @@ from ..errors import ClientClosedError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..runtime.loop_thread import LoopThread
 from .appends import AppendQueue, Post, append_all
-from .blocking import Blocking, Deadline
+from .blocking import Blocking, ClosedAtExit, Deadline
 from .iterator import BlockingIterator
 
 
@@ -137,21 +137,13 @@ class Readable(Blocking):
         return self._call(self._ledger.refresh_metadata(), timeout)
 
 
-class LedgerReader(Readable):
+class LedgerReader(ClosedAtExit, Readable):
     """An open ledger, to read from; `bookkeeper.LedgerReader` says what each call means and raises.
 
     Every call takes a `timeout` in seconds (None: no limit) and then raises `TimeoutError`.
     """
 
     _ledger: aio_reader.LedgerReader
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self, *, timeout: float | None = None) -> None:
         """Stop following the metadata. Idempotent."""
