@@ -306,7 +306,7 @@ async def test_the_list_of_entries(tmp_path: Path) -> None:
 
 async def test_bookie_info_gives_what_was_asked(tmp_path: Path) -> None:
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
-        total, free = await bookie.disks.total_and_usable()
+        total, free = await bookie.parts.disks.total_and_usable()
         answer = await client.v3(m.GetBookieInfoRequest(3))
         assert answer.total_disk_capacity == total
         assert 0 < answer.free_disk_space <= total
