@@ -576,7 +576,7 @@ async def test_a_slow_frame_is_one_that_was_looked_at_not_one_that_a_frozen_book
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
         client.writer.write(v2.encode_add_request(KEY, entry(1, 0, bytes(4 << 20)))[:1000])
         (connection,) = bookie.connections()
-        await until(lambda: connection.frame_begun)
+        await until(lambda: connection.incoming.begun)
         monkeypatch.setattr(type(bookie.service.frames), "awaited", property(lambda self: True))
         now = bookie.service.runtime.now
         monkeypatch.setattr(connection, "_now", lambda: now() + 10.0)

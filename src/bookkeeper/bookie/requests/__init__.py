@@ -1,6 +1,9 @@
 """From a client's bytes to what is done, and back to bytes (spec bookie-server §2).
 
-connection     one client connection: frames in, answers out, back-pressure
+connection     one client connection: frames become requests; when its socket is read
+incoming       its frame that is incomplete, and the memory for it
+output         its answers, and what of them the peer has taken
+held           what it has received and cannot serve yet
 service        what all connections share: where each kind of request is served
 handlers       what is done with each kind of request: a row each
 adds           adds: storage, journal, acknowledgements

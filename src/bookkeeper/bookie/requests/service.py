@@ -35,6 +35,7 @@ from ..sharing.turns import Turns
 from ..stats import BookieStats
 from ..storage.api import LedgerStorage
 from .adds import AddPath
+from .incoming import Incoming
 from .journaled import JournalPath
 from .reads import ReadPath
 
@@ -48,21 +49,16 @@ LONGEST_LOOK_SECONDS = 1.0
 class ServedConnection(Connected, Holder, Protocol):
     """A connection, as seen from here."""
 
-    asked: bool
-    """It has sent a request."""
-    frame_ticks: int
-    """Looks since the frame that is incomplete now began, or grew complete the last time."""
+    incoming: Incoming
+    """The frame that is incomplete now."""
 
     @property
     def peer(self) -> str:
         """Where it comes from, for logs."""
 
     @property
-    def frame_begun(self) -> bool:
-        """A frame is incomplete, and it is the peer's turn to go on with it."""
-
-    def frame_is_slow(self, seconds: float) -> bool:
-        """Whether it has memory for its frame and has not used it fast enough, in so many seconds in which it could."""
+    def paused(self) -> bool:
+        """Its socket is not read."""
 
     def close(self) -> None:
         """Close after what was sent has gone out."""
@@ -180,12 +176,13 @@ class RequestService:
     def _look_at(self, connection: ServedConnection, pause: float, frame_looks: float, first_looks: float) -> str:
         """Why a connection must end now, if it must. `pause`: seconds between two looks."""
         connection.quiet_ticks += 1
-        if not connection.asked and connection.quiet_ticks > first_looks:
+        incoming = connection.incoming
+        if not incoming.asked and connection.quiet_ticks > first_looks:
             return "it does not ask for anything"
-        if connection.frame_begun:
-            connection.frame_ticks += 1
-            if connection.frame_ticks > frame_looks:
+        if incoming.begun and not connection.paused:
+            incoming.frame_ticks += 1
+            if incoming.frame_ticks > frame_looks:
                 return "its frame is not completed"
-            if self.frames.awaited and connection.frame_is_slow(connection.frame_ticks * pause):
+            if self.frames.awaited and incoming.slow(incoming.frame_ticks * pause):
                 return "its frame is too slow, and others wait for memory"
         return ""
