@@ -11,6 +11,7 @@ transitions state machines as tables
 """
 
 from .api import (
+    NO_SPACE,
     DiskUsage,
     File,
     Files,
@@ -27,6 +28,7 @@ from .api import (
 from .tasks import TaskScope, guarded
 
 __all__ = [
+    "NO_SPACE",
     "DiskUsage",
     "File",
     "Files",

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...errors import FatalBookieError
-from ...runtime import Runtime, TaskScope, Workers
+from ...runtime import NO_SPACE, Runtime, TaskScope, Workers
 from ...runtime.wait_queue import OneByOne
 from . import directory_jobs as jobs
 from .caches import Caches
@@ -257,7 +257,7 @@ class DbDirectory:
                 job, self._writer, self._locations, self._reserve, self._runtime.give_way, *args
             )
         except OSError as error:
-            if error.errno in jobs.NO_SPACE:
+            if error.errno in NO_SPACE:
                 raise
             self._has_failed(error)
             raise FatalBookieError(f"{self.path}: {error}") from error

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...errors import CorruptStorageError, FatalBookieError
-from ...runtime import File, Files, KeyValueStore, Runtime
+from ...runtime import NO_SPACE, File, Files, KeyValueStore, Runtime
 from .compaction import LiveEntry, finish_compactions
 from .entry_log import format as fmt
 from .entry_log.reader import Records, read_records
@@ -34,8 +34,6 @@ from .reserve import Reserve
 from .write_cache import LedgerBuffer
 
 log = logging.getLogger(__name__)
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 LIST_CHUNK = 8192
 """Ids that are put together at a time, in less than a millisecond."""
