@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.bookie.file_names import log_name
 from bookkeeper.bookie.storage.compaction import finish_compactions, measure
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
 from bookkeeper.bookie.storage.entry_log import format as fmt
@@ -261,7 +262,7 @@ async def test_a_log_that_this_process_wrote_is_deleted_without_being_read(tmp_p
         await fill(storage, range(2), 300)
         written = logs(tmp_path)[:-1]
         for log_id in written:  # nothing on the disk tells any more what was in the logs
-            (tmp_path / "d0" / "current" / fmt.log_name(log_id)).write_bytes(b"damaged")
+            (tmp_path / "d0" / "current" / log_name(log_id)).write_bytes(b"damaged")
         garbage = collector(storage, tmp_path, majorCompactionThreshold=0, minorCompactionThreshold=0)
         await garbage.collect()
         assert logs(tmp_path)[:-1] == written
@@ -417,7 +418,7 @@ async def test_a_damaged_log_does_not_keep_others_from_being_collected(tmp_path:
     async with opened(tmp_path, logSizeLimit=LOGS) as storage:
         await fill(storage, range(5))
     first, *others = logs(tmp_path)[:-1]
-    path = tmp_path / "d0" / "current" / fmt.log_name(first)
+    path = tmp_path / "d0" / "current" / log_name(first)
     data = bytearray(path.read_bytes())
     data[0x400:0x404] = b"\x7f\xff\xff\xff"  # the first record claims 2 GB
     data[8:20] = bytes(12)  # and there is no map

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.bookie.file_names import journal_name
 from bookkeeper.bookie.journal.file import JournalFile
-from bookkeeper.bookie.journal.format import FENCE, LEDGER_KEY, SealHeader, fence_record, file_name, ledger_key_record
+from bookkeeper.bookie.journal.format import FENCE, LEDGER_KEY, SealHeader, fence_record, ledger_key_record
 from bookkeeper.bookie.journal.journal import Journal
 from bookkeeper.bookie.journal.last_mark import START, LogMark
 from bookkeeper.bookie.journal.telling import DONE_AT_ONCE
@@ -254,7 +255,7 @@ def test_the_first_id_is_the_time_and_later_ones_count_up() -> None:
             box.machine.kill()
         first = int(box.journals()[0].split(".")[0], 16)
         assert first > 1_700_000_000_000
-        assert box.journals() == [file_name(first + i) for i in range(3)]
+        assert box.journals() == [journal_name(first + i) for i in range(3)]
 
 
 def test_ids_count_up_when_the_clock_went_back() -> None:
@@ -273,7 +274,7 @@ def test_the_first_id_is_beyond_the_mark_whatever_the_clock_says() -> None:
     with JournalMachine(skipReplayJournalInvalidRecord=True) as box:
         put(box.disk, f"{LEDGER_DIRECTORIES[0]}/lastMark", LogMark(1 << 60, 512).encode())
         box.run(started)
-        assert box.journals() == [file_name((1 << 60) + 1)]
+        assert box.journals() == [journal_name((1 << 60) + 1)]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -357,7 +358,7 @@ def test_the_mark_is_never_beyond_what_is_durable(seed: int) -> None:
 
         def check() -> None:
             mark = journal.mark()
-            inode = box.disk.names[f"{DIRECTORY}/{file_name(mark.journal_id)}"]
+            inode = box.disk.names[f"{DIRECTORY}/{journal_name(mark.journal_id)}"]
             assert inode.durable[: mark.offset] == inode.seen[: mark.offset]
             checked.append(mark.offset)
 

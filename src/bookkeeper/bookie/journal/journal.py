@@ -35,9 +35,10 @@ from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import FatalBookieError
 from bookkeeper.runtime import NO_SPACE, Runtime, TimerHandle
 
+from ..file_names import journal_ids
 from .departure import Departures
 from .file import JournalFile
-from .format import EXPLICIT_LAC, MINIMUM_VERSION, journal_ids
+from .format import EXPLICIT_LAC, MINIMUM_VERSION
 from .gathering import Batch, Gathering
 from .lanes import Lanes
 from .last_mark import START, LogMark, MarkFiles

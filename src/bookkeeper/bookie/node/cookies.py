@@ -12,7 +12,6 @@ from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import CookieNotFound, CorruptMetadata, InvalidCookieError, NotInitialized
 from bookkeeper.metadata.api import MetadataDriver, Version, Versioned
 from bookkeeper.metadata.formats.cookie import (
-    VERSION_FILE,
     Cookie,
     DirectoryFacts,
     StartAction,
@@ -24,8 +23,9 @@ from bookkeeper.metadata.formats.cookie import (
 from bookkeeper.runtime import Files
 from bookkeeper.types import BookieId
 
+from ..file_names import VERSION_FILE, current
 from ..storage.engines import finds_ledgers_by_place
-from .directories import Directories, current
+from .directories import Directories
 from .identity import Identity
 
 log = logging.getLogger(__name__)

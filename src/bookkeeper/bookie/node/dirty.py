@@ -11,11 +11,9 @@ from collections.abc import Sequence
 
 from bookkeeper.runtime import Files
 
-from .directories import current
+from ..file_names import DIRTY_FILE, current
 
 log = logging.getLogger(__name__)
-
-DIRTY_FILE = "DIRTY"
 
 
 def was_unclean(files: Files, ledger_dirs: Sequence[str]) -> bool:

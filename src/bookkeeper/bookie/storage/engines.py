@@ -13,6 +13,7 @@ from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.runtime import Files, Runtime
 
+from ..file_names import INDEX_SUFFIX
 from .api import LedgerStorage
 from .db_storage import DbLedgerStorage
 
@@ -60,6 +61,6 @@ def _index_file(files: Files, path: str) -> str | None:
             bucket = f"{path}/{first}/{second}"
             if _BUCKET.fullmatch(second) and files.is_dir(bucket):
                 for name in files.listdir(bucket):
-                    if name.endswith(".idx"):
+                    if name.endswith(INDEX_SUFFIX):
                         return f"{bucket}/{name}"
     return None
