@@ -212,6 +212,13 @@ def test_nothing_grows_too_large_to_read() -> None:
     assert not too_large, f"cut these: {too_large}"
 
 
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_of_the_package_s_own_are_relative(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert (node.module or "").split(".")[0] != "bookkeeper", f"{path}:{node.lineno}: {node.module}"
+
+
 def test_every_package_is_documented() -> None:
     for path in modules():
         if path.stat().st_size:

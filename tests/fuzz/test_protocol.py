@@ -17,7 +17,7 @@ from bookkeeper.protocol.availability import decode_availability, encode_availab
 from bookkeeper.protocol.digest import digest_for
 from bookkeeper.protocol.frames import FrameSplitter, frame
 from bookkeeper.protocol.messages import AddRequest, ReadRequest, ReadResponse, Request, Response, Status
-from bookkeeper.protocol.varint import unvarint, varint
+from bookkeeper.protocol.protobuf import unvarint, varint
 from bookkeeper.types import DigestType
 from tests.support.wire import damaged_bodies, recorded
 

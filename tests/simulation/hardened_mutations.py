@@ -22,7 +22,7 @@ from bookkeeper.bookie.node import disks as bookie_disks
 from bookkeeper.bookie.requests import journaled as bookie_journaled
 from bookkeeper.bookie.requests.ledger_queues import LedgerQueues
 from bookkeeper.bookie.sharing.memory import RequestMemory
-from bookkeeper.bookie.storage import directory_jobs
+from bookkeeper.bookie.storage import db_directory, directory_jobs
 from bookkeeper.client import client as client_module
 from bookkeeper.client.adds.gate import AppendGate
 from bookkeeper.client.adds.pipeline import AddPipeline
@@ -202,7 +202,8 @@ def woken_waiters_break_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutation("a full index is no end", faults=("index is full", "ledger disk is full"), fault_count=6, **HARSH)
 def no_space_is_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
     """BI-18."""
-    monkeypatch.setattr(directory_jobs, "NO_SPACE", ())
+    for module in (db_directory, directory_jobs):
+        monkeypatch.setattr(module, "NO_SPACE", ())
 
 
 @mutation(

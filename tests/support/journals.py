@@ -21,6 +21,16 @@ LEDGER_DIRECTORIES = ("/ledgers0/current", "/ledgers1/current")
 LEDGER = 7
 
 
+class Answers:
+    """Which entries were acknowledged, in order."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+
+    def of(self, entry_id: int) -> Callable[[], None]:
+        return lambda: self.ids.append(entry_id)
+
+
 class JournalMachine:
     """One simulated machine with a journal directory and two ledger directories; its disk outlives its crashes."""
 

@@ -24,15 +24,14 @@ import asyncio
 import logging
 from typing import Any
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import NoWritableLedgerDirError
-from bookkeeper.metadata import open_driver
-from bookkeeper.metadata.api import MetadataDriver
-from bookkeeper.metadata.uri import configured_service_uri
-from bookkeeper.runtime import Runtime, ServiceListener, SocketOptions
-from bookkeeper.types import BookieId
-from bookkeeper.version import __version__
-
+from ..config import ServerConfiguration
+from ..errors import NoWritableLedgerDirError
+from ..metadata import open_driver
+from ..metadata.api import MetadataDriver
+from ..metadata.uri import configured_service_uri
+from ..runtime import Runtime, ServiceListener, SocketOptions
+from ..types import BookieId
+from ..version import __version__
 from .journal.apply import RecordApplier
 from .journal.journals import Journals
 from .life import ENDS, SERVES, Life, Phase

@@ -20,9 +20,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from bookkeeper.errors import NoWritableLedgerDirError
-from bookkeeper.runtime import Runtime, TaskScope, TimerHandle
-
+from ..errors import NoWritableLedgerDirError
+from ..runtime import Runtime, TaskScope, TimerHandle
 from .journal.journal import Journal
 from .journal.last_mark import LogMark
 from .storage.api import LedgerStorage

@@ -28,11 +28,10 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
-from bookkeeper.errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
-from bookkeeper.protocol.entry import LAC_HEADER, LAC_HEADER_SIZE, MIN_STORED_SIZE, lac_of
-from bookkeeper.protocol.limits import MAX_MASTER_KEY
-from bookkeeper.runtime import Runtime
-
+from ..errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
+from ..protocol.entry import LAC_HEADER, LAC_HEADER_SIZE, MIN_STORED_SIZE, lac_of
+from ..protocol.limits import MAX_MASTER_KEY
+from ..runtime import Runtime
 from .storage.api import LedgerStorage
 
 FENCED_AND_DELETED_SECONDS = 7 * 24 * 3600.0

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from bookkeeper.errors import ConfigurationError, FatalBookieError
-
+from ..errors import ConfigurationError, FatalBookieError
 from .node.exit_code import ExitCode
 
 

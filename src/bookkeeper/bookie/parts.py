@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.metadata.api import MetadataDriver
-from bookkeeper.runtime import Runtime, TaskScope
-
+from ..config import ServerConfiguration
+from ..metadata.api import MetadataDriver
+from ..runtime import Runtime, TaskScope
 from .checkpoint import Checkpointer
 from .journal.journal import Journal
 from .journal.journals import Journals

@@ -21,11 +21,10 @@ import contextlib
 import logging
 from collections.abc import Awaitable
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import BookKeeperError
-from bookkeeper.metadata.api import MetadataDriver
-from bookkeeper.runtime import Runtime, ServiceListener
-
+from ..config import ServerConfiguration
+from ..errors import BookKeeperError
+from ..metadata.api import MetadataDriver
+from ..runtime import Runtime, ServiceListener
 from .life import Life
 from .node import dirty
 from .parts import Parts

@@ -48,6 +48,8 @@ from ..metadata.ledger_metadata import CURRENT_FORMAT_VERSION, LedgerMetadata
 from ..protocol.availability import Availability, decode_availability
 from ..protocol.digest import Digest, digest_for, master_key
 from ..protocol.messages import (
+    FREE_SPACE,
+    TOTAL_CAPACITY,
     GetBookieInfoRequest,
     GetBookieInfoResponse,
     GetListOfEntriesRequest,
@@ -88,9 +90,6 @@ RESERVED = "bookkeeper.reserved"
 
 TOKEN_FORMAT = 3
 """The first metadata format that has room for the token of a claim."""
-
-TOTAL_CAPACITY = 1
-FREE_SPACE = 2
 
 
 class BookieInfo(NamedTuple):

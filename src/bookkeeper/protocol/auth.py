@@ -14,8 +14,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from bookkeeper.errors import ProtocolError
-
+from ..errors import ProtocolError
 from .schema import AuthMessage
 
 AUTH_DISABLED_PLUGIN = "AuthDisabledPlugin"

@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from bookkeeper.errors import ProtocolError
+from ..errors import ProtocolError
 
 _VERSION = 0
 _HEADER = Struct(">ii56x")

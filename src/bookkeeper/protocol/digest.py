@@ -20,9 +20,8 @@ from typing import ClassVar
 
 import google_crc32c
 
-from bookkeeper.errors import DigestMismatchError
-from bookkeeper.types import DigestType
-
+from ..errors import DigestMismatchError
+from ..types import DigestType
 from .entry import HEADER, HEADER_SIZE, LAC_HEADER, LAC_HEADER_SIZE
 
 Verified = tuple[int, int, bytes]

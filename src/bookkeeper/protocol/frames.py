@@ -15,8 +15,7 @@ from abc import ABC, abstractmethod
 from struct import Struct
 from typing import ClassVar
 
-from bookkeeper.errors import ProtocolError
-
+from ..errors import ProtocolError
 from .messages import V2, V3
 
 DEFAULT_MAX_FRAME_SIZE = 5 * 1024 * 1024

@@ -19,8 +19,10 @@ from google.protobuf.message import DecodeError
 
 from .frames import version_of
 from .messages import V2, Operation
+from .protobuf import BYTES, VARINT, NotProtobuf, read_varint
 from .schema import Header
 from .v2 import OP_ADD, decode_header
+from .v3.adds import ADD_TAG
 
 LARGEST_BESIDE_ENTRY = 1 << 20
 
@@ -28,9 +30,7 @@ ENOUGH_TO_JUDGE = 256
 """Bytes of a body."""
 
 _HEADER_TAG = 0x0A
-_ADD_TAG = b"\xaa\x06"
 _MASTER_KEY = 3
-_VARINT, _BYTES = 0, 2
 
 
 def fault_of(start: bytes, size: int) -> str:
@@ -43,40 +43,30 @@ def fault_of(start: bytes, size: int) -> str:
         return "" if operation == OP_ADD else f"a request of {size} bytes that is not an add"
     if start[0] != _HEADER_TAG:
         return ""
-    header_size, at = _varint(start, 1)
     try:
+        header_size, at = read_varint(start, 1)
         header = Header.FromString(start[at : at + header_size])
-    except DecodeError:
+    except (NotProtobuf, DecodeError):
         return "a header that is not one"
     if header.operation != Operation.ADD_ENTRY:
         return f"a request of {size} bytes that is not an add"
-    return _fault_of_key(start, at + header_size)
+    try:
+        return _fault_of_key(start, at + header_size)
+    except NotProtobuf:
+        return ""  # the fields before the key do not end among these bytes
 
 
 def _fault_of_key(start: bytes, at: int) -> str:
-    """Whether the master key of an add whose fields begin at `at` is too large."""
-    if start[at : at + len(_ADD_TAG)] != _ADD_TAG:
+    """Whether the master key of an add whose fields begin at `at` is too large. Raises `NotProtobuf`."""
+    if start[at : at + len(ADD_TAG)] != ADD_TAG:
         return ""
-    _, at = _varint(start, at + len(_ADD_TAG))
+    _, at = read_varint(start, at + len(ADD_TAG))
     while at < len(start):
-        tag, at = _varint(start, at)
-        value, at = _varint(start, at)
-        if tag & 7 == _BYTES:
-            too_large = tag >> 3 == _MASTER_KEY and value > LARGEST_BESIDE_ENTRY
+        field, at = read_varint(start, at)
+        value, at = read_varint(start, at)
+        if field & 7 == BYTES:
+            too_large = field >> 3 == _MASTER_KEY and value > LARGEST_BESIDE_ENTRY
             return f"an add with a master key of {value} bytes" if too_large else ""
-        if tag & 7 != _VARINT:
+        if field & 7 != VARINT:
             return ""
     return ""
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that stands at `at`, and where it ends; whatever stands there if the data ends before it does."""
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return value, at

@@ -203,9 +203,13 @@ class ForceLedgerRequest(V3Request):
     ledger_id: int
 
 
+TOTAL_CAPACITY = 1
+FREE_SPACE = 2
+
+
 @dataclass(slots=True)
 class GetBookieInfoRequest(V3Request):
-    """`requested` is a mask: 1 total capacity, 2 free space."""
+    """`requested` is a mask of `TOTAL_CAPACITY` and `FREE_SPACE`."""
 
     requested: int
 

@@ -37,9 +37,8 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 
-from bookkeeper.errors import ProtocolError
-from bookkeeper.types import MASTER_KEY_LENGTH
-
+from ..errors import ProtocolError
+from ..types import MASTER_KEY_LENGTH
 from . import entry as packaged
 from .auth import decode_auth_message, encode_auth_message
 from .digest import JOIN_BELOW, Digest

@@ -15,6 +15,7 @@ transitions state machines as tables
 """
 
 from .api import (
+    NO_SPACE,
     DiskUsage,
     File,
     Files,
@@ -31,6 +32,7 @@ from .api import (
 from .tasks import TaskScope, guarded
 
 __all__ = [
+    "NO_SPACE",
     "DiskUsage",
     "File",
     "Files",

@@ -24,6 +24,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""`errno` of the `OSError` that a full disk raises, or a used-up quota."""
 
 
 class TimerHandle(Protocol):

@@ -22,12 +22,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..protocol.digest import Digest
+from ..protocol.digest import JOIN_BELOW, Digest
 from ..protocol.entry import HEADER_SIZE
 
 SIZE = Struct(">i")
-JOIN_BELOW = 4096
-"""Payloads up to here are joined with their header and summed in one call; larger ones are not copied for that."""
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

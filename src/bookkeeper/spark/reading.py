@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client.client import BookKeeper
+from ..client.reads.ledger_reads import ENTRY_OVERHEAD
 from ..client.reads.replicas import Replicas
 from ..client.reads.scan import LedgerScan
 from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
@@ -41,9 +42,6 @@ from .replicas import check_copies
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
-ENTRY_OVERHEAD = 64
-"""About what an entry takes on the wire beside its payload."""
-
 PAUSES = (0.0, 0.5, 2.0)
 """Seconds before another attempt to read what no replica gave."""
 

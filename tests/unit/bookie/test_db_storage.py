@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.bookie.file_names import log_name
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage, directory_options, memory_budget
 from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.config import ServerConfiguration
@@ -77,8 +78,8 @@ async def test_adding_to_a_directory_of_java_leaves_its_logs_alone(tmp_path: Pat
         assert len(await storage.list_entries(0)) == 50
         await storage.close()
     assert {name: (current / name).read_bytes() for name in before} == before
-    assert fmt.log_name(4) not in before
-    assert (current / fmt.log_name(4)).exists()
+    assert log_name(4) not in before
+    assert (current / log_name(4)).exists()
 
 
 # --- adding and reading ---

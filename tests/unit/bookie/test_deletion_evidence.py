@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.errors import ServiceUnavailable
 from bookkeeper.types import LedgerState
 
-from .test_garbage import OTHER, FakeStore, collect_ledgers, collect_overreplicated, metadata
+from .test_ledger_collector import OTHER, FakeStore, collect_ledgers, collect_overreplicated, metadata
 
 
 def evidence(caplog: pytest.LogCaptureFixture) -> dict[int, str]:

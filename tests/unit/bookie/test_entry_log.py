@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bookkeeper.bookie.file_names import log_name
 from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.bookie.storage.entry_log.reader import LogRecord, LogScan, read_records
 from bookkeeper.bookie.storage.entry_log.writer import (
@@ -103,7 +104,7 @@ def test_small_and_large_entries_are_where_their_locations_say(
     writer.close()
     found = {}
     for log_id in list_logs(FILES, str(directory)):
-        log = (directory / fmt.log_name(log_id)).read_bytes()
+        log = (directory / log_name(log_id)).read_bytes()
         for location in stored:
             if location >> 32 == log_id:
                 found[location] = log[location & 0xFFFFFFFF :][: len(stored[location])]

@@ -79,15 +79,3 @@ def test_any_bytes_as_a_ledgers_map_give_a_map_or_corrupt(data: bytes, count: in
     """SEC-38."""
     with contextlib.suppress(CorruptStorageError):
         assert len(fmt.decode_ledgers_map(data, count)) == count
-
-
-def test_file_names_are_unpadded_hex() -> None:
-    """R6."""
-    assert fmt.log_name(0) == "0.log"
-    assert fmt.log_name(31) == "1f.log"
-    assert fmt.parse_log_name("1f.log") == 31
-    for other in ("1F.log", "x.log", "1f.log.compacting", "lastId", "0x1.log", ".log"):
-        assert fmt.parse_log_name(other) is None
-    assert fmt.ids_in_name("a.log.b.compacted") == [10, 11]
-    assert fmt.ids_in_name("c.log.compacting") == [12]
-    assert fmt.ids_in_name("VERSION") == []

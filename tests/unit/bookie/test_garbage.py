@@ -1,207 +1,30 @@
-"""Garbage collection: what is deleted, what is moved, and above all what is kept."""
+"""Garbage collection: which logs are deleted, what is moved, and above all what is kept."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import errno
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bookkeeper.bookie.file_names import log_name
 from bookkeeper.bookie.storage.compaction import finish_compactions, measure
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
 from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter, last_log_id
 from bookkeeper.bookie.storage.garbage import GarbageCollector
 from bookkeeper.bookie.storage.index.locations import LocationIndex
-from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
-from bookkeeper.errors import CorruptMetadata, LockHeld, NoSuchLedger, ServiceUnavailable
-from bookkeeper.metadata.api import LedgerRange, Versioned
-from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.types import BookieId, LedgerState
 from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
 
-ME, OTHER = BookieId("me:1"), BookieId("other:1")
+from .test_ledger_collector import ClockRuntime
+
 LOGS = 20_000
 """Size of a log in these tests."""
-
-
-def metadata(ledger_id: int, member: BookieId = ME, state: LedgerState = LedgerState.OPEN) -> LedgerMetadata:
-    return LedgerMetadata(ledger_id, 1, 1, 1, {0: (member,)}, state)
-
-
-class FakeStore:
-    """A metadata store that can lie in its listing, lag in its reads, and fail."""
-
-    def __init__(self, *ledger_ids: int) -> None:
-        self.records: dict[int, LedgerMetadata] = {i: metadata(i) for i in ledger_ids}
-        self.unlisted: dict[int, None] = {}
-        self.fail_listing_after: int | None = None
-        self.failing_reads: dict[int, Exception] = {}
-        self.found_again: dict[int, int] = {}
-        """Ledger -> number of reads that miss it before it is seen again."""
-        self.locked: list[int] = []
-        self.on_lock: Any = None
-
-    async def ranges(self, op_timeout: float | None = None) -> AsyncIterator[LedgerRange]:
-        listed = [i for i in sorted(self.records) if i not in self.unlisted]
-        for number, start in enumerate(range(0, len(listed), 3)):
-            if self.fail_listing_after == number:
-                raise ServiceUnavailable("listing failed")
-            yield LedgerRange(tuple(listed[start : start + 3]))
-        if self.fail_listing_after is not None:
-            raise ServiceUnavailable("listing failed")
-
-    async def read(self, ledger_id: int) -> Versioned[LedgerMetadata]:
-        if ledger_id in self.failing_reads:
-            raise self.failing_reads[ledger_id]
-        misses = self.found_again.get(ledger_id, 0)
-        if misses:
-            self.found_again[ledger_id] = misses - 1
-        if misses or ledger_id not in self.records:
-            raise NoSuchLedger(str(ledger_id))
-        return Versioned(self.records[ledger_id], 0)
-
-    # --- under-replication ---
-
-    async def is_locked(self, ledger_id: int) -> bool:
-        return False
-
-    async def acquire(self, ledger_id: int) -> FakeLock:
-        if ledger_id in self.locked:
-            raise LockHeld(str(ledger_id))
-        self.locked.append(ledger_id)
-        if self.on_lock is not None:
-            self.on_lock(ledger_id)
-        return FakeLock(self, ledger_id)
-
-
-class FakeLock:
-    def __init__(self, store: FakeStore, ledger_id: int) -> None:
-        self._store = store
-        self._ledger_id = ledger_id
-
-    async def release(self) -> None:
-        self._store.locked.remove(self._ledger_id)
-
-
-def ledger_collector(runtime: Runtime, storage: DbLedgerStorage, store: FakeStore, **settings: Any) -> LedgerCollector:
-    settings = {"zkTimeout": 10, "gcMetadataOpRateLimit": 0, "gcOverreplicatedLedgerWaitTime": 0, **settings}
-    return LedgerCollector(
-        runtime,
-        configuration(Path("/nowhere"), **settings),
-        store,  # type: ignore[arg-type]
-        store,  # type: ignore[arg-type]
-        ME,
-        storage.ledgers,
-        storage.delete_ledger,
-    )
-
-
-# --- ledgers ---
-
-
-async def collect_ledgers(tmp_path: Path, store: FakeStore, local: range) -> list[int]:
-    """Ledgers that a pass deletes."""
-    async with opened(tmp_path) as storage:
-        for ledger_id in local:
-            storage.set_master_key(ledger_id, KEY)
-        collector = ledger_collector(RealRuntime(), storage, store)
-        try:
-            await collector.collect()
-        finally:
-            left = storage.ledgers()
-            for ledger_id in left:
-                storage.delete_ledger(ledger_id)
-        return [ledger_id for ledger_id in local if ledger_id not in left]
-
-
-async def test_ledgers_that_are_gone_are_deleted(tmp_path: Path) -> None:
-    """LV-8."""
-    assert await collect_ledgers(tmp_path, FakeStore(1, 2, 5, 9, 11), range(14)) == [0, 3, 4, 6, 7, 8, 10, 12, 13]
-
-
-async def test_nothing_is_deleted_when_the_listing_fails(tmp_path: Path) -> None:
-    """BI-14, FX-41."""
-    store = FakeStore(*range(0, 20, 2))
-    store.fail_listing_after = 2
-    with pytest.raises(ServiceUnavailable):
-        await collect_ledgers(tmp_path, store, range(20))
-
-
-async def test_a_ledger_missing_from_the_listing_alone_is_kept(tmp_path: Path) -> None:
-    """BI-14, FX-41."""
-    store = FakeStore(1, 2, 3, 4)
-    store.unlisted = dict.fromkeys([1, 2, 3, 4])
-    assert await collect_ledgers(tmp_path, store, range(5)) == [0]
-
-
-async def test_a_ledger_that_a_lagging_server_did_not_show_at_first_is_kept(tmp_path: Path) -> None:
-    """BI-14, FX-41, JH-10, MF-3."""
-    store = FakeStore(1, 2)
-    store.unlisted = dict.fromkeys([1])
-    store.found_again = {1: 1}
-    assert await collect_ledgers(tmp_path, store, range(4)) == [0, 3]
-
-
-@pytest.mark.parametrize("error", [ServiceUnavailable("away"), CorruptMetadata("bad")])
-async def test_a_ledger_whose_metadata_cannot_be_read_is_kept(tmp_path: Path, error: Exception) -> None:
-    """BI-14, MF-10."""
-    store = FakeStore()
-    store.failing_reads = {1: error}
-    assert await collect_ledgers(tmp_path, store, range(3)) == [0, 2]
-
-
-async def collect_overreplicated(tmp_path: Path, store: FakeStore) -> list[int]:
-    runtime = ClockRuntime()
-    async with opened(tmp_path) as storage:
-        for ledger_id in store.records:
-            storage.set_master_key(ledger_id, KEY)
-        collector = ledger_collector(runtime, storage, store, gcOverreplicatedLedgerWaitTime=1000)
-        runtime.ahead = 2.0
-        await collector.collect()
-        return [ledger_id for ledger_id in store.records if not storage.ledger_exists(ledger_id)]
-
-
-class ClockRuntime(RealRuntime):
-    """The real world with a clock that a test can set forward."""
-
-    ahead = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.ahead
-
-
-async def test_closed_ledgers_that_live_elsewhere_are_deleted(tmp_path: Path) -> None:
-    """BI-14, FX-78."""
-    store = FakeStore(1, 2, 3)
-    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
-    store.records[2] = metadata(2, OTHER)  # open
-    store.records[3] = metadata(3, ME, LedgerState.CLOSED)
-    assert await collect_overreplicated(tmp_path, store) == [1]
-    assert store.locked == []
-
-
-async def test_a_ledger_under_replication_is_kept(tmp_path: Path) -> None:
-    """BI-14."""
-    store = FakeStore(1)
-    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
-    store.locked = [1]
-    assert await collect_overreplicated(tmp_path, store) == []
-
-
-async def test_a_ledger_that_moved_here_meanwhile_is_kept(tmp_path: Path) -> None:
-    """BI-14."""
-    store = FakeStore(1)
-    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
-    store.on_lock = lambda ledger_id: store.records.update({1: metadata(1, ME, LedgerState.CLOSED)})
-    assert await collect_overreplicated(tmp_path, store) == []
 
 
 # --- logs ---
@@ -262,7 +85,7 @@ async def test_a_log_that_this_process_wrote_is_deleted_without_being_read(tmp_p
         await fill(storage, range(2), 300)
         written = logs(tmp_path)[:-1]
         for log_id in written:  # nothing on the disk tells any more what was in the logs
-            (tmp_path / "d0" / "current" / fmt.log_name(log_id)).write_bytes(b"damaged")
+            (tmp_path / "d0" / "current" / log_name(log_id)).write_bytes(b"damaged")
         garbage = collector(storage, tmp_path, majorCompactionThreshold=0, minorCompactionThreshold=0)
         await garbage.collect()
         assert logs(tmp_path)[:-1] == written
@@ -418,7 +241,7 @@ async def test_a_damaged_log_does_not_keep_others_from_being_collected(tmp_path:
     async with opened(tmp_path, logSizeLimit=LOGS) as storage:
         await fill(storage, range(5))
     first, *others = logs(tmp_path)[:-1]
-    path = tmp_path / "d0" / "current" / fmt.log_name(first)
+    path = tmp_path / "d0" / "current" / log_name(first)
     data = bytearray(path.read_bytes())
     data[0x400:0x404] = b"\x7f\xff\xff\xff"  # the first record claims 2 GB
     data[8:20] = bytes(12)  # and there is no map
@@ -628,23 +451,6 @@ async def test_what_logs_hold_is_remembered_up_to_a_limit_and_read_again_beyond_
         await garbage.collect()
         await garbage.close()
         assert len(logs(tmp_path)) < len(before) - 5
-
-
-async def test_ledgers_that_are_gone_are_deleted_also_when_locks_cannot_be_asked_for(tmp_path: Path) -> None:
-    class NoLocks(FakeStore):
-        async def is_locked(self, ledger_id: int) -> bool:
-            raise ServiceUnavailable("locks")
-
-    store = NoLocks(1)
-    store.records[1] = metadata(1, OTHER, LedgerState.CLOSED)
-    runtime = ClockRuntime()
-    async with opened(tmp_path) as storage:
-        for ledger_id in (1, 2):
-            storage.set_master_key(ledger_id, KEY)
-        collector = ledger_collector(runtime, storage, store, gcOverreplicatedLedgerWaitTime=1000)
-        runtime.ahead = 2.0
-        await collector.collect()
-        assert storage.ledgers() == [1]
 
 
 def test_a_full_disk_is_freed_of_the_logs_of_deleted_ledgers() -> None:

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.journal.file import JournalFile
-from bookkeeper.bookie.journal.format import FENCE, LEDGER_KEY, SealHeader, fence_record, file_name, ledger_key_record
+from bookkeeper.bookie.file_names import journal_name
+from bookkeeper.bookie.journal.format import FENCE, LEDGER_KEY, fence_record, ledger_key_record
 from bookkeeper.bookie.journal.journal import Journal
 from bookkeeper.bookie.journal.last_mark import START, LogMark
-from bookkeeper.bookie.journal.telling import DONE_AT_ONCE
-from bookkeeper.errors import FatalBookieError
-from bookkeeper.simulation.world.disk import Inode, SimulatedFiles
+from bookkeeper.simulation.world.disk import Inode
 from tests.support import java_journal
-from tests.support.disk import new_disk, put
-from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, JournalMachine, append, started
+from tests.support.disk import put
+from tests.support.journals import DIRECTORY, LEDGER, LEDGER_DIRECTORIES, Answers, JournalMachine, append, started
 from tests.support.waiting import until
-
-
-class Answers:
-    """Which entries were acknowledged, in order."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-
-    def of(self, entry_id: int) -> Callable[[], None]:
-        return lambda: self.ids.append(entry_id)
 
 
 def syncs(box: JournalMachine) -> list[str]:
@@ -254,7 +239,7 @@ def test_the_first_id_is_the_time_and_later_ones_count_up() -> None:
             box.machine.kill()
         first = int(box.journals()[0].split(".")[0], 16)
         assert first > 1_700_000_000_000
-        assert box.journals() == [file_name(first + i) for i in range(3)]
+        assert box.journals() == [journal_name(first + i) for i in range(3)]
 
 
 def test_ids_count_up_when_the_clock_went_back() -> None:
@@ -273,7 +258,7 @@ def test_the_first_id_is_beyond_the_mark_whatever_the_clock_says() -> None:
     with JournalMachine(skipReplayJournalInvalidRecord=True) as box:
         put(box.disk, f"{LEDGER_DIRECTORIES[0]}/lastMark", LogMark(1 << 60, 512).encode())
         box.run(started)
-        assert box.journals() == [file_name((1 << 60) + 1)]
+        assert box.journals() == [journal_name((1 << 60) + 1)]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -357,7 +342,7 @@ def test_the_mark_is_never_beyond_what_is_durable(seed: int) -> None:
 
         def check() -> None:
             mark = journal.mark()
-            inode = box.disk.names[f"{DIRECTORY}/{file_name(mark.journal_id)}"]
+            inode = box.disk.names[f"{DIRECTORY}/{journal_name(mark.journal_id)}"]
             assert inode.durable[: mark.offset] == inode.seen[: mark.offset]
             checked.append(mark.offset)
 
@@ -385,426 +370,6 @@ def test_without_sync_of_data_a_file_is_synced_before_the_next_one_is_made() -> 
 
     with JournalMachine(journalSyncData=False, journalPageCacheFlushIntervalMSec=1_000_000) as box:
         box.run(write)
-
-
-# --- checkpoints ---------------------------------------------------------------------------------
-
-
-def fill(count: int) -> Callable[[Journal], Any]:
-    """A program that writes about one file for each of `count`."""
-
-    async def program(journal: Journal) -> LogMark:
-        await started(journal)
-        answers = Answers()
-        for entry_id in range(count * 11):
-            append(journal, entry_id, answers.of(entry_id), 100_000)
-            await until(lambda: len(answers.ids) == entry_id + 1)  # noqa: B023
-        mark = journal.mark()
-        await journal.retention.checkpoint_complete(mark, compact=True)
-        return mark
-
-    return program
-
-
-@pytest.mark.parametrize("backups", [0, 2])
-def test_old_journals_are_deleted_but_not_the_marked_one_nor_the_backups(backups: int) -> None:
-    """BI-7, FX-31, FX-60."""
-    with JournalMachine(journalMaxBackups=backups) as box:
-        mark = box.run(fill(4))
-        assert mark is not None
-        ids = [int(name.split(".")[0], 16) for name in box.journals()]
-        assert mark.journal_id in ids
-        assert len([id_ for id_ in ids if id_ < mark.journal_id]) == backups
-        assert box.persisted() == [mark, mark]
-
-
-def test_without_compact_no_journal_is_deleted() -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        await journal.retention.checkpoint_complete(journal.mark(), compact=False)
-
-    with JournalMachine(journalMaxBackups=0) as box:
-        for _ in range(3):
-            box.run(program)
-            box.machine.kill()
-        assert len(box.journals()) == 3
-
-
-def test_a_mark_never_goes_back() -> None:
-    """BI-7, FX-31."""
-
-    async def program(journal: Journal) -> tuple[LogMark, LogMark]:
-        await started(journal)
-        old = journal.mark()
-        answers = Answers()
-        append(journal, 0, answers.of(0))
-        await until(lambda: answers.ids == [0])
-        new = journal.mark()
-        await journal.retention.checkpoint_complete(new, compact=True)
-        await journal.retention.checkpoint_complete(old, compact=True)
-        return old, new
-
-    with JournalMachine() as box:
-        marks = box.run(program)
-        assert marks is not None
-        assert marks[0] < marks[1]
-        assert box.persisted() == [marks[1], marks[1]]
-
-
-def test_no_journal_is_deleted_while_a_ledger_directory_lacks_the_mark() -> None:
-    """BI-19, JH-6, BI-7."""
-
-    async def program(journal: Journal) -> int:
-        await started(journal)
-        del box.disk.directories[LEDGER_DIRECTORIES[1]]
-        await journal.retention.checkpoint_complete(journal.mark(), compact=True)
-        kept = len(box.journals())
-        box.files.makedirs(LEDGER_DIRECTORIES[1])
-        await journal.retention.checkpoint_complete(journal.mark(), compact=True)
-        return kept
-
-    with JournalMachine(journalMaxBackups=0) as box:
-        for _ in range(2):
-            box.run(started)
-            box.machine.kill()
-        assert box.run(program) == 3
-        assert len(box.journals()) == 1
-        assert box.persisted()[0] == box.persisted()[1] is not None
-
-
-def test_a_mark_that_no_directory_takes_is_an_error_and_is_not_taken_as_written() -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        for directory in LEDGER_DIRECTORIES:
-            del box.disk.directories[directory]
-        with pytest.raises(OSError, match="any ledger directory"):
-            await journal.retention.checkpoint_complete(journal.mark(), compact=True)
-        for directory in LEDGER_DIRECTORIES:
-            box.files.makedirs(directory)
-        await journal.retention.checkpoint_complete(journal.mark(), compact=True)
-
-    with JournalMachine() as box:
-        box.run(program)
-        assert None not in box.persisted()
-
-
-# --- failures ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", ["fail_next_sync", "fail_next_write", "full"])
-def test_after_a_failed_write_or_sync_nothing_is_acknowledged_any_more(fault: str) -> None:
-    """BI-17, DF-6: also not by a later sync that succeeds."""
-    answers = Answers()
-
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        append(journal, 0, answers.of(0))
-        await until(lambda: answers.ids == [0])
-        mark = journal.mark()
-        setattr(box.disk.faults, fault, True)
-        for entry_id in range(1, 20):
-            append(journal, entry_id, answers.of(entry_id), 2_000_000)  # beyond what is allocated already
-            await asyncio.sleep(0.001)
-        box.disk.faults.full = False
-        journal.force(answers.of(100))
-        append(journal, 20, answers.of(20))
-        await asyncio.sleep(1)
-        assert journal.mark() == mark
-        with pytest.raises(FatalBookieError):
-            await journal.room.wait(1)
-        await journal.close()
-
-    with JournalMachine(journalBufferedWritesThreshold=20_000, journalPreAllocSizeMB=1) as box:
-        box.run(program)
-        assert answers.ids == [0]
-        assert len(box.fatal) == 1
-        cause = box.fatal[0].__cause__
-        assert isinstance(cause, OSError)
-        if fault == "full":
-            assert cause.errno == errno.ENOSPC
-            assert "no space left" in str(box.fatal[0])
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_sync_that_ends_well_after_another_batch_failed_acknowledges_nothing(seed: int) -> None:
-    answered_before_failure: list[bool] = []
-
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        note = box.disk._note
-
-        def fail_the_write_after_the_first(what: str) -> None:
-            if what.startswith("sync") and DIRECTORY in what:
-                box.disk.faults.fail_next_write = True
-            note(what)
-
-        box.disk._note = fail_the_write_after_the_first
-        for entry_id in range(20):
-            append(journal, entry_id, lambda: answered_before_failure.append(not box.fatal), 10_000)
-        await asyncio.sleep(1)
-
-    with JournalMachine(seed, journalBufferedWritesThreshold=20_000) as box:
-        box.run(program)
-        assert len(box.fatal) == 1
-        assert all(answered_before_failure)
-
-
-def test_those_that_have_not_been_told_when_the_journal_fails_are_not_told() -> None:
-    told: list[int] = []
-
-    async def program(journal: Journal) -> None:
-        await started(journal)
-
-        def tell(entry_id: int) -> None:
-            told.append(entry_id)
-            if entry_id == DONE_AT_ONCE - 1:
-                journal._failed(OSError("another batch failed"))
-
-        for entry_id in range(2 * DONE_AT_ONCE):
-            append(journal, entry_id, functools.partial(tell, entry_id), 10)
-        await until(lambda: len(told) >= DONE_AT_ONCE)
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    with JournalMachine() as box:
-        box.run(program)
-    assert told == list(range(DONE_AT_ONCE))
-
-
-def test_a_file_that_failed_once_fails_always() -> None:
-    """DF-6: the second sync would succeed, and prove nothing."""
-    for fault, call in (("fail_next_sync", "sync"), ("fail_next_write", "write")):
-        disk = new_disk(DIRECTORY)
-        seal = SealHeader(5, 0, 0)
-        file = JournalFile(SimulatedFiles(disk), DIRECTORY, 6, seal, alignment=512, step=1 << 20, drop_cache=True)
-        end = file.write([b"record"], 1)
-        setattr(disk.faults, fault, True)
-        with pytest.raises(OSError, match="simulated"):
-            file.sync(end) if call == "sync" else file.write([b"record"], 1)
-        with pytest.raises(FatalBookieError):
-            file.sync(end)
-        with pytest.raises(FatalBookieError):
-            file.write([b"record"], 1)
-
-
-def test_a_new_file_that_cannot_be_made_is_fatal() -> None:
-    answers = Answers()
-
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        original = box.disk.sync_directory
-
-        def fail(path: str) -> None:
-            if path == DIRECTORY:
-                raise OSError(errno.EIO, "no directory sync")
-            original(path)
-
-        box.disk.sync_directory = fail  # type: ignore[method-assign]
-        for entry_id in range(30):
-            append(journal, entry_id, answers.of(entry_id), 100_000)
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(1)
-
-    with JournalMachine() as box:
-        box.run(program)
-        assert len(box.fatal) == 1
-        assert answers.ids == list(range(len(answers.ids)))
-        assert 10 <= len(answers.ids) < 20
-
-
-def test_a_file_that_cannot_be_made_leaves_nothing_behind_and_the_error_tells_where() -> None:
-    async def program(journal: Journal) -> None:
-        await journal.replay(lambda _: None)
-        box.disk.faults.full = True
-        with pytest.raises(OSError, match=rf"journal 0 in {DIRECTORY} has no space left: .* lower journalMaxBackups"):
-            journal.start()
-
-    with JournalMachine() as box:
-        box.run(program)
-        assert box.journals() == []
-
-
-# --- room ----------------------------------------------------------------------------------------
-
-
-def test_waiters_for_room_are_served_in_order_and_memory_stays_bounded() -> None:
-    """BI-26, FX-61."""
-
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        answers = Answers()
-        order: list[int] = []
-        most = 0
-
-        async def writer(entry_id: int) -> None:
-            nonlocal most
-            if not journal.room.has(300_004):
-                await journal.room.wait(300_004)
-            append(journal, entry_id, answers.of(entry_id), 300_000)
-            order.append(entry_id)
-            most = max(most, journal.room.bytes)
-
-        await asyncio.gather(*(writer(entry_id) for entry_id in range(20)))
-        await until(lambda: len(answers.ids) == 20)
-        assert order == list(range(20))
-        assert most <= 1 << 20
-        assert journal.room.bytes == journal.room.records == 0
-
-    with JournalMachine(journalMaxMemorySizeMb=1, journalMaxSizeMB=64) as box:
-        assert box.config.journalMaxMemorySizeMb == 1
-        box.run(program)
-
-
-def test_the_number_of_waiting_records_is_bounded() -> None:
-    """BI-26."""
-
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        answers = Answers()
-        for entry_id in range(5):
-            assert journal.room.has(104)
-            append(journal, entry_id, answers.of(entry_id))
-        assert not journal.room.has(104)
-        await journal.room.wait(104)
-        assert journal.room.records < 5
-
-    with JournalMachine(journalQueueSize=5) as box:
-        box.run(program)
-
-
-def test_one_append_larger_than_the_limit_has_room_when_nothing_waits() -> None:
-    async def program(journal: Journal) -> bool:
-        await started(journal)
-        return journal.room.has(5 << 20)
-
-    with JournalMachine(journalMaxMemorySizeMb=1) as box:
-        assert box.run(program)
-
-
-def test_a_waiter_that_gives_up_or_does_not_append_does_not_block_the_others() -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        answers = Answers()
-        append(journal, 0, answers.of(0), 900_000)
-        impatient = asyncio.ensure_future(journal.room.wait(900_000))
-        undecided = asyncio.ensure_future(journal.room.wait(900_000))
-        last = asyncio.ensure_future(journal.room.wait(900_000))
-        await asyncio.sleep(0)
-        impatient.cancel()
-        await undecided
-        await last
-        assert journal.room.has(900_000)
-
-    with JournalMachine(journalMaxMemorySizeMb=1) as box:
-        box.run(program)
-
-
-def test_waiters_that_do_not_fit_together_and_ask_again_all_get_their_turn() -> None:
-    """FX-57: nobody waits for ever."""
-
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        answers = Answers()
-        turns = 0
-
-        async def connection(number: int) -> None:
-            nonlocal turns
-            for entry_id in range(number * 3, number * 3 + 3):
-                while not journal.room.has(700_004):
-                    await journal.room.wait(700_004)
-                    turns += 1
-                append(journal, entry_id, answers.of(entry_id), 700_000)
-
-        await asyncio.gather(*(connection(number) for number in range(4)))
-        await until(lambda: len(answers.ids) == 12)
-        assert turns <= 12, "who is admitted has room"
-
-    with JournalMachine(journalMaxMemorySizeMb=1, journalMaxSizeMB=64) as box:
-        box.run(program)
-
-
-def test_nobody_takes_the_room_of_a_waiter_that_was_admitted() -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        seen: list[bool] = []
-
-        def written() -> None:
-            assert journal.room.bytes == 0
-            seen.append(journal.room.has(100))
-
-        append(journal, 0, written, 900_000, ack_before_sync=True)
-        await journal.room.wait(900_000)
-        assert seen == [False], "somebody was there first"
-        assert journal.room.has(900_000)
-        await asyncio.sleep(0)
-        assert journal.room.has(100), "its turn is over, and nobody else waits"
-
-    with JournalMachine(journalMaxMemorySizeMb=1) as box:
-        box.run(program)
-
-
-@pytest.mark.parametrize("when", ["waiting", "admitted"])
-def test_a_waiter_that_is_cancelled_hands_its_turn_on(when: str) -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        answers = Answers()
-        append(journal, 0, answers.of(0), 900_000)
-        first, second = (asyncio.ensure_future(journal.room.wait(900_000)) for _ in range(2))
-        await asyncio.sleep(0)
-        if when == "admitted":
-            await until(lambda: journal.room.bytes == 0)
-        first.cancel()
-        await second
-        assert first.cancelled() or when == "admitted"
-
-    with JournalMachine(journalMaxMemorySizeMb=1) as box:
-        box.run(program)
-
-
-def test_a_waiter_whose_room_was_taken_by_a_record_is_the_first_in_the_row_again() -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        answers = Answers()
-        order: list[str] = []
-
-        async def wait(name: str, size: int) -> None:
-            await journal.room.wait(size)
-            order.append(name)
-
-        append(journal, 0, answers.of(0), 900_000)
-        waiting = [asyncio.ensure_future(wait(name, size)) for name, size in (("large", 1 << 20), ("small", 100))]
-        await asyncio.sleep(0)
-        await until(lambda: journal.room.bytes == 0)
-        journal.append([fence_record(LEDGER)], 20, 1, lambda: None)
-        await asyncio.gather(*waiting)
-        assert order == ["large", "small"]
-
-    with JournalMachine(journalMaxMemorySizeMb=1) as box:
-        box.run(program)
-
-
-def test_waiters_hear_of_the_end_of_the_journal() -> None:
-    async def program(journal: Journal) -> None:
-        await started(journal)
-        append(journal, 0, lambda: None, 900_000)
-        waiting = [asyncio.ensure_future(journal.room.wait(900_000)) for _ in range(3)]
-        await asyncio.sleep(0)
-        box.disk.faults.fail_next_write = True
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        for _ in range(2):  # who asks later hears the same
-            with pytest.raises(FatalBookieError) as late:
-                await journal.room.wait(1)
-            outcomes.append(late.value)
-        assert [type(outcome) for outcome in outcomes] == [FatalBookieError] * 5
-        assert len({id(outcome) for outcome in outcomes}) == 5, "each has a traceback of its own"
-        (fatal,) = box.fatal
-        for outcome in outcomes:
-            assert isinstance(outcome, FatalBookieError)
-            assert str(outcome) == str(fatal)
-            assert outcome.__cause__ is fatal.__cause__ is not None
-
-    with JournalMachine(journalMaxMemorySizeMb=1) as box:
-        box.run(program)
 
 
 # --- the end -------------------------------------------------------------------------------------

@@ -17,12 +17,9 @@ from bookkeeper.bookie.journal.format import (
     entry_prefix,
     explicit_lac_record,
     fence_record,
-    file_name,
-    journal_ids,
     ledger_key_record,
     padding,
     sealed_padding,
-    strays,
 )
 from bookkeeper.errors import CorruptStorageError
 from tests.support import java_journal
@@ -146,16 +143,3 @@ def test_a_header_with_any_bit_flipped_is_refused_or_no_header(bit: int) -> None
     else:
         with pytest.raises(CorruptStorageError):
             decode_header(bytes(data))
-
-
-def test_names_are_hexadecimal_and_sort_as_numbers() -> None:
-    """R6."""
-    assert file_name(1700000000001) == "18bcfe56801.txn"
-    assert journal_ids(["VERSION", "ff.txn", "100.txn", "lastMark", "1.txn"]) == [1, 0xFF, 0x100]
-
-
-def test_only_the_exact_name_of_a_journal_is_one() -> None:
-    """SEC-37."""
-    others = ["old.txn", "ff-1.txn", "0ff.txn", "FF.txn", "ff.txn.tmp", "-1.txn", ".txn", f"{'f' * 16}.txn"]
-    assert journal_ids([*others, "ff.txn", f"7{'f' * 15}.txn"]) == [0xFF, 2**63 - 1]
-    assert strays([*others, "ff.txn", "VERSION"]) == [name for name in others if name != "ff.txn.tmp"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.journal.last_mark import START, LogMark, MarkFiles, file_name
+from bookkeeper.bookie.journal.last_mark import START, LogMark, MarkFiles
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.simulation.world.disk import MachineCrashed, SimulatedDisk, SimulatedFiles
 from tests.support.disk import new_disk
@@ -54,11 +54,6 @@ def test_a_mark_of_javas_is_told_apart(disk: SimulatedDisk) -> None:
     assert marks(disk, "/l0").read().checked
     del disk.names["/l0/lastMark"].seen[16:]
     assert marks(disk, "/l0").read() == (LogMark(5, 512), False)
-
-
-def test_names() -> None:
-    assert file_name(0, 1) == "lastMark"
-    assert [file_name(i, 2) for i in range(2)] == ["lastMark.0", "lastMark.1"]
 
 
 def test_no_mark_is_the_start(disk: SimulatedDisk) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bookie.storage.reserve import FILE_NAME, LEAST_FREE, MAX_SHARE, PLENTY, Reserve
+from bookkeeper.bookie.file_names import RESERVED_SPACE
+from bookkeeper.bookie.storage.reserve import LEAST_FREE, MAX_SHARE, PLENTY, Reserve
 from bookkeeper.runtime import DiskUsage
 from bookkeeper.runtime.files import RealFiles
 
@@ -18,7 +19,7 @@ class SmallDisk(RealFiles):
     """Says what a test wants about the space; a reserved file takes its size from it."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = directory / FILE_NAME
+        self._file = directory / RESERVED_SPACE
         self.free = 1 << 30
         self.total = MAX_SHARE * SIZE * 2
 
@@ -37,15 +38,15 @@ def test_space_is_reserved_when_there_is_plenty_and_given_up_in_need(tmp_path: P
     reserve = Reserve(disk, str(tmp_path), SIZE)
     disk.free = PLENTY * SIZE - 1
     reserve.restore()
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / RESERVED_SPACE).exists()
     disk.free = PLENTY * SIZE
     reserve.restore()
-    assert (tmp_path / FILE_NAME).stat().st_size == SIZE
+    assert (tmp_path / RESERVED_SPACE).stat().st_size == SIZE
     reserve.require(1000)
-    assert (tmp_path / FILE_NAME).exists()
+    assert (tmp_path / RESERVED_SPACE).exists()
     disk.free = SIZE  # all that is free is reserved
     reserve.require(1000)
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / RESERVED_SPACE).exists()
     disk.free = LEAST_FREE
     with pytest.raises(OSError, match="No space") as failure:
         reserve.require(1)
@@ -66,20 +67,20 @@ def test_what_was_reserved_is_not_for_the_entry_logs(tmp_path: Path, disk: Small
 def test_a_small_disk_has_a_small_reserve(tmp_path: Path, disk: SmallDisk) -> None:
     disk.total = 10 * SIZE
     Reserve(disk, str(tmp_path), SIZE).restore()
-    assert (tmp_path / FILE_NAME).stat().st_size == 10 * SIZE // MAX_SHARE
+    assert (tmp_path / RESERVED_SPACE).stat().st_size == 10 * SIZE // MAX_SHARE
 
 
 def test_a_reserve_of_another_size_is_made_anew(tmp_path: Path, disk: SmallDisk) -> None:
-    (tmp_path / FILE_NAME).write_bytes(b"cut off")
+    (tmp_path / RESERVED_SPACE).write_bytes(b"cut off")
     reserve = Reserve(disk, str(tmp_path), SIZE)
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / RESERVED_SPACE).exists()
     reserve.restore()
     assert Reserve(disk, str(tmp_path), SIZE).release() is None
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / RESERVED_SPACE).exists()
 
 
 def test_nothing_is_reserved_when_that_is_switched_off(tmp_path: Path, disk: SmallDisk) -> None:
     reserve = Reserve(disk, str(tmp_path), 0)
     reserve.restore()
     reserve.leave_for_index(lambda: 1 << 40)
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / RESERVED_SPACE).exists()

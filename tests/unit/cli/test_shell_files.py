@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from bookkeeper.bookie.file_names import journal_name
 from bookkeeper.bookie.journal.format import (
     CURRENT_VERSION,
     SealHeader,
@@ -16,7 +17,6 @@ from bookkeeper.bookie.journal.format import (
     entry_prefix,
     explicit_lac_record,
     fence_record,
-    file_name,
     ledger_key_record,
     sealed_padding,
 )
@@ -62,7 +62,7 @@ def write_journal(
     for batch in batches:
         start = len(data)
         data += batch + sealed_padding(batch, journal_id, start, count, start, 512)
-    path = directory / file_name(journal_id)
+    path = directory / journal_name(journal_id)
     path.write_bytes(data)
     return path
 

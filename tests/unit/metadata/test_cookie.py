@@ -15,7 +15,6 @@ from bookkeeper.metadata.formats.cookie import (
     decide_data_integrity_start,
     decide_start,
     encode_cookie,
-    needs_upgrade,
     parse_cookie,
     verify,
 )
@@ -232,12 +231,6 @@ def test_expansion_by_a_directory_with_data_stops_the_start() -> None:
     found = directories(without="/data/l2", empty=False, cookie=SMALLER)
     with pytest.raises(InvalidCookieError, match="/data/l2"):
         decide_start(MASTER, [Versioned(SMALLER, 7)], found, allow_expansion=True)
-
-
-def test_files_of_the_oldest_layout_ask_for_an_upgrade() -> None:
-    assert needs_upgrade(["VERSION"])
-    assert needs_upgrade(["current", "0.log"])
-    assert not needs_upgrade(["current", "lost+found"])
 
 
 def test_data_integrity_stamps_a_new_bookie_store_first() -> None:

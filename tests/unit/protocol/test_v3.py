@@ -40,9 +40,9 @@ from bookkeeper.protocol.messages import (
     WriteLacRequest,
     WriteLacResponse,
 )
+from bookkeeper.protocol.protobuf import unvarint, varint
 from bookkeeper.protocol.schema import Request as WireRequest
 from bookkeeper.protocol.schema import Response as WireResponse
-from bookkeeper.protocol.varint import unvarint, varint
 from tests.support.wire import INT64, damaged_bodies, recorded, v3_add_requests, v3_requests, v3_responses
 
 from .vectors import ENTRY, KEY, LAC_PACKET, LEDGER, bytes_of

@@ -16,8 +16,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
-from bookkeeper.errors import FatalBookieError, UnauthorizedAccessError
-
+from ...errors import FatalBookieError, UnauthorizedAccessError
 from ..storage.api import LedgerStorage
 from .format import EXPLICIT_LAC, FENCE, LEDGER_KEY
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from bookkeeper.runtime import Runtime, TimerHandle
-
+from ...runtime import Runtime, TimerHandle
 from .gathering import Batch
 from .group_commit import Departure, GroupCommit
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from bookkeeper.errors import FatalBookieError
-from bookkeeper.runtime import File, Files
-
-from .format import SEALED_SINCE, SealHeader, encode_header, file_name, sealed_padding
+from ...errors import FatalBookieError
+from ...runtime import File, Files
+from ..file_names import journal_name
+from .format import SEALED_SINCE, SealHeader, encode_header, sealed_padding
 
 CACHE_BEHIND = 8 << 20
 """Bytes before the synced position that are left in the page cache, and the step in which older ones are dropped."""
@@ -41,7 +41,7 @@ class JournalFile:
         self._dropped = 0  # bytes before this were dropped from the page cache
         self._error: BaseException | None = None
         header = encode_header(version, seal)
-        self._file: File = files.open(f"{directory}/{file_name(seal.journal_id)}", "x+")
+        self._file: File = files.open(f"{directory}/{journal_name(seal.journal_id)}", "x+")
         try:
             self._file.pwrite(header, 0)
             self._file.allocate(len(header), step - len(header))

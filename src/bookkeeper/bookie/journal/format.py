@@ -57,16 +57,13 @@ Java reads eight bytes of the header and skips padding bodies, so it reads seale
 
 from __future__ import annotations
 
-import re
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import google_crc32c
 
-from bookkeeper.errors import CorruptStorageError
-
-SUFFIX = ".txn"
+from ...errors import CorruptStorageError
 
 MAGIC = b"BKLG"
 SEAL_MAGIC = b"BKSL"
@@ -107,7 +104,6 @@ _CRC = struct.Struct(">I")
 SEALED_PADDING = _PADDING.size + _SEAL.size + _CRC.size
 """The least size of a padding record with a seal in it."""
 
-_ID = re.compile(r"[0-7]?[0-9a-f]{1,15}")
 
 _SEAL_HEADER_END = _FILE_HEADER.size + _SEAL_HEADER.size + _CRC.size
 
@@ -261,25 +257,3 @@ def decode_seal(record: bytes) -> Seal | None:
     if version != SEAL_VERSION or flags != SEAL_HAS_SYNCED:
         return None
     return Seal(journal_id, start, count, crc, synced)
-
-
-# --- file names ----------------------------------------------------------------------------------
-
-
-def file_name(journal_id: int) -> str:
-    return f"{journal_id:x}{SUFFIX}"
-
-
-def journal_ids(names: list[str]) -> list[int]:
-    """The ids of the journals among the names of a directory, ascending. Any other name is not a journal's (SEC-37)."""
-    ids = []
-    for name in names:
-        stem = name.removesuffix(SUFFIX)
-        if stem != name and _ID.fullmatch(stem) and file_name(int(stem, 16)) == name:
-            ids.append(int(stem, 16))
-    return sorted(ids)
-
-
-def strays(names: list[str]) -> list[str]:
-    """The names that look like those of journals and are not."""
-    return [name for name in names if name.endswith(SUFFIX) and not journal_ids([name])]

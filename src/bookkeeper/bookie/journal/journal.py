@@ -27,18 +27,17 @@ the bookie must stop. What is on disk then is for the next start to find out.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import FatalBookieError
-from bookkeeper.runtime import Runtime, TimerHandle
-
+from ...config import ServerConfiguration
+from ...errors import FatalBookieError
+from ...runtime import NO_SPACE, Runtime, TimerHandle
+from ..file_names import journal_ids
 from .departure import Departures
 from .file import JournalFile
-from .format import EXPLICIT_LAC, MINIMUM_VERSION, journal_ids
+from .format import EXPLICIT_LAC, MINIMUM_VERSION
 from .gathering import Batch, Gathering
 from .lanes import Lanes
 from .last_mark import START, LogMark, MarkFiles
@@ -349,7 +348,7 @@ class Journal:
         path = f"journal {self.index} in {self._directory}"
         if not isinstance(error, OSError):
             return f"{path} failed: {error}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_SPACE:
             return (
                 f"{path} has no space left: free some, or lower journalMaxBackups "
                 f"({self._config.journalMaxBackups} now); the next start deletes the oldest journals beyond it"

@@ -14,9 +14,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.runtime import Runtime
-
+from ...config import ServerConfiguration
+from ...runtime import Runtime
 from .file import JournalFile
 from .format import SealHeader
 from .gathering import Batch

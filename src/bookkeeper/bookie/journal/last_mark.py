@@ -27,8 +27,9 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from bookkeeper.errors import CorruptStorageError
-from bookkeeper.runtime import Files
+from ...errors import CorruptStorageError
+from ...runtime import Files
+from ..file_names import mark_name
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +75,7 @@ class FoundMark(NamedTuple):
 START = LogMark(0, 0)
 """No journal has been marked: everything is to be replayed."""
 
-
-def file_name(index: int, journals: int) -> str:
-    """The name of journal `index`'s mark file when there are `journals` of them."""
-    return "lastMark" if journals == 1 else f"lastMark.{index}"
+file_name = mark_name
 
 
 class MarkFiles:

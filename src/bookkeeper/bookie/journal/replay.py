@@ -20,10 +20,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bookkeeper.errors import CorruptStorageError
-from bookkeeper.runtime import File, Files, Workers
-
-from .format import Header, JournalRecord, file_name, journal_ids, strays
+from ...errors import CorruptStorageError
+from ...runtime import File, Files, Workers
+from ..file_names import journal_ids, journal_name, journal_strays
+from .format import Header, JournalRecord
 from .last_mark import LogMark
 from .scan import JournalScan, is_batch_end, read_header
 
@@ -61,7 +61,7 @@ def believable(files: Files, directory: str, mark: LogMark) -> bool:
 
     A file that is missing, cut short or unreadable is for `plan` to judge.
     """
-    path = f"{directory}/{file_name(mark.journal_id)}"
+    path = f"{directory}/{journal_name(mark.journal_id)}"
     if mark.journal_id == 0 or not files.exists(path):
         return True
     with files.open(path) as file:
@@ -78,14 +78,14 @@ def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[Jo
     It is damage if the marked file or one that a later file names is missing, or if a header cannot be read.
     """
     names = files.listdir(directory)
-    for name in strays(names):
+    for name in journal_strays(names):
         log.warning("%s/%s is not the name of a journal, and is ignored", directory, name)
     ids = [id_ for id_ in journal_ids(names) if id_ >= mark.journal_id]
     if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
-        damage.found(CorruptStorageError(f"recovery log {file_name(mark.journal_id)} is missing in {directory}"))
+        damage.found(CorruptStorageError(f"recovery log {journal_name(mark.journal_id)} is missing in {directory}"))
     headers: list[tuple[int, Header]] = []
     for id_ in ids:
-        with files.open(f"{directory}/{file_name(id_)}") as file:
+        with files.open(f"{directory}/{journal_name(id_)}") as file:
             try:
                 header = read_header(file)
                 if header is not None:
@@ -99,7 +99,7 @@ def plan(files: Files, directory: str, mark: LogMark, damage: Damage) -> list[Jo
         following = headers[position + 1 :]
         seal = following[0][1].seal if following else None
         if seal is not None and seal.previous_id > id_:
-            missing = f"{file_name(following[0][0])} follows {file_name(seal.previous_id)}, which is missing"
+            missing = f"{journal_name(following[0][0])} follows {journal_name(seal.previous_id)}, which is missing"
             damage.found(CorruptStorageError(f"{missing} in {directory}"))
         end = seal.previous_end if seal is not None and seal.previous_id == id_ else None
         start = mark.offset if id_ == mark.journal_id else 0
@@ -126,7 +126,7 @@ async def replay(
     Raises `CorruptStorageError` for damage, `OSError`, and whatever `apply` raises.
     """
     for source in await lane.submit(plan, files, directory, mark, damage):
-        with files.open(f"{directory}/{file_name(source.journal_id)}") as file:
+        with files.open(f"{directory}/{journal_name(source.journal_id)}") as file:
             end = await _replay_file(file, lane, source, apply, max_entry, damage)
         reached(LogMark(source.journal_id, max(source.start, end)))
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from bookkeeper.runtime import Files, Workers
-
-from .format import file_name, journal_ids
+from ...runtime import Files, Workers
+from ..file_names import journal_ids, journal_name
 from .last_mark import START, LogMark, MarkFiles
 from .replay import believable
 
@@ -44,7 +43,7 @@ class Retention:
             "journals are replayed from their beginning",
             index,
             mark.offset,
-            file_name(mark.journal_id),
+            journal_name(mark.journal_id),
         )
         return START
 
@@ -63,5 +62,5 @@ class Retention:
     def _trim(self, marked: int) -> None:
         old = [id_ for id_ in journal_ids(self._files.listdir(self._directory)) if id_ < marked]
         for id_ in old[: max(0, len(old) - self._max_backups)]:
-            self._files.unlink(f"{self._directory}/{file_name(id_)}")
-            log.info("deleted journal %s/%s", self._directory, file_name(id_))
+            self._files.unlink(f"{self._directory}/{journal_name(id_)}")
+            log.info("deleted journal %s/%s", self._directory, journal_name(id_))

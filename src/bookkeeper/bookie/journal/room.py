@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bookkeeper.errors import FatalBookieError
-from bookkeeper.runtime.wait_queue import OneByOne
+from ...errors import FatalBookieError
+from ...runtime.wait_queue import OneByOne
 
 Refusal = Callable[[], FatalBookieError]
 """Makes an error. Each waiter gets one of its own: raising it adds to its traceback."""

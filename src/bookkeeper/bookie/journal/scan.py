@@ -25,9 +25,8 @@ import struct
 
 import google_crc32c
 
-from bookkeeper.errors import CorruptStorageError
-from bookkeeper.runtime import File
-
+from ...errors import CorruptStorageError
+from ...runtime import File
 from .format import (
     EXPLICIT_LAC,
     HEADER_SIZE,

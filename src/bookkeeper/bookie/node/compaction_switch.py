@@ -8,8 +8,7 @@ With `isForceGCAllowWhenNoSpace` a full disk does not stop compaction.
 
 from __future__ import annotations
 
-from bookkeeper.config import ServerConfiguration
-
+from ...config import ServerConfiguration
 from ..storage.api import LedgerStorage
 from .disks import DiskVerdict
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import CookieNotFound, CorruptMetadata, InvalidCookieError, NotInitialized
-from bookkeeper.metadata.api import MetadataDriver, Version, Versioned
-from bookkeeper.metadata.formats.cookie import (
-    VERSION_FILE,
+from ...config import ServerConfiguration
+from ...errors import CookieNotFound, CorruptMetadata, InvalidCookieError, NotInitialized
+from ...metadata.api import MetadataDriver, Version, Versioned
+from ...metadata.formats.cookie import (
     Cookie,
     DirectoryFacts,
     StartAction,
@@ -21,11 +20,11 @@ from bookkeeper.metadata.formats.cookie import (
     encode_cookie,
     parse_cookie,
 )
-from bookkeeper.runtime import Files
-from bookkeeper.types import BookieId
-
+from ...runtime import Files
+from ...types import BookieId
+from ..file_names import VERSION_FILE, current
 from ..storage.engines import finds_ledgers_by_place
-from .directories import Directories, current
+from .directories import Directories
 from .identity import Identity
 
 log = logging.getLogger(__name__)

@@ -11,19 +11,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import ConfigurationError
-from bookkeeper.metadata.formats.cookie import needs_upgrade
-from bookkeeper.runtime import Files
+from ...config import ServerConfiguration
+from ...errors import ConfigurationError
+from ...runtime import Files
+from ..file_names import current as current
+from ..file_names import needs_upgrade
 
 log = logging.getLogger(__name__)
-
-CURRENT = "current"
-
-
-def current(root: str) -> str:
-    """The directory in which the data of a configured directory lies."""
-    return f"{root.rstrip('/')}/{CURRENT}"
 
 
 @dataclass(frozen=True, slots=True)

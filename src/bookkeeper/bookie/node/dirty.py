@@ -9,13 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from bookkeeper.runtime import Files
-
-from .directories import current
+from ...runtime import Files
+from ..file_names import DIRTY_FILE, current
 
 log = logging.getLogger(__name__)
-
-DIRTY_FILE = "DIRTY"
 
 
 def was_unclean(files: Files, ledger_dirs: Sequence[str]) -> bool:

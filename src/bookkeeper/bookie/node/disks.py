@@ -31,12 +31,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import NoWritableLedgerDirError
-from bookkeeper.metadata.formats.cookie import VERSION_FILE
-from bookkeeper.runtime import DiskUsage, Files, Runtime
-
-from .directories import Directories, current
+from ...config import ServerConfiguration
+from ...errors import NoWritableLedgerDirError
+from ...runtime import DiskUsage, Files, Runtime
+from ..file_names import VERSION_FILE, current
+from .directories import Directories
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import ConfigurationError
-from bookkeeper.metadata.api import BookieServiceInfo, Endpoint
-from bookkeeper.runtime import Runtime
-from bookkeeper.types import BookieId, parse_bookie_id
+from ...config import ServerConfiguration
+from ...errors import ConfigurationError
+from ...metadata.api import BookieServiceInfo, Endpoint
+from ...runtime import Runtime
+from ...types import BookieId, parse_bookie_id
 
 
 @dataclass(frozen=True, slots=True)

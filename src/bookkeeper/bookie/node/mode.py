@@ -16,12 +16,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import BookKeeperError, MetadataError, ServiceUnavailable, SessionLost
-from bookkeeper.metadata.api import BookieRegistry, BookieServiceInfo, Mode
-from bookkeeper.runtime import Runtime, TaskScope, Workers
-from bookkeeper.types import BookieId
-
+from ...config import ServerConfiguration
+from ...errors import BookKeeperError, MetadataError, ServiceUnavailable, SessionLost
+from ...metadata.api import BookieRegistry, BookieServiceInfo, Mode
+from ...runtime import Runtime, TaskScope, Workers
+from ...types import BookieId
 from . import status_file as bookie_status
 from .disks import DiskVerdict
 from .exit_code import ExitCode

@@ -12,13 +12,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bookkeeper.runtime import Files
-
-from .directories import current
+from ...runtime import Files
+from ..file_names import STATUS_FILE, current
 
 log = logging.getLogger(__name__)
 
-STATUS_FILE = "BOOKIE_STATUS"
 _VERSION = "1"
 _MODES = {"READ_WRITE": False, "READ_ONLY": True}
 _FLAGS = {"true": True, "false": False}

@@ -7,10 +7,13 @@ that names the keys, their values, and what to do.
 from __future__ import annotations
 
 import logging
+from itertools import permutations
+from pathlib import PurePosixPath
+from posixpath import normpath
 
-from bookkeeper import promises
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import ConfigurationError
+from ... import promises
+from ...config import ServerConfiguration
+from ...errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +22,7 @@ MIB = 1 << 20
 
 def validate(config: ServerConfiguration) -> None:
     """Raises `ConfigurationError` for the first problem found."""
-    for check in (_network, _journal, _disks, _compaction, _not_there_yet):
+    for check in (_network, _journal, _directories, _disks, _compaction, _not_there_yet):
         problem = check(config)
         if problem is not None:
             raise ConfigurationError(problem)
@@ -47,11 +50,27 @@ def _journal(config: ServerConfiguration) -> str | None:
             f"journalAlignmentSize={alignment} is more than journalPreAllocSizeMB={config.journalPreAllocSizeMB}: "
             "lower the first or raise the second"
         )
+    return None
+
+
+def _directories(config: ServerConfiguration) -> str | None:
+    """No directory is named twice under one key, and none lies inside another (SEC-52). Directories of different kinds
+    may be the same. Judged by their names: links are not followed, nor is a relative name compared with an absolute."""
     if not config.journalDirectories or not config.ledgerDirectories:
         return "journalDirectories and ledgerDirectories must each name at least one directory"
-    roots = (*config.journalDirectories, *config.ledgerDirectories)
-    if len(set(config.journalDirectories)) + len(set(config.ledgerDirectories)) != len(roots):
-        return f"a directory is named twice among journalDirectories or ledgerDirectories: {', '.join(roots)}"
+    keys = {
+        "journalDirectories": config.journalDirectories,
+        "ledgerDirectories": config.ledgerDirectories,
+        "indexDirectories": config.indexDirectories or [],
+    }
+    places = {key: [PurePosixPath(normpath(root)) for root in roots] for key, roots in keys.items()}
+    for key, paths in places.items():
+        if len(set(paths)) != len(paths):
+            return f"{key}={','.join(keys[key])} names a directory twice: name each once"
+    named = [(key, path) for key, paths in places.items() for path in paths]
+    for (key, path), (outer_key, outer) in permutations(named, 2):
+        if outer in path.parents:
+            return f"{path} of {key} lies inside {outer} of {outer_key}: give each a directory of its own, side by side"
     return None
 
 

@@ -23,14 +23,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import NoWritableLedgerDirError
-from bookkeeper.protocol import v2, v3
-from bookkeeper.protocol.entry import MIN_STORED_SIZE, ids
-from bookkeeper.protocol.messages import V2, V3, AddRequest, AddResponse, AddRun, Flags, Status
-from bookkeeper.runtime import Runtime
-from bookkeeper.types import WriteFlag
-
+from ...config import ServerConfiguration
+from ...errors import NoWritableLedgerDirError
+from ...protocol import v2, v3
+from ...protocol.entry import MIN_STORED_SIZE, ids
+from ...protocol.messages import V2, V3, AddRequest, AddResponse, AddRun, Flags, Status
+from ...runtime import Runtime
+from ...types import WriteFlag
 from ..journal.format import entry_prefix
 from ..journal.journals import Journals, key_record_if_due
 from ..ledgers import BookieLedger, LedgerTable

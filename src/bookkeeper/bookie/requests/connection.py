@@ -30,13 +30,12 @@ import logging
 from functools import partial
 from typing import Any, cast
 
-from bookkeeper.errors import ProtocolError
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol import v2, v3
-from bookkeeper.protocol.auth import AUTH_DISABLED_PLUGIN
-from bookkeeper.protocol.frames import version_of
-from bookkeeper.protocol.messages import V2, V3, AddRun, Status
-
+from ...errors import ProtocolError
+from ...protocol import messages as m
+from ...protocol import v2, v3
+from ...protocol.auth import AUTH_DISABLED_PLUGIN
+from ...protocol.frames import version_of
+from ...protocol.messages import V2, V3, AddRun, Status
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, Peer
 from ..sharing.shares import Shares

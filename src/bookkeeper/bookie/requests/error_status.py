@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 
-from bookkeeper.errors import (
+from ...errors import (
     BookieError,
     CorruptStorageError,
     FencedAndDeletedError,
@@ -25,8 +25,7 @@ from bookkeeper.errors import (
     RejectedError,
     UnauthorizedAccessError,
 )
-from bookkeeper.protocol.messages import V2, Status
-
+from ...protocol.messages import V2, Status
 from ..sharing.log_rate import LogRate
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from bookkeeper.protocol import messages as m
-
+from ...protocol import messages as m
 from .caller import Caller
 from .replies import Reply
 from .service import RequestService

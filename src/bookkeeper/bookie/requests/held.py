@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol.messages import AddRun, Status
-
+from ...protocol import messages as m
+from ...protocol.messages import AddRun, Status
 from ..sharing.memory import REQUEST_COST, Account
 from ..sharing.turns import SLICE_REQUESTS
 from .adds import AddBatch

@@ -16,10 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from bookkeeper.errors import ProtocolError
-from bookkeeper.protocol import large_frames
-from bookkeeper.protocol.frames import LENGTH_SIZE, FrameSplitter
-
+from ...errors import ProtocolError
+from ...protocol import large_frames
+from ...protocol.frames import LENGTH_SIZE, FrameSplitter
 from ..sharing.memory import SMALL_FRAME, Account
 from ..sharing.shares import Shares
 

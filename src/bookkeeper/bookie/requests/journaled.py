@@ -9,14 +9,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import NoWritableLedgerDirError
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol.entry import LAC_HEADER, LAC_HEADER_SIZE
-from bookkeeper.protocol.limits import MAX_LAC_BODY
-from bookkeeper.protocol.messages import Status
-from bookkeeper.runtime import Runtime
-
+from ...config import ServerConfiguration
+from ...errors import NoWritableLedgerDirError
+from ...protocol import messages as m
+from ...protocol.entry import LAC_HEADER, LAC_HEADER_SIZE
+from ...protocol.limits import MAX_LAC_BODY
+from ...protocol.messages import Status
+from ...runtime import Runtime
 from ..journal.format import explicit_lac_record
 from ..journal.journals import Journals
 from ..ledgers import LedgerTable

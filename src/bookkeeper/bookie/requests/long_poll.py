@@ -22,9 +22,8 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.runtime import Runtime, TimerHandle
-
+from ...config import ServerConfiguration
+from ...runtime import Runtime, TimerHandle
 from ..ledgers import BookieLedger
 
 SPARE_HEAP = 1000

@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.runtime import Runtime, TimerHandle
-
+from ...config import ServerConfiguration
+from ...runtime import Runtime, TimerHandle
 from ..sharing.memory import Account
 from ..stats import BookieStats
 from .ledger_queues import Gate

@@ -26,15 +26,14 @@ from functools import partial
 from struct import Struct
 from typing import TypeVar
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import BookieError, LimboError, NoEntryError, NoLedgerError
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol import v2, v3
-from bookkeeper.protocol.availability import encode_availability
-from bookkeeper.protocol.messages import V2, Flags, ReadRun, Status
-from bookkeeper.runtime import Runtime
-from bookkeeper.types import LAST_ADD_CONFIRMED
-
+from ...config import ServerConfiguration
+from ...errors import BookieError, LimboError, NoEntryError, NoLedgerError
+from ...protocol import messages as m
+from ...protocol import v2, v3
+from ...protocol.availability import encode_availability
+from ...protocol.messages import V2, Flags, ReadRun, Status
+from ...runtime import Runtime
+from ...types import LAST_ADD_CONFIRMED
 from ..ledgers import BookieLedger, LedgerTable
 from ..node.disks import DiskMonitor
 from ..sharing.memory import read_slots

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from bookkeeper.protocol import messages as m
-from bookkeeper.protocol import v2, v3
-from bookkeeper.protocol.messages import V2, V3, Response, Status
-
+from ...protocol import messages as m
+from ...protocol import v2, v3
+from ...protocol.messages import V2, V3, Response, Status
 from .error_status import wire_status
 
 URGENT = int(m.Flags.DO_FENCING | m.Flags.HIGH_PRIORITY)

@@ -21,9 +21,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.runtime import Runtime, TaskScope
-
+from ...config import ServerConfiguration
+from ...runtime import Runtime, TaskScope
 from ..journal.journals import Journals
 from ..ledgers import LedgerTable
 from ..node.mode import BookieState

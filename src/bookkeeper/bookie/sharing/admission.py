@@ -16,8 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Generic, Protocol, TypeVar
 
-from bookkeeper.config import ServerConfiguration
-
+from ...config import ServerConfiguration
 from .log_rate import LogRate
 from .memory import Peer
 

@@ -23,9 +23,8 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.runtime import Runtime
-
+from ...config import ServerConfiguration
+from ...runtime import Runtime
 from ..storage.db_storage import memory_budget
 
 BUDGET_SHARE = 4

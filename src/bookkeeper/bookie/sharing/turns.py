@@ -27,8 +27,7 @@ import asyncio
 import math
 from typing import Protocol
 
-from bookkeeper.runtime import Runtime, TimerHandle
-
+from ...runtime import Runtime, TimerHandle
 from .memory import Peer
 
 SLICE_SECONDS = 0.0005

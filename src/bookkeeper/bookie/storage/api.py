@@ -21,8 +21,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from bookkeeper.metadata.api import MetadataDriver
-from bookkeeper.types import BookieId
+from ...metadata.api import MetadataDriver
+from ...types import BookieId
 
 
 class LedgerStorage(ABC):

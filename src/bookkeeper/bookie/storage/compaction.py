@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ...errors import CorruptStorageError
 from ...runtime import Files
+from ..file_names import compacted, is_compacting, log_name
 from .entry_log import format as fmt
 from .entry_log.reader import LogRecord, LogScan
 from .index.locations import LocationIndex
@@ -99,11 +100,11 @@ def finish_compactions(files: Files, directory: str, locations: LocationIndex, g
     """
     for name in files.listdir(directory):
         path = f"{directory}/{name}"
-        if name.endswith(".log.compacting"):
+        if is_compacting(name):
             files.unlink(path)
-        elif name.endswith(".compacted") and len(ids := fmt.ids_in_name(name)) == 2:
-            target, source = ids
-            final = f"{directory}/{fmt.log_name(target)}"
+        elif (copy := compacted(name)) is not None:
+            target, source = copy
+            final = f"{directory}/{log_name(target)}"
             if not files.exists(final):
                 files.link(path, final)
                 files.fsync_dir(directory)

@@ -33,14 +33,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...errors import FatalBookieError
-from ...runtime import Runtime, TaskScope, Workers
+from ...runtime import NO_SPACE, Runtime, TaskScope, Workers
 from ...runtime.wait_queue import OneByOne
+from ..file_names import log_name
 from . import directory_jobs as jobs
 from .caches import Caches
 from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
 from .directory_jobs import DirectoryOptions
 from .directory_reads import DirectoryReads
-from .entry_log import format as fmt
 from .index import ledgers as ledger_index
 from .index.ledgers import Changes, LedgerIndex
 from .write_cache import LedgerBuffer, WriteCache
@@ -257,7 +257,7 @@ class DbDirectory:
                 job, self._writer, self._locations, self._reserve, self._runtime.give_way, *args
             )
         except OSError as error:
-            if error.errno in jobs.NO_SPACE:
+            if error.errno in NO_SPACE:
                 raise
             self._has_failed(error)
             raise FatalBookieError(f"{self.path}: {error}") from error
@@ -296,7 +296,7 @@ class DbDirectory:
         return frozenset([*self._index.ledgers, *self._deleted])
 
     def log_path(self, log_id: int) -> str:
-        return f"{self.path}/{fmt.log_name(log_id)}"
+        return f"{self.path}/{log_name(log_id)}"
 
     def log_sizes(self, log_id: int) -> dict[int, int]:
         """Record bytes per ledger in a closed log. For a worker. Raises `CorruptStorageError`, `OSError`."""

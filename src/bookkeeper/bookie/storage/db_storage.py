@@ -15,6 +15,7 @@ from ...errors import ConfigurationError
 from ...metadata.api import MetadataDriver
 from ...runtime import Runtime
 from ...types import BookieId
+from ..file_names import current
 from .api import LedgerStorage
 from .db_directory import DbDirectory
 from .directory_jobs import DirectoryOptions
@@ -95,8 +96,8 @@ class DbLedgerStorage(LedgerStorage):
             DbDirectory(
                 runtime,
                 options,
-                f"{ledgers}/current",
-                f"{index}/current",
+                current(ledgers),
+                current(index),
                 self._readers,
                 str(number),
                 self._has_failed,

@@ -19,7 +19,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...errors import CorruptStorageError, FatalBookieError
-from ...runtime import File, Files, KeyValueStore, Runtime
+from ...runtime import NO_SPACE, File, Files, KeyValueStore, Runtime
+from ..file_names import LEDGERS, log_name
 from .compaction import LiveEntry, finish_compactions
 from .entry_log import format as fmt
 from .entry_log.reader import Records, read_records
@@ -34,8 +35,6 @@ from .reserve import Reserve
 from .write_cache import LedgerBuffer
 
 log = logging.getLogger(__name__)
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 LIST_CHUNK = 8192
 """Ids that are put together at a time, in less than a millisecond."""
@@ -123,7 +122,7 @@ def open_directory(runtime: Runtime, options: DirectoryOptions, path: str, index
 
 def _open_ledgers(runtime: Runtime, options: DirectoryOptions, index_path: str) -> KeyValueStore:
     try:
-        return runtime.open_key_value(f"{index_path}/ledgers", options.ledgers)
+        return runtime.open_key_value(f"{index_path}/{LEDGERS}", options.ledgers)
     except CorruptStorageError as error:
         raise CorruptStorageError(
             f"{error}. Fences and master keys stand nowhere else, so this bookie does not start: bring the index "
@@ -305,7 +304,7 @@ def remove_log(
         locations.sync()
         if locations.generation != generation:
             raise OSError(errno.ENOSPC, "the index has lost changes for want of space", f"{path}/{log_id:x}")
-    files.unlink(f"{path}/{fmt.log_name(log_id)}")
+    files.unlink(f"{path}/{log_name(log_id)}")
     files.fsync_dir(path)
     writer.forget(log_id)
 
@@ -343,7 +342,7 @@ def read_cold(
         found = open_logs.get(log_id)
         try:
             if found is None:
-                found = OpenLog.of(files.open(f"{directory}/{fmt.log_name(log_id)}"))
+                found = OpenLog.of(files.open(f"{directory}/{log_name(log_id)}"))
         except FileNotFoundError:
             if location == missing:
                 raise CorruptStorageError(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import ConfigurationError
-from bookkeeper.runtime import Files, Runtime
-
+from ...config import ServerConfiguration
+from ...errors import ConfigurationError
+from ...runtime import Files, Runtime
+from ..file_names import INDEX_SUFFIX
 from .api import LedgerStorage
 from .db_storage import DbLedgerStorage
 
@@ -60,6 +60,6 @@ def _index_file(files: Files, path: str) -> str | None:
             bucket = f"{path}/{first}/{second}"
             if _BUCKET.fullmatch(second) and files.is_dir(bucket):
                 for name in files.listdir(bucket):
-                    if name.endswith(".idx"):
+                    if name.endswith(INDEX_SUFFIX):
                         return f"{bucket}/{name}"
     return None

@@ -20,10 +20,9 @@ import logging
 from collections.abc import Callable
 
 from ...runtime import Files
+from ..file_names import RESERVED_SPACE
 
 log = logging.getLogger(__name__)
-
-FILE_NAME = "reserved-space"
 
 MAX_SHARE = 32
 """The file takes at most the file system's size divided by this."""
@@ -42,7 +41,7 @@ class Reserve:
         """`size`: bytes to keep; 0: none."""
         self._files = files
         self._directory = directory
-        self._path = f"{directory}/{FILE_NAME}"
+        self._path = f"{directory}/{RESERVED_SPACE}"
         self._size = min(size, files.disk_usage(directory).total // MAX_SHARE)
         self._held = files.exists(self._path)
         if self._held and files.size(self._path) != self._size:  # of another setting, or cut off by a crash

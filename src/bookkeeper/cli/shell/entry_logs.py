@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ...bookie.file_names import LOG_SUFFIX, log_name, parse_log_name
 from ...bookie.storage.entry_log import format as log_format
 from ...bookie.storage.entry_log.reader import LogScan
 from ...runtime import Runtime
@@ -16,16 +17,14 @@ from ..output import EXIT_USAGE, execute, fail, print_json
 from .places import as_file, directories, only_one
 from .records import ConfOption, JsonLinesOption, MessageOption, headline, of_data, print_record
 
-LOG_SUFFIX = ".log"
-
 
 def _entry_log(log: str, conf: Path | None, base: int = 10) -> tuple[Path, int]:
     """The file that is meant, and its id. `base`: of an id that is given in place of a file."""
     path = as_file(log, LOG_SUFFIX, base)
     if path is None:
-        name = log if log.endswith(LOG_SUFFIX) else log_format.log_name(int(log, base))
+        name = log if log.endswith(LOG_SUFFIX) else log_name(int(log, base))
         path = only_one(name, directories(conf).ledger, "say the file itself")
-    log_id = log_format.parse_log_name(path.name)
+    log_id = parse_log_name(path.name)
     if log_id is None:
         fail(f"{path} is not the name of an entry log: <hex id>{LOG_SUFFIX}", EXIT_USAGE)
     return path, log_id

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ...bookie.file_names import LEDGERS, LOCATIONS
 from ...bookie.storage.entry_log import format as log_format
 from ...bookie.storage.index import ledger_data
 from ...bookie.storage.index.ledger_data import LedgerData
@@ -74,7 +75,7 @@ def ledger(
 
 
 def _ledger_data(runtime: Runtime, path: Path, ledger_id: int) -> LedgerData | None:
-    store = runtime.open_key_value(_database(runtime, path, "ledgers"), {"read_only": True})
+    store = runtime.open_key_value(_database(runtime, path, LEDGERS), {"read_only": True})
     try:
         value = store.get(ledger_data.ledger_key(ledger_id)) or store.get(ledger_data.long_ledger_key(ledger_id))
     finally:
@@ -83,7 +84,7 @@ def _ledger_data(runtime: Runtime, path: Path, ledger_id: int) -> LedgerData | N
 
 
 def _locations(runtime: Runtime, path: Path, ledger_id: int) -> Iterator[tuple[int, int]]:
-    index = LocationIndex(runtime.open_key_value(_database(runtime, path, "locations"), {"read_only": True}))
+    index = LocationIndex(runtime.open_key_value(_database(runtime, path, LOCATIONS), {"read_only": True}))
     try:
         ids = index.entries(ledger_id)
         for start in range(0, len(ids), LOOKED_UP_AT_ONCE):

@@ -7,20 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ...bookie.journal import last_mark
+from ...bookie.file_names import JOURNAL_SUFFIX, current, journal_ids, journal_name, mark_name
 from ...bookie.journal.format import (
     EXPLICIT_LAC,
     FENCE,
     LEDGER_KEY,
-    SUFFIX,
     JournalRecord,
-    file_name,
-    journal_ids,
 )
 from ...bookie.journal.journal import LARGEST_ENTRY
 from ...bookie.journal.last_mark import MarkFiles
 from ...bookie.journal.scan import JournalScan, read_header
-from ...bookie.node.directories import current
 from ...errors import CorruptStorageError
 from ...runtime import Files, Runtime
 from ..output import EXIT_USAGE, complain, execute, fail
@@ -57,14 +53,14 @@ def readjournal(
     is printed up to there; then comes why it ends, and the exit code is 1. Records of a ledger's master key, fence and
     explicit LAC are of type META.
     """
-    path = as_file(journal, SUFFIX)
+    path = as_file(journal, JOURNAL_SUFFIX)
     if path is None:
-        name = journal if journal.endswith(SUFFIX) else file_name(int(journal))
+        name = journal if journal.endswith(JOURNAL_SUFFIX) else journal_name(int(journal))
         roots = [directory] if directory is not None else directories(conf).journal
         path = only_one(name, roots, "say with -dir which one")
     ids = journal_ids([path.name])
     if not ids:
-        fail(f"{path} is not the name of a journal: <hex id>{SUFFIX}", EXIT_USAGE)
+        fail(f"{path} is not the name of a journal: <hex id>{JOURNAL_SUFFIX}", EXIT_USAGE)
 
     async def look(runtime: Runtime) -> None:
         with runtime.files.open(str(path)) as file:
@@ -87,7 +83,7 @@ def _next_journal(files: Files, path: Path, journal_id: int) -> tuple[int | None
     """What the later journals say of this one: where it ends, if the next one knows, and whether it is the last."""
     later = [found for found in journal_ids(files.listdir(str(path.parent))) if found > journal_id]
     for found in later:
-        with files.open(str(path.parent / file_name(found))) as file:
+        with files.open(str(path.parent / journal_name(found))) as file:
             try:
                 header = read_header(file)
             except CorruptStorageError:
@@ -124,13 +120,14 @@ def lastmark(conf: ConfOption = None, as_json: JsonLinesOption = False) -> None:
         if not any(runtime.files.is_dir(root) for root in roots):
             fail(f"there is no directory {' and no '.join(roots)}")
         for index, journal in enumerate(places.journal):
-            name = last_mark.file_name(index, len(places.journal))
+            name = mark_name(index, len(places.journal))
             mark = MarkFiles(runtime.files, roots, name).read().mark
             if as_json:
                 json_line({"journal": mark.journal_id, "pos": mark.offset, "dir": current(journal)})
             else:
                 print(
-                    f"LastLogMark : Journal Id - {mark.journal_id}({file_name(mark.journal_id)}), Pos - {mark.offset}"
+                    f"LastLogMark : Journal Id - {mark.journal_id}({journal_name(mark.journal_id)}), "
+                    f"Pos - {mark.offset}"
                 )
 
     execute(look)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...bookie.node.directories import CURRENT, Directories
+from ...bookie.file_names import CURRENT
+from ...bookie.node.directories import Directories
 from ...config import ServerConfiguration
 from ...errors import ConfigurationError
 from ..output import EXIT_USAGE, fail

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ...protocol import v2, v3
 from ...protocol.digest import Digest
 from ...protocol.messages import HIGH_PRIORITY, V2, Flags
-from ...protocol.varint import varint
+from ...protocol.protobuf import varint
 from ...types import WriteFlag
 
 _V3_ADD_TXN = 1 << 62

@@ -28,7 +28,7 @@ from ...protocol.messages import (
     Status,
     UnsupportedRequest,
 )
-from ...protocol.varint import varint
+from ...protocol.protobuf import varint
 from ...types import BookieId
 from .add_channel import AddAnswers
 from .calls import OnReply, ReadCall, deliver

@@ -41,8 +41,8 @@ from ...protocol.messages import (
     Status,
     WriteLacRequest,
 )
+from ...quorum.coverage import OK as OK
 
-OK = 0
 READ = -1
 DIGEST_MISMATCH = -5
 NO_SUCH_LEDGER = -7

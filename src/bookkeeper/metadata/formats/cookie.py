@@ -36,9 +36,6 @@ from .schema import Values
 CURRENT_LAYOUT_VERSION = 5
 OLDEST_LAYOUT_VERSION = 3
 
-VERSION_FILE = "VERSION"
-"""Name of the cookie's file in the `current` subdirectory of each directory."""
-
 _VERSION = re.compile(r"[+-]?[0-9]{1,9}")
 
 
@@ -242,11 +239,6 @@ class StartDecision:
     """None: the store has no cookie."""
     store_first: bool = False
     """Whether the store is written before the directories."""
-
-
-def needs_upgrade(parent_names: Sequence[str]) -> bool:
-    """Whether the names found directly in a directory (not in `current`) tell of a layout before 4.1."""
-    return any(name == VERSION_FILE or name.endswith((".txn", ".idx", ".log")) for name in parent_names)
 
 
 def decide_start(

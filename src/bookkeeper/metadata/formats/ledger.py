@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable
 
 from ...errors import ConfigurationError, CorruptMetadata, SerializationError
+from ...protocol import protobuf
 from ...types import BookieId, DigestType, LedgerState, parse_bookie_id
 from ..ledger_metadata import LedgerMetadata
 from . import text as text_format
@@ -54,7 +55,7 @@ def serialize(metadata: LedgerMetadata) -> bytes:
         values = _to_values(metadata)
         values["cToken"] = metadata.ctoken
         message = wire_format.encode(LEDGER_METADATA, values)
-        body = wire_format.encode_varint(len(message)) + message
+        body = protobuf.sized(message)
     else:
         raise SerializationError(f"ledger {metadata.ledger_id}: metadata format version {version} is unknown")
     return MAGIC + b"%d\n" % version + body
@@ -189,7 +190,10 @@ def _to_values(metadata: LedgerMetadata) -> Values:
 
 
 def _delimited(body: bytes) -> bytes:
-    size, offset = wire_format.decode_varint(body, 0, max_bytes=_MAX_SIZE_VARINT)
+    try:
+        size, offset = protobuf.read_varint(body, 0, _MAX_SIZE_VARINT)
+    except protobuf.NotProtobuf as error:
+        raise CorruptMetadata(f"its size: {error}") from None
     if size > len(body) - offset:
         raise CorruptMetadata(f"it is cut: {size} bytes announced, {len(body) - offset} there")
     return body[offset : offset + size]

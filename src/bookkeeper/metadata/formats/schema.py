@@ -17,9 +17,6 @@ from ...errors import CorruptMetadata
 Values = dict[str, Any]
 """A message: field name -> int (also enums), str, bytes, dict; or a list of those for a repeated field."""
 
-MAX_DEPTH = 32
-"""Nesting that is followed, known or unknown fields alike. Ours is two deep; more is an attack on the stack."""
-
 
 class Kind(Enum):
     """The type of a field."""

@@ -24,7 +24,8 @@ import re
 from typing import Any
 
 from ...errors import CorruptMetadata
-from .schema import MAX_DEPTH, Field, Kind, MessageType, Values, fits
+from ...protocol.protobuf import MAX_DEPTH
+from .schema import Field, Kind, MessageType, Values, fits
 
 # --- writing ---------------------------------------------------------------------------------------
 

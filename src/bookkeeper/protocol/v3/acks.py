@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any
 
 from ..frames import Acks, ResponseStream
-from ..varint import unvarint
+from ..protobuf import VARINT, tag, unvarint
 from .adds import ADD_HEADER, ADD_TAG
 
 _pack_length = Struct(">I").pack
@@ -51,7 +51,7 @@ class _AckRow:
 _SUCCESS = b"\x10\x00" + ADD_TAG
 _ACK_MIDDLE = _SUCCESS + b"\0"  # the last byte is a size, which varies
 _ACK_LEDGER_TAG = b"\x08\x00\x10"
-_ACK_ENTRY_TAG = b"\x18"
+_ACK_ENTRY_TAG = tag(3, VARINT)
 _ACK_HEADER_AT = 4
 _MIN_ACK_SIZE = (
     _ACK_HEADER_AT + 2 + len(ADD_HEADER) + 1 + len(_ACK_MIDDLE) + len(_ACK_LEDGER_TAG) + 1 + len(_ACK_ENTRY_TAG) + 1

@@ -20,22 +20,21 @@ from struct import Struct
 
 from google.protobuf.message import DecodeError
 
-from bookkeeper.types import MASTER_KEY_LENGTH
-
+from ...types import MASTER_KEY_LENGTH
 from .. import entry as packaged
 from ..messages import V3, AddRun, Flags, Operation, Status
+from ..protobuf import BYTES, VARINT, size_behind_its_varint, tag, unvarint, varint
 from ..schema import VERSION_THREE
 from ..schema import Request as WireRequest
-from ..varint import size_behind_its_varint, unvarint, varint
 from .flags import ADD_FLAGS, priority_flag, priority_of
 
 ADD_HEADER = b"\x08\x03\x10\x02\x18"
 """BKPacketHeader up to its txn id: version 3, operation ADD_ENTRY."""
 
-ADD_TAG = b"\xaa\x06"
+ADD_TAG = tag(101, BYTES)
 """`addRequest` in a request, `addResponse` in a response."""
 
-_PRIORITY_TAG = b"\x20"
+_PRIORITY_TAG = tag(4, VARINT)
 _RECOVERY_ADD_FIELD = b"\xa0\x06\x01"
 _ADD_ENTRY = int(Operation.ADD_ENTRY)
 _RECOVERY_ADD = int(Flags.RECOVERY_ADD)

@@ -14,16 +14,15 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from bookkeeper.errors import ProtocolError
-
+from ...errors import ProtocolError
 from .. import messages as m
 from ..auth import plugin_name
 from ..frames import frame
 from ..messages import Operation, Status
+from ..protobuf import varint
 from ..schema import UNSET, UNSET_INT64, UNSET_STATUS, VERSION_THREE
 from ..schema import Request as WireRequest
 from ..schema import Response as WireResponse
-from ..varint import varint
 from .adds import AddRequestEncoder, encode_add_response, txn_token
 from .flags import ADD_FLAGS, READ_FLAGS, priority_flag, priority_of, read_flag
 from .reads import (

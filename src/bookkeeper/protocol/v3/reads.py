@@ -22,24 +22,24 @@ from struct import Struct
 from typing import NamedTuple
 
 from ..messages import V3, ReadRun
-from ..varint import size_behind_its_varint, unvarint, varint
+from ..protobuf import BYTES, VARINT, size_behind_its_varint, tag, unvarint, varint
 
 READ_HEADER = b"\x08\x03\x10\x01\x18"
 """BKPacketHeader up to its txn id: version 3, operation READ_ENTRY."""
 
-READ_TAG = b"\xa2\x06"
+READ_TAG = tag(100, BYTES)
 """`readRequest` in a request, `readResponse` in a response."""
 
 HEADER_AT = 2
 """Where `READ_HEADER` begins in a body."""
 
-_LEDGER_TAG = b"\x08"
-_ENTRY_TAG = b"\x10"
+_LEDGER_TAG = tag(1, VARINT)
+_ENTRY_TAG = tag(2, VARINT)
 _SUCCESS = b"\x10\x00" + READ_TAG
 _ANSWER_IDS = b"\x08\x00\x10"
-_ANSWER_ENTRY_TAG = b"\x18"
-_BODY_TAG = b"\x22"
-_LAC_TAG = b"\x28"
+_ANSWER_ENTRY_TAG = tag(3, VARINT)
+_BODY_TAG = tag(4, BYTES)
+_LAC_TAG = tag(5, VARINT)
 
 _NUMBER = rb"([\x00-\x7f]|[\x80-\xff]{1,8}[\x01-\x7f])"  # the shortest encoding of an int64 that is not negative
 _ANY_NUMBER = rb"([\x00-\x7f]|[\x80-\xff]{1,8}[\x01-\x7f]|[\x80-\xff]{9}\x01)"

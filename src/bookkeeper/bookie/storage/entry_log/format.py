@@ -1,4 +1,4 @@
-"""The entry log's format: header, records, locations, ledgers map, file names (spec bookie-storage §5).
+"""The entry log's format: header, records, locations, ledgers map (spec bookie-storage §5).
 
 All integers are big-endian.
 
@@ -34,7 +34,6 @@ steps over them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import islice
 from struct import Struct
@@ -65,8 +64,6 @@ _MAGIC = b"BKLO"
 _SEAL = Struct(">qi")
 _BATCH = Struct(">iqqi")
 _LEDGER_SIZE = Struct(">qq")
-_LOG_NAME = re.compile(r"([0-9a-f]{1,8})\.log")
-_UNFINISHED_NAME = re.compile(r"([0-9a-f]{1,8})\.log\.(?:compacting|([0-9a-f]{1,8})\.compacted)")
 
 
 class LogHeader(NamedTuple):
@@ -143,19 +140,3 @@ def decode_ledgers_map(data: bytes, ledger_count: int) -> dict[int, int]:
     if not sizes or len(sizes) != ledger_count:
         raise CorruptStorageError(f"ledgers map holds {len(sizes)} ledgers, the header says {ledger_count}")
     return sizes
-
-
-def log_name(log_id: int) -> str:
-    return f"{log_id:x}.log"
-
-
-def parse_log_name(name: str) -> int | None:
-    """The id of an entry log's file name; None for other files."""
-    match = _LOG_NAME.fullmatch(name)
-    return int(match[1], 16) if match else None
-
-
-def ids_in_name(name: str) -> list[int]:
-    """All log ids that a file name claims, those of unfinished compactions included."""
-    match = _LOG_NAME.fullmatch(name) or _UNFINISHED_NAME.fullmatch(name)
-    return [int(group, 16) for group in match.groups() if group] if match else []

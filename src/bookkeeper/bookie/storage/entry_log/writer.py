@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from ....errors import CorruptStorageError, FatalBookieError
 from ....runtime import File, Files
+from ...file_names import LAST_LOG_ID, is_log_stray, log_ids, log_name, parse_log_name
 from ..packing import words
 from . import format as fmt
 
@@ -47,8 +48,6 @@ the journal's, finds little left to do."""
 
 REMEMBERED_LOGS = 256
 """Sealed logs of which the sizes are kept for garbage collection; those of the oldest are read from disk again."""
-
-_LAST_ID = "lastId"
 
 
 class EntryLogPosition(NamedTuple):
@@ -249,8 +248,8 @@ class EntryLogWriter:
         if log_id > fmt.MAX_LOG_ID:
             raise FatalBookieError(f"{self._directory}: all entry log ids are used up")
         self._last_id = log_id
-        self._files.write_atomically(f"{self._directory}/{_LAST_ID}", b"%x\n" % log_id)
-        path = f"{self._directory}/{fmt.log_name(log_id)}"
+        self._files.write_atomically(f"{self._directory}/{LAST_LOG_ID}", b"%x\n" % log_id)
+        path = f"{self._directory}/{log_name(log_id)}"
         file = self._files.open(path, "x+")
         try:
             file.pwrite(fmt.new_header(), 0)
@@ -296,13 +295,13 @@ class EntryLogWriter:
 def last_log_id(files: Files, directory: str) -> int:
     """The greatest entry log id that this directory knows of; -1 for none."""
     names = files.listdir(directory)
-    ids = [log_id for name in names for log_id in fmt.ids_in_name(name)]
-    if _LAST_ID in names:
-        text = files.read_bytes(f"{directory}/{_LAST_ID}")
+    ids = [log_id for name in names for log_id in log_ids(name)]
+    if LAST_LOG_ID in names:
+        text = files.read_bytes(f"{directory}/{LAST_LOG_ID}")
         try:
             ids.append(int(text, 16))
         except ValueError:
-            log.warning("%s/%s is not readable (%r): ids continue after the greatest log", directory, _LAST_ID, text)
+            log.warning("%s/%s is not readable (%r): ids continue after the greatest log", directory, LAST_LOG_ID, text)
     return max(ids, default=-1)
 
 
@@ -310,7 +309,7 @@ def list_logs(files: Files, directory: str) -> dict[int, int]:
     """Size of each entry log in the directory, by ascending id."""
     found = {}
     for name in files.listdir(directory):
-        log_id = fmt.parse_log_name(name)
+        log_id = parse_log_name(name)
         if log_id is not None:
             found[log_id] = files.size(f"{directory}/{name}")
     return dict(sorted(found.items()))
@@ -319,5 +318,5 @@ def list_logs(files: Files, directory: str) -> dict[int, int]:
 def check_log_names(files: Files, directory: str) -> None:
     """Refuse a directory with `.log` files that are not entry logs. Raises `CorruptStorageError`."""
     for name in files.listdir(directory):
-        if name.endswith(".log") and fmt.parse_log_name(name) is None:
+        if is_log_stray(name):
             raise CorruptStorageError(f"{directory}/{name} is not an entry log: move it out of this directory")

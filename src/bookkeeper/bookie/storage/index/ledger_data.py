@@ -14,8 +14,8 @@ Value: protobuf message, proto2
     1000   bytes  rewritten    optional, ours; two int64: least and greatest id of entries that were added again after
                                they had been flushed: an older copy may lie in a log behind its predecessor
 
-Written by hand: with three to six fields this is shorter than the generated code, and its bytes are those that Java
-writes. Java keeps the field that it does not know. Read by hand too, any field order, unknown fields skipped.
+Written by hand (see `protocol.protobuf`): its bytes are those that Java writes, and Java keeps the field that it does
+not know. Read in any order of fields; unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from struct import Struct
 
 from ....errors import CorruptStorageError
+from ....protocol import protobuf
+from ....protocol.protobuf import NotProtobuf, sized
 
 STATE_FLAGS_KEY = (-0xEEFD).to_bytes(8, "big", signed=True)
 NEEDS_INTEGRITY_CHECK = 0x1
@@ -31,7 +33,6 @@ KNOWN_FLAGS = NEEDS_INTEGRITY_CHECK
 
 _ID = Struct(">q")
 _IDS = Struct(">qq")
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(slots=True)
@@ -69,24 +70,22 @@ def is_placeholder(master_key: bytes) -> bool:
 
 
 def encode(data: LedgerData) -> bytes:
-    parts = [b"\x08\x01\x10\x01" if data.fenced else b"\x08\x01\x10\x00", b"\x1a", _sized(data.master_key)]
+    parts = [b"\x08\x01\x10\x01" if data.fenced else b"\x08\x01\x10\x00", b"\x1a", sized(data.master_key)]
     if data.explicit_lac is not None:
-        parts += (b"\x22", _sized(data.explicit_lac))
+        parts += (b"\x22", sized(data.explicit_lac))
     if data.limbo is not None:
         parts.append(b"\x28\x01" if data.limbo else b"\x28\x00")
     if data.rewritten is not None:
-        parts += (b"\xc2\x3e", _sized(_IDS.pack(*data.rewritten)))
+        parts += (b"\xc2\x3e", sized(_IDS.pack(*data.rewritten)))
     return b"".join(parts)
 
 
 def decode(value: bytes) -> LedgerData:
     """Raises `CorruptStorageError`; also when a required field is missing."""
-    fields: dict[int, int | bytes] = {}
-    offset = 0
-    while offset < len(value):
-        tag, offset = _read_varint(value, offset)
-        item, offset = _read_item(value, offset, tag & 7)
-        fields[tag >> 3] = item
+    try:
+        fields = {number: item for number, _, item in protobuf.fields(value)}
+    except NotProtobuf as error:
+        raise CorruptStorageError(f"not a ledger record: {value.hex()}: {error}") from None
     exists, fenced, key = fields.get(1), fields.get(2), fields.get(3)
     lac, limbo, rewritten = fields.get(4), fields.get(5), fields.get(1000)
     if not (
@@ -116,43 +115,3 @@ def decode_flags(value: bytes | None) -> int:
     if flags & ~KNOWN_FLAGS:
         raise CorruptStorageError(f"unknown storage state flags {flags:#x}")
     return flags
-
-
-def _sized(data: bytes) -> bytes:
-    out = bytearray()
-    size = len(data)
-    while size > 0x7F:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
-    return bytes(out) + data
-
-
-def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    result = 0
-    for shift in range(0, 70, 7):
-        if offset >= len(data):
-            break
-        byte = data[offset]
-        offset += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, offset
-    raise CorruptStorageError("ledger record is cut off")
-
-
-def _read_item(data: bytes, offset: int, wire_type: int) -> tuple[int | bytes, int]:
-    if wire_type == _VARINT:
-        return _read_varint(data, offset)
-    if wire_type == _BYTES:
-        size, offset = _read_varint(data, offset)
-    elif wire_type == _FIXED64:
-        size = 8
-    elif wire_type == _FIXED32:
-        size = 4
-    else:
-        raise CorruptStorageError(f"ledger record has wire type {wire_type}")
-    end = offset + size
-    if end > len(data):
-        raise CorruptStorageError("ledger record is cut off")
-    return data[offset:end], end

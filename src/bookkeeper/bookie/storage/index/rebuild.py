@@ -26,7 +26,7 @@ from typing import Any
 
 from ....errors import CorruptStorageError
 from ....runtime import Runtime
-from ..entry_log import format as fmt
+from ...file_names import LOCATIONS, log_name
 from ..entry_log.reader import LogScan
 from ..entry_log.writer import list_logs
 from ..packing import CHUNK
@@ -42,7 +42,7 @@ def open_locations(
 
     `ledgers`: those that the `ledgers` database has. Raises `CorruptStorageError` if it cannot be built, `OSError`.
     """
-    path = f"{index_path}/locations"
+    path = f"{index_path}/{LOCATIONS}"
     _put_in_place(runtime, index_path)
     try:
         return LocationIndex(runtime.open_key_value(path, options))
@@ -65,7 +65,7 @@ def open_locations(
 
 def _put_in_place(runtime: Runtime, index_path: str) -> None:
     """Let a complete new index take the place of the damaged one."""
-    files, path = runtime.files, f"{index_path}/locations"
+    files, path = runtime.files, f"{index_path}/{LOCATIONS}"
     if not files.exists(f"{path}.ready"):
         return
     if files.exists(path):
@@ -81,7 +81,7 @@ def _fill(runtime: Runtime, logs_path: str, index: LocationIndex, ledgers: Colle
     """Put all entries of known ledgers; durable at return. Returns how many records were put."""
     count = 0
     for log_id in list_logs(runtime.files, logs_path):
-        path = f"{logs_path}/{fmt.log_name(log_id)}"
+        path = f"{logs_path}/{log_name(log_id)}"
         with runtime.files.open(path) as file:
             scan = LogScan(file, log_id)
             count += _fill_from(scan, index, ledgers, runtime.give_way)
