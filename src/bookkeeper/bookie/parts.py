@@ -9,12 +9,13 @@ from ..config import ServerConfiguration
 from ..metadata.api import MetadataDriver
 from ..runtime import Runtime, TaskScope
 from .checkpoint import Checkpointer
+from .file_names import current, mark_name
 from .journal.journal import Journal
 from .journal.journals import Journals
-from .journal.last_mark import MarkFiles, file_name
+from .journal.last_mark import MarkFiles
 from .ledgers import LedgerTable
 from .node.compaction_switch import CompactionSwitch
-from .node.directories import Directories, current
+from .node.directories import Directories
 from .node.disks import DiskMonitor, DiskVerdict, journal_bytes
 from .node.exit_code import ExitCode
 from .node.identity import Identity
@@ -103,7 +104,7 @@ def build_journals(
     ledger_paths = [current(root) for root in directories.ledger]
     journals = []
     for index, root in enumerate(roots):
-        marks = MarkFiles(runtime.files, ledger_paths, file_name(index, len(roots)))
+        marks = MarkFiles(runtime.files, ledger_paths, mark_name(index, len(roots)))
         journal = Journal(runtime, config, index, current(root), marks, failed)
         journal.growth.watch(journal_bytes(config) // 2, disks.look_soon)
         journals.append(journal)

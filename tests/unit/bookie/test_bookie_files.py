@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.bookie.file_names import current
 from bookkeeper.bookie.journal.journals import Journals
 from bookkeeper.bookie.node import dirty
 from bookkeeper.bookie.node import status_file as bookie_status
-from bookkeeper.bookie.node.directories import Directories, current
+from bookkeeper.bookie.node.directories import Directories
 from bookkeeper.bookie.node.status_file import StoredStatus
 from bookkeeper.bookie.requests.error_status import ADD, READ, WRITE_LAC, status_of, wire_status
 from bookkeeper.bookie.sharing.permits import Permits

@@ -18,20 +18,20 @@ def configured(journal: str, ledger: str, index: str = "") -> ServerConfiguratio
 @pytest.mark.parametrize(
     ("roots", "inner", "outer"),
     [
-        (("/bk/journal", "/bk"), "/bk/journal of journalDirectories", "/bk of ledgerDirectories"),
+        (("/bk/current/journal", "/bk"), "/bk/current/journal of journalDirectories", "/bk of ledgerDirectories"),
         (("/bk", "/bk/current"), "/bk/current of ledgerDirectories", "/bk of journalDirectories"),
-        (("/j", "/l/1,/l"), "/l/1 of ledgerDirectories", "/l of ledgerDirectories"),
-        (("/j,/j/2", "/l"), "/j/2 of journalDirectories", "/j of journalDirectories"),
-        (("/j", "/l", "/l/index/"), "/l/index of indexDirectories", "/l of ledgerDirectories"),
-        (("/j/../l/x", "/l/./"), "/l/x of journalDirectories", "/l of ledgerDirectories"),
-        (("data/j", "data"), "data/j of journalDirectories", "data of ledgerDirectories"),
+        (("/j", "/l/current/1,/l"), "/l/current/1 of ledgerDirectories", "/l of ledgerDirectories"),
+        (("/j,/j/current/2", "/l"), "/j/current/2 of journalDirectories", "/j of journalDirectories"),
+        (("/j", "/l", "/l/current/index/"), "/l/current/index of indexDirectories", "/l of ledgerDirectories"),
+        (("/j/../l/current/x", "/l/./"), "/l/current/x of journalDirectories", "/l of ledgerDirectories"),
+        (("data/current", "data"), "data/current of journalDirectories", "data of ledgerDirectories"),
     ],
 )
-def test_directories_inside_each_other_are_refused(roots: tuple[str, ...], inner: str, outer: str) -> None:
+def test_directories_among_the_files_of_another_are_refused(roots: tuple[str, ...], inner: str, outer: str) -> None:
     """SEC-52."""
     with pytest.raises(ConfigurationError) as failure:
         validate(configured(*roots))
-    assert str(failure.value).startswith(f"{inner} lies inside {outer}: ")
+    assert str(failure.value).startswith(f"{inner} lies among the files of {outer}: ")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,11 @@ def test_a_directory_that_is_named_twice_is_refused(roots: tuple[str, ...], key:
 
 
 @pytest.mark.parametrize(
-    "roots", [("/bk/j", "/bk/l"), ("/bk", "/bk"), ("/j", "/l1,/l2,/l10", "/l1,/l2,/l10"), ("/bk1", "/bk"), ("j", "/j")]
+    "roots",
+    [
+        *(("/bk/j", "/bk/l"), ("/bk", "/bk"), ("/j", "/l1,/l2,/l10", "/l1,/l2,/l10"), ("/bk1", "/bk"), ("j", "/j")),
+        *(("/bk", "/bk/ledgers"), ("/bk/journal", "/bk"), ("/j", "/l,/l/2")),
+    ],
 )
-def test_directories_side_by_side_or_shared_between_kinds_are_accepted(roots: tuple[str, ...]) -> None:
+def test_directories_whose_files_do_not_mix_are_accepted(roots: tuple[str, ...]) -> None:
     validate(configured(*roots))

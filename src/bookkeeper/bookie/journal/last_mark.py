@@ -29,7 +29,6 @@ import google_crc32c
 
 from ...errors import CorruptStorageError
 from ...runtime import Files
-from ..file_names import mark_name
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +73,6 @@ class FoundMark(NamedTuple):
 
 START = LogMark(0, 0)
 """No journal has been marked: everything is to be replayed."""
-
-file_name = mark_name
 
 
 class MarkFiles:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from ...config import ServerConfiguration
 from ...errors import ConfigurationError
 from ...runtime import Files
-from ..file_names import current as current
-from ..file_names import needs_upgrade
+from ..file_names import current, needs_upgrade
 
 log = logging.getLogger(__name__)
 

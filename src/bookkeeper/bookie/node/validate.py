@@ -14,6 +14,7 @@ from posixpath import normpath
 from ... import promises
 from ...config import ServerConfiguration
 from ...errors import ConfigurationError
+from ..file_names import CURRENT
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,9 @@ def _journal(config: ServerConfiguration) -> str | None:
 
 
 def _directories(config: ServerConfiguration) -> str | None:
-    """No directory is named twice under one key, and none lies inside another (SEC-52). Directories of different kinds
-    may be the same. Judged by their names: links are not followed, nor is a relative name compared with an absolute."""
+    """No directory is named twice under one key, and none lies among the files of another, in its `current` (SEC-52).
+    Directories of different kinds may be the same, and one may lie in another beside its files, as in Java. Judged by
+    their names: links are not followed, nor is a relative name compared with an absolute one."""
     if not config.journalDirectories or not config.ledgerDirectories:
         return "journalDirectories and ledgerDirectories must each name at least one directory"
     keys = {
@@ -69,8 +71,9 @@ def _directories(config: ServerConfiguration) -> str | None:
             return f"{key}={','.join(keys[key])} names a directory twice: name each once"
     named = [(key, path) for key, paths in places.items() for path in paths]
     for (key, path), (outer_key, outer) in permutations(named, 2):
-        if outer in path.parents:
-            return f"{path} of {key} lies inside {outer} of {outer_key}: give each a directory of its own, side by side"
+        files = outer / CURRENT
+        if path == files or files in path.parents:
+            return f"{path} of {key} lies among the files of {outer} of {outer_key}: give it a directory of its own"
     return None
 
 

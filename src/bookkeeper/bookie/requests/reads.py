@@ -54,10 +54,6 @@ ANSWERS_AT_ONCE = 256 * 1024
 FENCED_AT_ONCE = 64
 """Reads of durable fences that go on in one turn of the loop."""
 
-TOTAL_CAPACITY = 1
-FREE_SPACE = 2
-"""Bits of GET_BOOKIE_INFO's mask."""
-
 _BATCH_FRAME = 36
 """Bytes of a batch read response without entries: length, head, request id."""
 _SIZE_WORD = 4
@@ -497,8 +493,8 @@ class ReadPath:
         return reply.encode(
             m.GetBookieInfoResponse(
                 Status.EOK,
-                total if request.requested & TOTAL_CAPACITY else None,
-                usable if request.requested & FREE_SPACE else None,
+                total if request.requested & m.TOTAL_CAPACITY else None,
+                usable if request.requested & m.FREE_SPACE else None,
                 txn_id=request.txn_id,
             )
         )
