@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.ground import Ground
 from bookkeeper.bookie.journal.journals import Journals
 from bookkeeper.bookie.journal.room import Room
 from bookkeeper.bookie.ledgers import LedgerTable
@@ -180,8 +181,9 @@ async def measure(bookie: Bookie, encode: Callable[[int, int], bytes], ack: Any,
                 journals = Journals([NullJournal()])  # type: ignore[list-item]
                 ledgers = LedgerTable(RealRuntime(), storage, 1000)
                 real = service.adds
+                state, stats = service.state, service.stats
                 service.adds = AddPath(
-                    RealRuntime(), service.config, storage, journals, ledgers, service.state, service.stats, _failed
+                    Ground(RealRuntime(), service.config, storage, journals, ledgers, state, stats, _failed)
                 )
             gc.collect()
             loop_started, process_started = time.thread_time(), time.process_time()

@@ -4,6 +4,7 @@ bookie      the order in which a bookie starts, and how its end begins
 life        its phases, which follows which, and the exit code that each fails with
 parts       what it is made of
 shutdown    in which order all that is closed, and for how long that is waited for
+ground      what serving requests stands on
 requests/   from a client's bytes to what is done, and back
 journal/    what makes a write durable
 storage/    where entries live

@@ -10,6 +10,7 @@ from ..metadata.api import MetadataDriver
 from ..runtime import Runtime, TaskScope
 from .checkpoint import Checkpointer
 from .file_names import current, mark_name
+from .ground import Ground
 from .journal.journal import Journal
 from .journal.journals import Journals
 from .journal.last_mark import MarkFiles
@@ -80,12 +81,9 @@ def build(
     )
     stats = BookieStats()
     ledgers = LedgerTable(runtime, storage, config.ledgerHandleCacheSize)
-    adds = AddPath(runtime, config, storage, journals, ledgers, state, stats, failed)
-    fences = Fences(storage, journals, ledgers, failed)
-    reads = ReadPath(runtime, config, storage, ledgers, fences, disks, stats)
-    service = RequestService(
-        runtime, config, storage, journals, ledgers, state, stats, adds, reads, checkpointer.flush, failed
-    )
+    ground = Ground(runtime, config, storage, journals, ledgers, state, stats, failed)
+    reads = ReadPath(ground, Fences(ground), disks)
+    service = RequestService(ground, AddPath(ground), reads, checkpointer.flush)
     scope = TaskScope(runtime, "bookie", lambda _, error: failed(error))
     return Parts(
         driver, identity, stats, scope, disks, state, storage, journals, checkpointer, ledgers, service

@@ -19,24 +19,20 @@ Nothing is said about an add whose journal fails: the bookie stops, and what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from struct import Struct
 
-from ...config import ServerConfiguration
 from ...errors import NoWritableLedgerDirError
 from ...protocol import v2, v3
 from ...protocol.entry import MIN_STORED_SIZE, ids
 from ...protocol.messages import V2, V3, AddRequest, AddResponse, AddRun, Flags, Status
-from ...runtime import Runtime
 from ...types import WriteFlag
+from ..ground import Ground
 from ..journal.format import entry_prefix
-from ..journal.journals import Journals, key_record_if_due
-from ..ledgers import BookieLedger, LedgerTable
-from ..node.mode import BookieState
+from ..journal.journals import key_record_if_due
+from ..ledgers import BookieLedger
 from ..sharing.permits import Permits
-from ..stats import BookieStats
-from ..storage.api import LedgerStorage
 from .caller import Caller
 from .error_status import ADD, status_of
 
@@ -54,25 +50,15 @@ _lac = Struct(">16xq").unpack_from
 class AddPath:
     """What all adds of a bookie share."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        config: ServerConfiguration,
-        storage: LedgerStorage,
-        journals: Journals,
-        ledgers: LedgerTable,
-        state: BookieState,
-        stats: BookieStats,
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        self.runtime = runtime
-        self.storage = storage
-        self.journals = journals
-        self.ledgers = ledgers
-        self.state = state
-        self.stats = stats
-        self.on_error = on_error
-        """Told of a failure after which the state may be wrong."""
+    def __init__(self, ground: Ground) -> None:
+        config = ground.config
+        self.runtime = ground.runtime
+        self.storage = ground.storage
+        self.journals = ground.journals
+        self.ledgers = ground.ledgers
+        self.state = ground.state
+        self.stats = ground.stats
+        self.on_error = ground.on_error
         self.permits = Permits(config.maxAddsInProgressLimit)
         self.write_data = config.journalWriteData
         self.room_timeout = config.dbStorage_maxThrottleTimeMs / 1000

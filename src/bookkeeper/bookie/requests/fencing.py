@@ -14,27 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ..ground import Ground
 from ..journal.format import fence_record
-from ..journal.journals import Journals
-from ..ledgers import BookieLedger, LedgerTable
-from ..storage.api import LedgerStorage
+from ..ledgers import BookieLedger
 
 
 class Fences:
     """Sets fences."""
 
-    def __init__(
-        self,
-        storage: LedgerStorage,
-        journals: Journals,
-        ledgers: LedgerTable,
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        """`on_error` is told when one of those who wait for a fence raises: the others are told of it all the same."""
-        self._on_error = on_error
-        self._storage = storage
-        self._journals = journals
-        self._ledgers = ledgers
+    def __init__(self, ground: Ground) -> None:
+        # `on_error` is told when one who waits for a fence raises: the others hear of the fence all the same.
+        self._on_error = ground.on_error
+        self._storage = ground.storage
+        self._journals = ground.journals
+        self._ledgers = ground.ledgers
 
     def fence(self, ledger_id: int, key: bytes, durable: Callable[[], None]) -> None:
         """Fence the ledger, creating it if it is unknown here; `durable()` when that outlasts a crash.

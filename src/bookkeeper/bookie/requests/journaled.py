@@ -9,19 +9,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
-from ...config import ServerConfiguration
 from ...errors import NoWritableLedgerDirError
 from ...protocol import messages as m
 from ...protocol.entry import LAC_HEADER, LAC_HEADER_SIZE
 from ...protocol.limits import MAX_LAC_BODY
 from ...protocol.messages import Status
-from ...runtime import Runtime
+from ..ground import Ground
 from ..journal.format import explicit_lac_record
-from ..journal.journals import Journals
-from ..ledgers import LedgerTable
-from ..node.mode import BookieState
-from ..stats import BookieStats
-from ..storage.api import LedgerStorage
 from .caller import Caller
 from .error_status import WRITE_LAC, status_of
 from .replies import Reply
@@ -39,28 +33,16 @@ class Spawn(Protocol):
 class JournalPath:
     """See the module."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        config: ServerConfiguration,
-        storage: LedgerStorage,
-        journals: Journals,
-        ledgers: LedgerTable,
-        state: BookieState,
-        stats: BookieStats,
-        flush_storage: Callable[[], Coroutine[Any, Any, None]],
-        on_error: Callable[[BaseException], None],
-        spawn: Spawn,
-    ) -> None:
-        self._runtime = runtime
-        self._write_data = config.journalWriteData
-        self._storage = storage
-        self._journals = journals
-        self._ledgers = ledgers
-        self._state = state
-        self._stats = stats
+    def __init__(self, ground: Ground, flush_storage: Callable[[], Coroutine[Any, Any, None]], spawn: Spawn) -> None:
+        self._runtime = ground.runtime
+        self._write_data = ground.config.journalWriteData
+        self._storage = ground.storage
+        self._journals = ground.journals
+        self._ledgers = ground.ledgers
+        self._state = ground.state
+        self._stats = ground.stats
+        self._on_error = ground.on_error
         self._flush_storage = flush_storage
-        self._on_error = on_error
         self._spawn = spawn
 
     async def wait_for_room(self, reply: Reply[m.WriteLacRequest]) -> None:

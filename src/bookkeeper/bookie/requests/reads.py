@@ -26,21 +26,19 @@ from functools import partial
 from struct import Struct
 from typing import TypeVar
 
-from ...config import ServerConfiguration
 from ...errors import BookieError, LimboError, NoEntryError, NoLedgerError
 from ...protocol import messages as m
 from ...protocol import v2, v3
 from ...protocol.availability import encode_availability
 from ...protocol.messages import V2, Flags, ReadRun, Status
-from ...runtime import Runtime
 from ...types import LAST_ADD_CONFIRMED
-from ..ledgers import BookieLedger, LedgerTable
+from ..ground import Ground
+from ..ledgers import BookieLedger
 from ..node.disks import DiskMonitor
 from ..sharing.memory import read_slots
 from ..sharing.permits import Permits
 from ..sharing.shares import Shares
-from ..stats import BookieStats, OpStats
-from ..storage.api import LedgerStorage
+from ..stats import OpStats
 from .caller import Caller
 from .error_status import READ, status_of
 from .fencing import Fences
@@ -72,22 +70,14 @@ Read = Callable[[Caller, Reply[Q]], Awaitable[bytes]]
 class ReadPath:
     """What all reads of a bookie share."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        config: ServerConfiguration,
-        storage: LedgerStorage,
-        ledgers: LedgerTable,
-        fences: Fences,
-        disks: DiskMonitor,
-        stats: BookieStats,
-    ) -> None:
+    def __init__(self, ground: Ground, fences: Fences, disks: DiskMonitor) -> None:
+        runtime, config, ledgers = ground.runtime, ground.config, ground.ledgers
         self._runtime = runtime
-        self._storage = storage
+        self._storage = ground.storage
         self._ledgers = ledgers
         self._fences = fences
         self._disks = disks
-        self._stats = stats
+        self._stats = ground.stats
         self._max_batch = config.maxBatchReadSize
         self._max_poll_seconds = config.longPollMaxTimeoutMs / 1000
         self._encoder = runtime.workers("list-entries")

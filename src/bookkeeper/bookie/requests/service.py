@@ -21,18 +21,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from ...config import ServerConfiguration
-from ...runtime import Runtime, TaskScope
-from ..journal.journals import Journals
-from ..ledgers import LedgerTable
-from ..node.mode import BookieState
+from ...runtime import TaskScope
+from ..ground import Ground
 from ..sharing.admission import Admission, Connected
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import Account, Holder, Peer, RequestMemory, largest_message, read_slots, request_memory
 from ..sharing.shares import Shares
 from ..sharing.turns import Turns
-from ..stats import BookieStats
-from ..storage.api import LedgerStorage
 from .adds import AddPath
 from .incoming import Incoming
 from .journaled import JournalPath
@@ -67,30 +62,18 @@ class RequestService:
     """Serves the requests of all connections."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        config: ServerConfiguration,
-        storage: LedgerStorage,
-        journals: Journals,
-        ledgers: LedgerTable,
-        state: BookieState,
-        stats: BookieStats,
-        adds: AddPath,
-        reads: ReadPath,
-        flush_storage: Callable[[], Coroutine[Any, Any, None]],
-        on_error: Callable[[BaseException], None],
+        self, ground: Ground, adds: AddPath, reads: ReadPath, flush_storage: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
+        runtime, config = ground.runtime, ground.config
         self.runtime = runtime
         self.config = config
-        self.state = state
-        self.stats = stats
+        self.state = ground.state
+        self.stats = ground.stats
         self.adds = adds
         self.reads = reads
-        self._scope = TaskScope(runtime, "requests", lambda _, error: on_error(error))
+        self._scope = TaskScope(runtime, "requests", lambda _, error: ground.on_error(error))
         self._closed = False
-        self.journaled = JournalPath(
-            runtime, config, storage, journals, ledgers, state, stats, flush_storage, on_error, self.spawn
-        )
+        self.journaled = JournalPath(ground, flush_storage, self.spawn)
         self.serving = False
         """Connections are accepted."""
         self._admission: Admission[ServedConnection] = Admission(config, runtime.open_files_limit())
