@@ -262,7 +262,7 @@ class MetaStoreError(MetadataStoreError):
 
 
 class MetadataVersionError(MetadataStoreError):
-    """The ledger's metadata was changed by somebody else."""
+    """Another client changed the ledger's metadata."""
 
     code = -17
 
@@ -406,7 +406,7 @@ class CookieNotFound(MetadataError):
 
 
 class CookieConflict(MetadataError):
-    """The cookie was changed by somebody else."""
+    """Another process changed the cookie."""
 
 
 class AlreadyRegistered(MetadataError):
@@ -426,7 +426,7 @@ class LayoutMismatch(MetadataError):
 
 
 class LockHeld(MetadataError):
-    """Somebody else holds the lock of this ledger."""
+    """Another worker holds the lock of this ledger."""
 
 
 class AlreadyEnabled(MetadataError):

@@ -3,7 +3,7 @@
 Every known setting is one of four:
 
 - live: some code reads it;
-- refused (`REFUSED`, `REFUSED_BY_CLIENTS`): it promises security, or safety of data, that nobody would keep. To go on
+- refused (`REFUSED`, `REFUSED_BY_CLIENTS`): it promises security, or safety of data, that would not be kept. To go on
   as if it were kept would be worse than not to start;
 - without effect (`WITHOUT_EFFECT`): it asks for comfort that is not there yet. Said in one warning, if it is set to
   something else than its default;
@@ -101,7 +101,7 @@ def refusal(settings: BaseModel, refused: Mapping[str, str]) -> str | None:
 
 
 def without_effect(settings: BaseModel) -> list[str]:
-    """The settings that somebody chose and that do nothing yet."""
+    """The settings that were chosen and do nothing yet."""
     changed = settings.model_dump(include=set(WITHOUT_EFFECT), exclude_defaults=True)
     return [key for key in type(settings).model_fields if key in changed]
 

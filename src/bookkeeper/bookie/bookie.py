@@ -287,7 +287,7 @@ class Bookie:
         """For `loop.set_exception_handler` of a process that runs this bookie.
 
         A callback of the loop that raised has left undone what it was to do: others may wait for that for ever, or
-        count on it. So it ends the bookie. Everything else (a connection's end, a task that nobody asked) is logged.
+        count on it. So it ends the bookie. Everything else (a connection's end, a task without an owner) is logged.
         """
         loop.default_exception_handler(context)
         error = context.get("exception")

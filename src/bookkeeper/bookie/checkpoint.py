@@ -7,7 +7,7 @@ its mark is not needed any more. In this order it cannot lose anything: what is 
 storage before it was journaled, so the flush that begins afterwards covers it (spec bookie-server §3.2, I2 and I3).
 When the flush fails, no mark moves (BI-6, BI-12).
 
-Checkpoints run one at a time: every `flushInterval`, when the storage asks for one, and when somebody calls `flush`,
+Checkpoints run one at a time: every `flushInterval`, when the storage asks for one, and when `flush` is called,
 after replay and at shutdown. The one at shutdown deletes no journals.
 
 A failed flush is fatal, like every failed write of data that was acknowledged. Only full disks are not, which a storage

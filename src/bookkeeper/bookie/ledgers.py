@@ -14,7 +14,7 @@ the loop, so that code which holds a handle without awaiting anything always hol
 
 The last add confirmed that the bookie knows (§2.8) is the greatest LAC field of the entries that came in and of the
 explicit LACs. It only grows. For a ledger that was here before its handle, the part of the past is read from the
-storage when somebody asks for it first (`load_lac`).
+storage when it is first asked for (`load_lac`).
 
 A ledger that was fenced here and then deleted is remembered for a week: a writer that was asleep must not bring it
 back.
@@ -223,4 +223,4 @@ class LedgerTable:
 
 
 def _no_polls(handle: BookieLedger, lac: int | None) -> None:
-    """Before the server is there nobody polls."""
+    """Before the server is there no client polls."""

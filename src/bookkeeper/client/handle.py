@@ -13,7 +13,7 @@ class LedgerHandle:
     """An open ledger: its metadata, its keys, its schedule.
 
     The metadata changes as a whole, and only to a newer version: news may arrive from a watch, from an update of our
-    own and from somebody else's, in any order.
+    own and from other clients', in any order.
     """
 
     def __init__(

@@ -236,7 +236,7 @@ class ReadableLedger(LedgerHandle):
         if entry_id <= self.last_add_confirmed or self.metadata.closed:
             return polled
         if now() - started < timeout / 2:
-            # Answered at once and with nothing: fenced or closed there, or nobody answers. The metadata may know why.
+            # Answered at once and with nothing: fenced or closed there, or no answer. The metadata may know why.
             await self.refresh_metadata()
             if not self.metadata.closed:
                 await asyncio.sleep(pauses.next())

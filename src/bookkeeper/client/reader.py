@@ -95,7 +95,7 @@ class LedgerReader(ReadableLedger):
         )
         loop = watch.get_loop()
         if not loop.is_closed():
-            loop.call_soon_threadsafe(watch.cancel)  # whoever dropped it may have been another thread
+            loop.call_soon_threadsafe(watch.cancel)  # another thread may have dropped it
 
     async def __aenter__(self) -> Self:
         return self

@@ -95,7 +95,7 @@ class SqliteStore(RecordStore):
         await self._in_lane(lambda: self._file.end_session(session))
 
     async def _in_lane(self, call: Callable[[], T]) -> T:
-        """Run `call` on the thread. What changed is told even if it failed, or nobody waits for it any more."""
+        """Run `call` on the thread. What changed is told even if it failed, or no task waits for it any more."""
         if self._lane is None:
             raise ServiceUnavailable("the metadata driver is not open")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()

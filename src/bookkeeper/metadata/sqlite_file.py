@@ -243,7 +243,7 @@ class SqliteFile:
     # --- sessions ---
 
     def start_session(self, timeout_ms: int) -> int:
-        """A new session, whose lock we hold before anybody can see it."""
+        """A new session, whose lock we hold before others can see it."""
         lock = -1
         try:
             with self._transaction() as db:
@@ -297,7 +297,7 @@ class SqliteFile:
             return
         changes: list[Change] = []
         with self._transaction() as db:
-            ended = self._ended(db, watched)  # again, now that nobody can renew one
+            ended = self._ended(db, watched)  # again, now that none can be renewed
             for session in ended:
                 changes += self._remove_session(db, session)
         self._add_news(changes)
@@ -319,7 +319,7 @@ class SqliteFile:
         return others
 
     def _ended(self, db: sqlite3.Connection, watched: list[int]) -> list[int]:
-        """Sessions that are over: by their deadline, by a boot, or, of those `watched`, because nobody locks them."""
+        """Sessions that are over: by their deadline, by a boot, or, of those `watched`, as no process locks them."""
         ended = {
             session
             for (session,) in db.execute(

@@ -18,9 +18,9 @@ async def update_ledger(
 ) -> Versioned[LedgerMetadata]:
     """Make the record such that `needs` is false of it, and return it.
 
-    Both functions are pure and run again on each attempt, on the record read anew after somebody else changed it;
+    Both functions are pure and run again on each attempt, on the record read anew after another client changed it;
     either may raise to give up (closing a ledger that was closed differently). There is no limit of attempts: a
-    conflict means that somebody else made progress. A caller with a copy that may change meanwhile installs the
+    conflict means that another client made progress. A caller with a copy that may change meanwhile installs the
     result only if its version is greater than that of the copy. Raises what the store raises, except
     `VersionConflict`.
     """

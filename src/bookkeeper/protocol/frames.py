@@ -19,7 +19,7 @@ from ..errors import ProtocolError
 from .messages import V2, V3
 
 DEFAULT_MAX_FRAME_SIZE = 5 * 1024 * 1024
-"""`nettyMaxFrameSizeBytes` where nobody says otherwise, on both sides."""
+"""`nettyMaxFrameSizeBytes` where no setting says otherwise, on both sides."""
 
 LENGTH_SIZE = 4
 

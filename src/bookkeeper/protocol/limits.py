@@ -37,7 +37,7 @@ assert max(V2_ADD_OVERHEAD, V2_READ_OVERHEAD, V2_BATCH_READ_OVERHEAD) < V3_READ_
 
 
 def largest_entry(max_frame_size: int, version: int) -> int:
-    """Size of the largest packaged entry that a client of protocol `version` can add and everybody can read back."""
+    """Size of the largest packaged entry that a client of protocol `version` can add and every client can read back."""
     return max_frame_size - (V3_ADD_OVERHEAD if version == V3 else V3_READ_OVERHEAD)
 
 

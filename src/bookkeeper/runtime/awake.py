@@ -10,7 +10,7 @@ Theory of operation
   tick comes an interval later, when they have been read. Of two late ticks in a row one counts, so that a loop that is
   always late still comes to its timeouts.
 - What expires is never early, and up to one interval late.
-- While nobody needs it the clock stands still.
+- While it is not needed the clock stands still.
 """
 
 from __future__ import annotations

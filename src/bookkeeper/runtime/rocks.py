@@ -12,7 +12,7 @@ of a list of keys, `flush`, `flush_wal`, `compact_range` and `close`, and nowher
 - a write goes to memory only: the write-ahead log is written by `flush_wal` (`manual_wal_flush`, which the binding
   only offers through an options file), and a memory table that is nearly full is handed over by `flush` before a
   write would have to do it. While RocksDB holds writes back (a stall) we wait before a write, not in it;
-- what is left with the lock are iterators: opening a store at the start, when nobody is served; `iterate` and
+- what is left with the lock are iterators: opening a store at the start, when no client is served; `iterate` and
   `last_in`. An iterator reads a block of each table file that has its place, then one block after the other. They are
   not for reads and writes of entries: what asks for a range asks seldom, once for each ledger that was here before the
   start (its greatest entry), or for a list of entries or a check of the whole index.

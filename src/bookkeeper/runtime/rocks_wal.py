@@ -5,8 +5,8 @@ Theory of operation
 RocksDB cannot tell damage from a torn tail: a log whose end was not synced may legally end in anything after a power
 loss. Left to itself it silently drops all records behind the first one that it cannot read, synced ones too, and so a
 single flipped bit takes back what was acknowledged (safety BI-22). So each sync is noted in a file of our own,
-`SYNCED`, beside the database's, before anybody is told that it took place. At the next start every record in the synced
-part must be whole; what stands behind it may be torn, and was promised to nobody.
+`SYNCED`, beside the database's, before a caller is told that it took place. At the next start every record in the
+synced part must be whole; what stands behind it may be torn, and was never promised.
 
 `SYNCED` has two slots of 512 bytes that are written in turn, so that a torn write leaves the other one. A slot, all
 integers big-endian:

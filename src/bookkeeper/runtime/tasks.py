@@ -5,7 +5,7 @@ reports to the scope's error sink instead of vanishing. Tasks are kept in order 
 run does not depend on addresses.
 
 What goes on for ever (a sweep, a watch, a timer that starts itself again) must survive whatever one of its steps meets:
-an error in somebody's callback is one step lost, never the end of all steps. Such a step is `guarded`.
+an error in a callback is one step lost, never the end of all steps. Such a step is `guarded`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def guarded(what: str) -> Iterator[None]:
     """One step of something that goes on for ever: an unexpected error of the body is logged, and the step is over.
 
-    For plain and for async bodies. Cancellation passes. Whoever loops pauses between steps, so that an error that
+    For plain and for async bodies. Cancellation passes. A loop pauses between steps, so that an error that
     comes every time is not logged as fast as the machine can.
     """
     try:

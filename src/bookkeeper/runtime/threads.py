@@ -52,7 +52,7 @@ class Threads(Workers):
             try:
                 self._loop.call_soon_threadsafe(done, result, error)
             except RuntimeError:
-                return  # the loop is closed: nobody is left to hear the result
+                return  # the loop is closed: there is no caller any more
             del item, call, args, done, result, error
 
     async def close(self) -> None:

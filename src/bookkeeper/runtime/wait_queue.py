@@ -2,10 +2,10 @@
 
 Theory of operation
 
-- Whoever comes waits; the owner of the line looks at the `first` and admits it when there is room for it. First come,
-  first served; with ranks, the lowest rank first, and among equals who came first.
+- A task that comes waits; the owner of the line looks at the `first` and admits it when there is room for it. First
+  come, first served; with ranks, the lowest rank first, and among equals who came first.
 - One that is admitted has its turn when its task runs again. Until then it is still `admitted`: a place is taken for
-  it, and nobody else may have it.
+  it, and no other may have it.
 - Cancellation is where such lines go wrong. One that is cancelled while it waits leaves the line at once. One that is
   cancelled after it was admitted gives the place back. In both cases the line is served again, so the turn goes to the
   next and is never lost.
@@ -34,7 +34,7 @@ class WaitQueue(Generic[T]):
     __slots__ = ("_arrivals", "_line", "_serve", "admitted", "waiting")
 
     def __init__(self, serve: Callable[[], None]) -> None:
-        """`serve` looks at the line: called when somebody came, or left."""
+        """`serve` looks at the line: called when a task came, or left."""
         self._serve = serve
         self._line: list[tuple[int, int, asyncio.Future[None]]] = []  # heap: rank, arrival, place
         self._arrivals = 0
@@ -64,7 +64,7 @@ class WaitQueue(Generic[T]):
             self.admitted.pop(place, None)
 
     def first(self) -> T | None:
-        """The ticket of the one whose turn is next; None when nobody waits."""
+        """The ticket of the one whose turn is next; None when none waits."""
         line = self._line
         while line:
             ticket = self.waiting.get(line[0][2])
@@ -81,7 +81,7 @@ class WaitQueue(Generic[T]):
             place.set_result(None)
 
     def close(self, error: Callable[[], BaseException]) -> None:
-        """Nobody gets in any more: each who waits gets an error of its own."""
+        """No task gets in any more: each that waits gets an error of its own."""
         self._line.clear()
         waiting = list(self.waiting)
         self.waiting.clear()

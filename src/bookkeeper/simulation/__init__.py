@@ -8,6 +8,6 @@ world/     machines, clock, disks, network
 harm/      what goes wrong
 programs/  what runs on the clients' machines
 history    what really happened, as no node can know
-wire       what each bookie has promised to whom
+wire       what each bookie has promised to which client
 checkers/  what must always hold
 """

@@ -1,4 +1,4 @@
-"""Listens on every connection to a bookie, and knows what each bookie has promised to whom.
+"""Listens on every connection to a bookie, and knows what each bookie has promised to which client.
 
 This is independent of the bookie's own code but for the codecs: what a bookie was sent, what it acknowledged, which
 ledgers it said it has fenced. Three promises are checked right here (spec safety §1.4):

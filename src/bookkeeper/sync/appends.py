@@ -188,7 +188,7 @@ class AppendQueue(Blocking):
         self._in_bytes += post.size
 
     def _admit(self) -> None:
-        """With the lock: let in whom there is room for."""
+        """With the lock: let in those that there is room for."""
         crowd = self._crowd
         while crowd and self._has_room():
             post = crowd[0]

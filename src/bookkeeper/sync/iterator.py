@@ -2,7 +2,7 @@
 
 A pump on the loop fills a bounded buffer; the iterator takes over all of it at once. Threads may share an iterator:
 each item goes to exactly one of them, and when it is over, all of them come to the end. One request for the next run
-is under way at a time, whoever asked for it, and all who find nothing ready wait for that one.
+is under way at a time, for whichever thread, and all that find nothing ready wait for that one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BlockingIterator(ClosedAtExit, Blocking, Generic[T]):
                 self._take()
 
     def _take(self) -> None:
-        """Have something ready, for whoever is first. Raises the generator's error, `StopIteration` at the end."""
+        """Have something ready for the first thread. Raises the generator's error, `StopIteration` at the end."""
         self._may_wait()
         with self._lock:
             if self._ready:

@@ -17,7 +17,7 @@ file exists durably (its header and its name in the directory). So no two files 
 acknowledgement can outrun the sync of an older file, and the new file's header can say where the old one ended
 (`scan`).
 
-The mark is the end of the last synced batch, or the first record of a new file. Whoever checkpoints takes it before
+The mark is the end of the last synced batch, or the first record of a new file. A checkpoint takes it before
 flushing the storage, and gives it back through `checkpoint_complete` afterwards.
 
 Failure. The first failed write or sync ends the journal: nothing is completed any more, `on_fatal` is told once, and

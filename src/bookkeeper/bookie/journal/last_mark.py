@@ -15,7 +15,7 @@ directory), so a crash leaves the old mark or the new one.
 Of several copies the greatest counts; a copy that is missing or short does not. A damaged one, whose checksum does not
 match, is reported and does not count either: a mark too far ahead would hide records from replay for good, one too far
 back only costs time, down to none at all. So without any whole copy everything is replayed. A mark without a checksum
-is told apart (`FoundMark.checked`): whoever replays looks whether it can be true.
+is told apart (`FoundMark.checked`): replay checks whether it can be true.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class JournalSource:
     journal_id: int
     start: int
     end: int | None
-    """Where the next file says that this one ends; None if nobody knows."""
+    """Where the next file says that this one ends; None if it is not known."""
     last: bool
 
 

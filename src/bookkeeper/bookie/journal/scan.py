@@ -4,7 +4,7 @@ Theory of operation
 
 A batch counts as a whole or not at all. Nothing is acknowledged before its batch is synced, batches are synced in
 order, and a crash may keep any of the sectors that were not yet synced and lose any others. So reading ends at the
-first batch that is not whole: what it and all later batches hold was never promised to anybody. That is the torn
+first batch that is not whole: what it and all later batches hold was never promised to a client. That is the torn
 tail.
 
 - In a sealed file (written here) a batch is whole when the seal in its padding matches. Two witnesses tell a torn

@@ -4,7 +4,7 @@ Theory of operation
 
 Those whose records were written or synced are told in the order in which that happened. A batch may hold many thousands
 of them, and each may answer a client: so `DONE_AT_ONCE` are told in one turn of the loop, and the rest in the next.
-After a failure nobody is told any more, also not of what was durable before.
+After a failure no caller is told any more, also not of what was durable before.
 """
 
 from __future__ import annotations

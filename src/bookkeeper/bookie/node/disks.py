@@ -4,7 +4,7 @@ Theory of operation
 
 A `DiskWatch` is the memory for the directories of one kind: which of them are filled, almost full, or gone. `judge` is
 the decision: a pure function of what all watches say together, so that no kind can undo what another one asks for.
-`DiskMonitor` measures from time to time and hands each verdict to whoever listens: the bookie's state (read-only and
+`DiskMonitor` measures from time to time and hands each verdict to its listeners: the bookie's state (read-only and
 back), and the storage (compaction stops on a full disk). A verdict says how things stand, not what has changed, so a
 listener that missed one is right again with the next.
 
@@ -130,7 +130,7 @@ class DiskWatch:
         return any(usage.usable > self.limits.high_priority_bytes for usage in self.usage.values())
 
     def no_space(self) -> None:
-        """Somebody could not write, whatever the measurements say: all count as filled until the next one."""
+        """A write found no space, whatever the measurements say: all count as filled until the next one."""
         self.filled.update(dict.fromkeys(self.roots))
 
     def update(self, measured: Mapping[str, DiskUsage | OSError]) -> None:
@@ -259,7 +259,7 @@ class DiskMonitor:
         self._listeners.append(listener)
 
     def check_now(self) -> DiskVerdict:
-        """Measure at once; for the start, before anybody listens. Blocks."""
+        """Measure at once; for the start, before there are listeners. Blocks."""
         return self._take(measure(self._runtime.files, self._roots))
 
     async def run(self) -> None:

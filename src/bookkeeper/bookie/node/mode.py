@@ -72,7 +72,7 @@ class BookieState:
         """No transitions any more."""
         self.registered = False
         self.on_no_space: Callable[[], None] = _nobody
-        """Called when the storage finds no space, before the disks do: whoever watches them shall look again."""
+        """Called when the storage finds no space, before the disk monitor does: it should look again."""
 
     # --- asked on the request path ---
 
@@ -245,4 +245,4 @@ class BookieState:
 
 
 def _nobody() -> None:
-    """Nobody watches the disks."""
+    """No monitor watches the disks."""

@@ -192,7 +192,7 @@ class AddBatch:
                 ack_before_sync=group.early,
             )
             return
-        if group.pieces:  # key records are journaled in any case; nobody waits for them
+        if group.pieces:  # key records are journaled in any case; no client waits for them
             path.journals.of(index).append(group.pieces, sum(map(len, group.pieces)), group.key_records, _nothing)
         done()
 
@@ -209,7 +209,7 @@ def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, 
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """No client waits."""
 
 
 def records(entries: Sequence[bytes], sizes: Sequence[int]) -> list[bytes]:

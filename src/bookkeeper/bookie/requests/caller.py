@@ -1,6 +1,6 @@
-"""Whoever asked: what adds, reads and the rest may know of a connection.
+"""The caller: what adds, reads and the rest may know of a connection.
 
-The connection alone knows bytes, buffers and time. Whoever serves a request sends its answer here, and asks here
+The connection alone knows bytes, buffers and time. What serves a request sends its answer here, and asks here
 whether there is room for more: so what is served knows nothing of how it came in.
 """
 
@@ -23,11 +23,11 @@ class Caller(Protocol):
     """Long polls of this caller that wait."""
 
     def send(self, data: bytes) -> None:
-        """Send the bytes of one or more answers; dropped if nobody is there any more."""
+        """Send the bytes of one or more answers; dropped if the peer is gone."""
 
     @property
     def gone(self) -> bool:
-        """Nobody is there any more who could be answered."""
+        """The peer is gone: answers are dropped."""
 
     @property
     def output_full(self) -> bool:

@@ -84,7 +84,7 @@ class BookieConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = 0  # the reasons; the socket is read while this is 0
         self.source: Peer = service.nobody
-        """Whom it comes from, once it is connected."""
+        """The peer that it comes from, once it is connected."""
         self.account = service.new_account(self.source)
         """What it holds."""
         self.incoming = Incoming(
@@ -219,7 +219,7 @@ class BookieConnection(asyncio.Protocol):
 
     @property
     def gone(self) -> bool:
-        """Nobody is there any more who could be answered."""
+        """The peer is gone: answers are dropped."""
         return self._transport is None
 
     @property

@@ -2,7 +2,7 @@
 
 One table per family of requests, from error class to status; the first class that matches counts, so subclasses stand
 before their bases. Everything that is not listed is a bug or malformed input that no check caught: EBADREQ, and a log
-line for whoever looks for it.
+line for an operator who looks for it.
 
 A negative answer (ENOLEDGER, ENOENTRY) makes clients conclude that data does not exist. It stands here only for the
 two errors that the storage raises when it knows; trouble of any other kind is EIO.

@@ -3,7 +3,7 @@
 Theory of operation
 
 The fence is set in the storage at once, so that adds see it from the next turn of the loop on, and its record goes to
-the ledger's journal, behind the records of every add that was accepted before. Nobody hears of it before that record
+the ledger's journal, behind the records of every add that was accepted before. No client hears of it before that record
 is durable, whatever is answered then: a client counts "no such entry" of a fencing read as a promise too (G1, BI-2).
 Fences that come while the record is on its way share it; a ledger that was fenced by an earlier run of the bookie is
 durable already.

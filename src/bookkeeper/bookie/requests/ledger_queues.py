@@ -8,8 +8,8 @@ storage reads ahead for the first is there for the next; a slow ledger does not 
 task per request.
 
 Before each request a runner waits until the connection takes output, and then for one of the slots that all
-connections share, in turn. Nobody holds a slot while its peer is waited for: a peer that does not read its socket
-stops its own requests and nobody else's.
+connections share, in turn. No request holds a slot while it waits for its peer: a peer that does not read its socket
+stops its own requests only.
 
 `width` may change: it is as many as there may be answers of the size that this connection has.
 """

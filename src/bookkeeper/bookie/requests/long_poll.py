@@ -2,7 +2,7 @@
 
 Theory of operation
 
-A poll waits in its ledger's handle. Whoever raises the LAC ends the polls that it passes; the others keep waiting
+A poll waits in its ledger's handle. A move of the LAC ends the polls that it passes; the others keep waiting
 (Java forgets them, G8). Fencing and deletion end all polls of the ledger. A poll that nothing ends within its time is
 answered with what is known then: that is a success too. When its connection goes, so does the poll.
 

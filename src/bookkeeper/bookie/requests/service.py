@@ -10,7 +10,7 @@ here: the budget of memory, the room for large frames, the turns of the loop.
 
 Now and then the connections are looked over (`_look_at`). A connection is closed whose frame began long ago and was
 never completed, or that never asked for anything. What counts is how often it was found so, and only while its socket
-was read: a bookie that stood still, or did not read on, has nobody to blame.
+was read: a bookie that stood still, or did not read on, does not blame its peers.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RequestService:
         """Bytes of large frames that are on their way."""
         self.turns: Turns = Turns(runtime)
         self.nobody: Peer = Peer("")
-        """Whom a connection belongs to before it is one."""
+        """The peer of a connection that is not made yet."""
 
     # --- connections -----------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class RequestService:
         return Account(self.memory, peer)
 
     def peer_at(self, address: str) -> Peer:
-        """Whoever has this address."""
+        """The peer with this address."""
         return self._admission.peer_at(address)
 
     def admit(self, connection: ServedConnection) -> bool:

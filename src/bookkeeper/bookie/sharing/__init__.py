@@ -1,4 +1,4 @@
-"""What a bookie has only so much of, and who gets it: nobody can take it all, and nothing grows without a bound.
+"""What a bookie has only so much of, and who gets it: no peer can take it all, and nothing grows without a bound.
 
 admission  connections: who may connect, and which are closed for others
 turns      the loop's time

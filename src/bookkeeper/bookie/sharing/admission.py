@@ -71,7 +71,7 @@ class Admission(Generic[C]):
         self._peers: dict[str, Peer] = {}  # those with a connection
         self._idle_seconds = config.idleConnectionEvictionMs / 1000
         self._idle_ticks = 1.0
-        self._nobody_idle = False  # nobody was found since the connections were looked over
+        self._nobody_idle = False  # none was found since the connections were looked over
 
     def peer_at(self, address: str) -> Peer:
         peer = self._peers.get(address)

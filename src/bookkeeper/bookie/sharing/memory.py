@@ -11,7 +11,7 @@ What one connection may hold is bounded already, by its marks and numbers. For w
 - A connection gets no more requests queued than a quarter of what is left (`allowance`): as the budget fills up those
   that hold most are refused first, and something is always left for those who come with little.
 - When the budget is used up nevertheless, connections are closed until an eighth is free: of the peer that holds most,
-  the connection that has stood still the longest. Nobody is refused because others hold too much.
+  the connection that has stood still the longest. No peer is refused because others hold too much.
 
 Answers are counted as they are handed to the transport, which may have passed on some of them since. So before
 anything is closed every account is measured anew.
@@ -43,7 +43,7 @@ ALWAYS_ALLOWED = 64 * REQUEST_COST
 
 
 class Peer:
-    """Everybody with one network address."""
+    """All that comes from one network address."""
 
     __slots__ = ("address", "connections", "held", "in_journal", "rests_until", "spent")
 

@@ -2,12 +2,12 @@
 
 Theory of operation
 
-A *peer* is whoever has one network address; its connections are its *owners*. What cannot be had at once is waited
-for: peers take turns, and among the connections of one peer these do. So a peer with a thousand connections, or a
-connection with a thousand requests, gets no more than one with a single request that it waits for. No peer has more
+A *peer* is all that comes from one address; its connections are its *owners*. What cannot be had at once is waited
+for: peers take turns, and so do the connections of one peer. A peer with a thousand connections, or a connection with a
+thousand requests, gets no more than one with a single request that it waits for. No peer has more
 than `peer_limit`: what one holds for long leaves something for the others.
 
-What is granted is taken on behalf of the waiter at that moment: nobody else can take it before the waiter runs.
+What is granted is taken on behalf of the waiter at that moment: no other can take it before the waiter runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shares:
 
     @property
     def awaited(self) -> bool:
-        """Somebody waits."""
+        """There are waiters."""
         return bool(self._waiting)
 
     def units(self, wanted: int) -> int:
@@ -55,7 +55,7 @@ class Shares:
         self._used_by[peer] = self._used_by.get(peer, 0) + units
 
     def wait(self, peer: Hashable, owner: Hashable, units: int = 1) -> asyncio.Future[None]:
-        """Wait for one's turn; when the future is done they are taken. Whoever is cancelled calls `forget`."""
+        """Wait for one's turn; when the future is done they are taken. A caller that is cancelled calls `forget`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(peer, {}).setdefault(owner, deque()).append((units, future))
         self._grant()  # others of this peer may wait for more than is free

@@ -93,7 +93,7 @@ class LedgerStorage(ABC):
     def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger. Its space comes back through garbage collection.
 
-        Tells the deletion listener first, whoever asked for the deletion.
+        Tells the deletion listener first, also of a deletion that it asked for.
         """
 
     _deletion_listener: Callable[[int], None] | None = None

@@ -16,8 +16,8 @@ did not write there, nothing can be there. What a disk says about a log is not: 
 over its records found none that the index points at. A log that was never sealed, or cannot be read to its end, may be
 shorter than it was: it needs the proof that the index has no pointer into it. The flush that begins step 2 makes
 deletions of ledgers durable in the index first. When that finds no space, which only this collector can give back, the
-logs go first that surely have records of deleted ledgers only: whatever the index says of those, nobody asks for them
-again. Should a crash bring such a ledger back, the next pass deletes it once more.
+logs go first that surely have records of deleted ledgers only: whatever the index says of those, no client asks for
+them again. Should a crash bring such a ledger back, the next pass deletes it once more.
 
 Failures end the pass, or skip one log; the next pass tries again, whatever the failure was.
 """

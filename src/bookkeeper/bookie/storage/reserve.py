@@ -60,7 +60,7 @@ class Reserve:
             raise OSError(errno.ENOSPC, "No space left but for the index", self._directory)
 
     def release_if_low(self) -> None:
-        """Before the databases are opened, which writes an amount that nobody knows."""
+        """Before the databases are opened, which writes an unknown amount."""
         if self._free() < self._size:
             self.release()
 

@@ -3,7 +3,7 @@
 An append passes before its entry gets an id, so that waiting never leaves a hole. It waits when the unsettled entries
 reach `maxPendingAddEntries` or their frames `maxPendingAddBytes`, when a connection's buffer is above its high-water
 mark, or when the `throttle` has no permit. Those that wait are let in in the order they came: a place is reserved for
-each before its task runs again, and until it has run nobody else gets in.
+each before its task runs again, and until it has run no other gets in.
 
 Ids chosen by the caller are let in in their own order, lowest first: what waits behind a gap cannot be acknowledged
 and holds its room until the gap is filled. The id that all others wait for, the first one that is not acknowledged,
@@ -86,15 +86,15 @@ class AppendGate:
         self._line: WaitQueue[_Ticket] = WaitQueue(self.progress)
         self._waiting, self._admitted = self._line.waiting, self._line.admitted  # looked at for each append
         self._bucket = TokenBucket(config.throttle, runtime.now()) if config.throttle else None
-        self._timer: TimerHandle | None = None  # until the next permit; only while somebody waits for one
+        self._timer: TimerHandle | None = None  # until the next permit; only while a task waits for one
 
     @property
     def waiting(self) -> bool:
-        """Somebody waits, or was let in and has not run yet."""
+        """A task waits, or was let in and has not run yet."""
         return bool(self._waiting or self._admitted)
 
     def try_enter(self, entry_id: int | None = None) -> bool:
-        """Pass without waiting, if nobody is before us."""
+        """Pass without waiting, if none is before us."""
         window = self._window
         if (
             window.unsettled_bytes >= self._limit
@@ -123,7 +123,7 @@ class AppendGate:
         await self._line.wait(_Ticket(size, entry_id), 0 if entry_id is None else entry_id)
 
     def progress(self) -> None:
-        """Something was sent, answered or became writable: let in whom there is room for."""
+        """Something was sent, answered or became writable: let in those that there is room for."""
         self._limit = self._max_bytes if self._writable() else self._unwritable_limit
         if not self._waiting:
             return
@@ -146,7 +146,7 @@ class AppendGate:
         self.progress()
 
     def close(self, error: Callable[[], BKError]) -> None:
-        """Nobody gets in any more: all who wait get an error."""
+        """No task gets in any more: all that wait get an error."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -17,7 +17,7 @@ from ..wire.add_channel import AddChannel
 
 
 class Outbox:
-    """See the module. Whoever puts a frame into the boxes adds to `bytes` and sees to it that `flush` is coming."""
+    """See the module. What puts a frame into the boxes adds to `bytes` and sees to it that `flush` is coming."""
 
     __slots__ = (
         "_boxes", "_call_soon", "_channels", "_keeper", "_open", "_routed_without", "_schedule", "_sent",

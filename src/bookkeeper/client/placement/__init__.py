@@ -1,4 +1,4 @@
-"""Which bookies get a ledger, and whom to ask first for an entry of it (spec client §9.5, §11).
+"""Which bookies get a ledger, and which to ask first for an entry of it (spec client §9.5, §11).
 
 topology       where bookies stand: `/rack`, or `/region/rack`
 resolver       who knows where: a script, the operator's own class

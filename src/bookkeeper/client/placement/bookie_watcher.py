@@ -3,7 +3,7 @@
 `BookieWatcher` follows the registrations in the metadata store and keeps what this client has seen of each bookie.
 Following never ends by an error: a list counts even if what prepares it (the user's resolver of locations) fails, and
 a watch that breaks is begun anew.
-Sets are kept as sorted tuples, so that whoever chooses at random from them chooses the same for the same seed.
+Sets are kept as sorted tuples, so that a choice at random from them is the same for the same seed.
 """
 
 from __future__ import annotations

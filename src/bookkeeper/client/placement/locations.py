@@ -90,7 +90,7 @@ class Locations:
         return location
 
     def of(self, bookie: BookieId) -> str:
-        """Where it stands, as far as anybody knows."""
+        """Where it stands, as far as is known."""
         return self._found.get(bookie, self._default)
 
     async def locate(self, bookies: Collection[BookieId]) -> None:

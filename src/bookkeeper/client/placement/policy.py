@@ -32,7 +32,7 @@ class EnsemblePlacementPolicy(ABC):
     """Base of the policies, and of an operator's own: `ensemblePlacementPolicy=module:Class`."""
 
     default_location: ClassVar[str] = "/default-rack"
-    """Where a bookie stands of which nobody knows more."""
+    """The place of a bookie whose place is unknown."""
     prefers_own_region: ClassVar[bool] = False
     """Whether replicas of the client's own region are read first."""
 

@@ -158,5 +158,5 @@ class RackawareEnsemblePlacementPolicy(EnsemblePlacementPolicy):
         return self.topology.leaves(self._within)
 
     def _refused(self, excluded: Collection[BookieId]) -> set[BookieId]:
-        """Where racks are enforced, a bookie of which nobody knows the rack is not taken."""
+        """Where racks are enforced, a bookie whose rack is unknown is not taken."""
         return {*excluded, *(self.topology.leaves(self._default) if self._enforced else ())}

@@ -84,7 +84,7 @@ class ScriptBasedMapping(DNSToSwitchMapping):
 
 
 def make_resolver(runtime: Runtime, config: ClientConfiguration) -> DNSToSwitchMapping | None:
-    """The one that the configuration names; None if nobody is to be asked. Raises `ConfigurationError`."""
+    """The one that the configuration names; None if none is to be asked. Raises `ConfigurationError`."""
     name = config.reppDnsResolverClass
     if ":" in name:
         found = load_class("reppDnsResolverClass", name, DNSToSwitchMapping)  # type: ignore[type-abstract]

@@ -4,7 +4,7 @@ A location is a path, such as `/rack` or `/region/rack`; bookies are the leaves 
 leaves have the same depth: the first bookie says which, until the tree is empty again. "Rack" is the whole path of a
 bookie, "region" its first part.
 
-Bookies come out sorted, so that whoever chooses at random from them chooses the same for the same seed.
+Bookies come out sorted, so that a choice at random from them is the same for the same seed.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from .policy import Adherence, EnsemblePlacementPolicy, not_enough, windows
 from .topology import Topology, region_of
 
 Places = Sequence[str | None]
-"""The location at each place of an ensemble; None where there is nobody yet."""
+"""The location at each place of an ensemble; None where there is none yet."""
 
 
 class ZoneawareEnsemblePlacementPolicy(EnsemblePlacementPolicy):

@@ -1,6 +1,6 @@
 """Ways to read a ledger (spec client §9).
 
-ledger_reads  what all reads of one open ledger share: whom to ask first, what was learnt
+ledger_reads  what all reads of one open ledger share: which bookie to ask first, what was learnt
 range         a range of entries, a request for each
 budget        how much such a read may ask for
 waves         when what it asked for is looked at again

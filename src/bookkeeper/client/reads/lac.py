@@ -128,7 +128,7 @@ class LacRead(_EnsembleRead):
 
 
 class TryLacRead(_EnsembleRead):
-    """A LAC above the one known, from whoever says so first."""
+    """A LAC above the one known, from the bookie that says so first."""
 
     def __init__(self, reads: LedgerReads, known: int) -> None:
         super().__init__(reads)

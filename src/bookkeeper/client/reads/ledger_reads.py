@@ -1,4 +1,4 @@
-"""What all reads of one open ledger share: whom to ask first, and what was learnt on the way (spec client §9.5,
+"""What all reads of one open ledger share: which bookie to ask first, and what was learnt on the way (spec client §9.5,
 §9.6).
 
 How large entries are decides how many may be asked for at once. What is known of it: the average of those that came
@@ -84,7 +84,7 @@ class LedgerReads:
         count = metadata.last_entry_id - entry_id
         return max(0.0, (metadata.length - ledger_length) / count) if metadata.closed and count > 0 else 0.0
 
-    # --- whom to ask ---
+    # --- which bookies to ask ---
 
     def can_batch(self, entry_id: int) -> bool:
         """Whether a bookie holds this entry and those behind it, and can be asked for them at once.
@@ -99,7 +99,7 @@ class LedgerReads:
         return self.context.batch_support.any(ensemble, self.context.runtime.now())
 
     def batch_order(self, ensemble: tuple[BookieId, ...], entry_id: int) -> tuple[int, ...]:
-        """Whom to ask for a batch that begins with this entry; last those who may not know such requests."""
+        """The bookies to ask for a batch that begins with this entry; last those who may not know such requests."""
         orders = self.orders(ensemble)
         order = orders[entry_id % len(orders)]
         doubts = self.context.batch_support.doubts
@@ -114,7 +114,7 @@ class LedgerReads:
             self.context.batch_support.answered(bookie)
 
     def orders(self, ensemble: tuple[BookieId, ...]) -> Orders:
-        """Whom to ask for the entries of an ensemble, worked out once for as long as it holds."""
+        """The bookies to ask for the entries of an ensemble, worked out once for as long as it holds."""
         version = self.context.placement.version
         if version is None or version != self._orders_version:
             self._orders.clear()

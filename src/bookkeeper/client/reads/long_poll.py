@@ -77,7 +77,7 @@ class LongPollRead:
     # --- asking ---
 
     def _ask_next(self) -> bool:
-        """False when everybody was asked."""
+        """False when all bookies were asked."""
         if self._asked == len(self._order):
             return False
         bookie = self._ensemble[self._order[self._asked]]

@@ -5,8 +5,8 @@ Theory of operation
 - Requests go out in waves: all entries of a wave that begin at the same replica leave in one call and share one
   `ReadCall`. How many may be outstanding is decided in `budget`; the next wave goes out when half of them are in.
 - An entry that arrives good from the first replica asked costs its check and one tuple, nothing else. Only an entry
-  that meets trouble (an error, bad data, silence) gets a state of its own, an `EntryRead`, which decides whom to ask
-  next and what its error is.
+  that meets trouble (an error, bad data, silence) gets a state of its own, an `EntryRead`: it decides which bookie to
+  ask next and what its error is.
 - Answers of one socket read come together; retries they cause leave together.
 - A wave is looked at when its speculation delay is over (`waves`): every entry of it that is still missing, and none
   of whose bookies has answered anything good in this read, is asked for from the next replica as well.

@@ -1,4 +1,4 @@
-"""Reading a long range in order, ahead of whoever takes the entries.
+"""Reading a long range in order, ahead of the caller that takes the entries.
 
 Theory of operation
 

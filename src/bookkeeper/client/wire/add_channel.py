@@ -74,7 +74,7 @@ class AddRoute:
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
         self.connection = connection
         self.channel: AddChannel | None = channel
-        """None: nobody listens any more; answers still to come are dropped."""
+        """None: no one listens any more; answers still to come are dropped."""
         self.ledger_id = ledger_id
         self.sent = 0
         self.answered = 0  # <= sent

@@ -3,8 +3,8 @@
 Answers belong to requests by transaction id. Answers to adds are routed by the ids inside them, because the writer
 makes the frames. Reads of entries by their ids are kept by the transaction id as it stands on the wire, and their
 answers handled in bulk: for each socket read one call per `ReadCall`. An answer without an operation's message (§3.4)
-completes its request; for an add nobody could say which one it was, so 'unauthorized' there ends the connection, and so
-everything on it.
+completes its request; for an add none could tell which one it was, so 'unauthorized' there ends the connection, and
+so everything on it.
 """
 
 from __future__ import annotations

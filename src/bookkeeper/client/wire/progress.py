@@ -9,7 +9,7 @@ perfect health. So a timeout counts from when its turn came:
   time of everything behind it begins anew. An answer to something handed over *later* is none, so one request that is
   stuck at a bookie that answers all others expires all the same;
 - a long answer may take several looks to arrive: bytes that do not make a whole message are progress for all, as
-  nobody knows yet whose they are.
+  it is not known yet whose they are.
 
 Everything is looked at once a tick (`runtime.awake`), and told apart by the tick in which it was handed over.
 """

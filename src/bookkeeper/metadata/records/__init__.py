@@ -7,7 +7,7 @@ locks and election is written once, on top of it.
 store     what a store must offer: transactions, sessions, news of changes
 store_client  running transactions: retries, unknown outcomes, following a record
 changes   who waits for which change
-session   keeping the session alive, and telling everybody when it is not
+session   keeping the session alive, and saying so when it is not
 driver    puts these components together:
 ledgers, bookies, underreplication, cluster
 """

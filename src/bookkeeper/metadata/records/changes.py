@@ -16,7 +16,7 @@ from .store import Change, Changes, Topic
 
 
 class HubClosed(Exception):
-    """The driver was closed: whoever waits for a change can stop."""
+    """The driver was closed: tasks that wait for a change can stop."""
 
 
 class ChangeSubscription:
@@ -102,7 +102,7 @@ class ChangeHub:
             raise HubClosed
 
     def close(self) -> None:
-        """Wake everybody, to be told that it is over."""
+        """Wake all that wait, to tell them that it is over."""
         self.closed = True
         self._wake_all()
 

@@ -45,7 +45,7 @@ class Ledgers:
         """Raises `LedgerExists`.
 
         A record of format 3 gets a random token, by which an attempt of ours that was applied without an answer is told
-        from somebody else's record. Older formats have none: there an existing record is always somebody else's.
+        from another client's record. Older formats have none: there an existing record is always another client's.
         """
         token = 0
         if metadata.format_version >= TOKEN_VERSION:

@@ -1,4 +1,4 @@
-"""Keeping the driver's one session alive, and telling everybody when it is not (spec metadata §12.3).
+"""Keeping the driver's one session alive, and saying so when it is not (spec metadata §12.3).
 
 Theory of operation
 
@@ -38,7 +38,7 @@ class Holding:
         self.key = key
         self.session = session
         self.lost = asyncio.Event()
-        """Set when the record is, or by our own clock may be, somebody else's."""
+        """Set when the record is, or by our own clock may be, another session's."""
 
     def is_ours(self, tx: Transaction) -> bool:
         """Whether the record is there and still of the session it was created in."""
@@ -85,7 +85,7 @@ class SessionKeeper:
         await self._scope.close()
         self._cancel_expiry()
         session, self._current = self._current, 0
-        self._started.set()  # nobody waits for a session any more
+        self._started.set()  # no task waits for a session any more
         for holding in list(self._holdings):
             holding.lost.set()
         self._holdings.clear()
@@ -131,7 +131,7 @@ class SessionKeeper:
             self.wake()
 
     def wake(self) -> None:
-        """Somebody was told that the session has ended: see to it at once."""
+        """A caller was told that the session has ended: act at once."""
         self._awake.set()
 
     def add_listener(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:

@@ -100,7 +100,7 @@ class RecordStore(ABC):
     """One client's access to a store."""
 
     on_changes: Callable[[Changes], None]
-    """Called on the loop after records changed, whoever changed them; set by the driver before `open`."""
+    """Called on the loop after records changed, by any client; set by the driver before `open`."""
 
     @abstractmethod
     async def open(self, *, create: bool = False) -> None:

@@ -110,7 +110,7 @@ class StoreClient:
             return holding
 
     def _abandon(self, taking: asyncio.Task[H | None]) -> None:
-        """Nobody waits for it any more."""
+        """No task waits for it any more."""
         if not taking.cancelled() and taking.exception() is None:
             holding = taking.result()
             if holding is not None:
@@ -205,4 +205,4 @@ class StoreClient:
 
 
 def _told_to_the_caller(task: str, error: BaseException) -> None:
-    """Whoever waits for the task gets the error."""
+    """The task's caller gets the error."""

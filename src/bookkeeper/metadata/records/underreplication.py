@@ -318,7 +318,7 @@ class Election:
                 raise
 
     async def current(self) -> BookieId | None:
-        """Whom the lowest vote names."""
+        """The bookie that the lowest vote names."""
         found = await self._link.read("auditor.current", lambda tx: tx.scan(Topic.VOTES, limit=1))
         return BookieId(format_.parse_vote(found[0].data)) if found else None
 
@@ -366,7 +366,7 @@ class Election:
         return elected
 
     async def _guard(self, vote: Elected) -> None:
-        """Flag the leadership lost when somebody removes the vote."""
+        """Flag the leadership lost when the vote is removed."""
 
         def look(tx: Transaction) -> tuple[Version, bool]:
             mine = vote.is_ours(tx)

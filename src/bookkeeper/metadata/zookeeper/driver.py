@@ -5,7 +5,7 @@ Theory of operation
 News of the session reaches the parts in a fixed order: first the listeners, then registrations, locks, leadership
 (spec metadata §12.3, "Ephemerals"). A lost session is reported once. A registration counts as lost only when the
 store says so: a store that is away must not take bookies down. Locks and leadership are given up earlier, when the
-session is in doubt, because somebody else may hold them by then.
+session is in doubt, because another client may hold them by then.
 """
 
 from __future__ import annotations

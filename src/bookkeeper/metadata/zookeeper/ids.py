@@ -2,7 +2,7 @@
 
 A sequential node gets the number of nodes ever created under its parent: that number is the id, the node goes at
 once. Numbers end at 2^31 - 2. Managers with long ids then go on under `idgen-long/HOB-<n>` ("high order bits"): each
-such node has a counter of its own, and the id is n * 2^32 + its number. Once `idgen-long` exists, nobody goes back.
+such node has a counter of its own, and the id is n * 2^32 + its number. Once `idgen-long` exists, no client goes back.
 
 An id node whose creation had an unknown outcome goes with the session; its number is never used.
 """
@@ -79,7 +79,8 @@ class ZooKeeperLedgerIds:
                 await self._add_hob(high + 1)
                 continue
             except NoNode:
-                self._hobs = None  # dropped as old by somebody who knows newer ones; a new one would count from 0 again
+                # A client that knows newer ones dropped it as old. A new one would count from 0 again.
+                self._hobs = None
                 continue
             if len(hobs) > KEPT_HOBS:
                 self._hobs = None
@@ -101,7 +102,7 @@ class ZooKeeperLedgerIds:
         self._hobs = None
 
     async def _ensure(self, path: str) -> None:
-        """These nodes are open to everybody, whatever the security settings (spec metadata §4.4)."""
+        """These nodes are open to all, whatever the security settings (spec metadata §4.4)."""
         await self._zk.ensure(path, world=True)
 
     async def _drop_hobs(self, old: list[int]) -> None:

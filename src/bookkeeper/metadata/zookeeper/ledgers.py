@@ -4,7 +4,7 @@ Theory of operation
 
 **Create.** The record carries a random token (format version 3). If the node exists although an attempt of ours may
 have created it, its token tells: ours, then it is our success; another's, then the ledger exists. Versions 1 and 2
-have no token, so there an existing node is always somebody else's: two clients that chose the same id must not both
+have no token, so there an existing node is always another client's: two clients that chose the same id must not both
 own it.
 
 **Write** is by data version. If the version is another although an attempt of ours may have been applied, the stored
@@ -109,7 +109,7 @@ class ZooKeeperLedgers:
         return Versioned(metadata, stat.version)
 
     async def _written_before(self, path: str, data: bytes, expected: Version) -> Version | None:
-        """The version of our own earlier success; None if it was somebody else's."""
+        """The version of our own earlier success; None if it was another client's."""
         try:
             stored, stat = await self._zk.get(path)
         except NoNode:
@@ -121,7 +121,7 @@ class ZooKeeperLedgers:
         try:
             await self._zk.delete(path, expected)
         except NoNode:
-            pass  # somebody removed it, perhaps an earlier attempt of ours
+            pass  # it was removed, perhaps by an earlier attempt of ours
         except BadVersion:
             raise VersionConflict(f"ledger {ledger_id} is not at version {expected} any more") from None
         if (await self._layout.open()).scheme.prunes:

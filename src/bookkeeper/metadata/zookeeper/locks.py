@@ -5,7 +5,7 @@ Theory of operation
 
 A right ends when its owner gives it up, when the session is lost, or when the session is in doubt: the server may
 have ended it by its own clock, and another process may hold the right already. All three set `lost`. A right in doubt
-never comes back: if the session turns out to have survived, its node is still there and would keep everybody out, so
+never comes back: if the session turns out to have survived, its node is still there and would keep all out, so
 it is deleted then. Until that is done the same path cannot be claimed here again, else the claim would mistake the
 old node for its own.
 
@@ -46,7 +46,7 @@ class Rights:
         self._doubted: dict[str, Right] = {}  # lost by doubt, node perhaps still there
 
     async def claim(self, path: str, data: bytes) -> Right | None:
-        """Create the node and hold it; None if somebody holds it. Raises `NoNode` (parent), `SessionLost`."""
+        """Create the node and hold it; None if another client holds it. Raises `NoNode` (parent), `SessionLost`."""
         if self.knows(path):
             return None
         try:
@@ -74,7 +74,7 @@ class Rights:
         return path in self._held or path in self._doubted
 
     def disown(self, path: str) -> None:
-        """A node that may have been created, for nobody: take it away."""
+        """A node that may have been created for a caller that is gone: remove it."""
         session = self._zk.session_in_any_state()
         if session is None or self._zk.closed():
             return  # it goes with the session
@@ -99,7 +99,7 @@ class Rights:
                 self.forget(right)
 
     def forget(self, right: Right) -> None:
-        """The node is gone, or nobody's business any more."""
+        """The node is gone, or is no longer of interest."""
         self._held.pop(right.path, None)
         right.lost.set()
 

@@ -6,7 +6,7 @@ adds       rows of adds and their answers, without protobuf
 acks       a client's acknowledgements: bytes to (ledger, entry, status)
 reads      rows of reads and their answers
 
-Its names are those of `protocol.v2`, so that whoever handles both calls the same functions.
+Its names are those of `protocol.v2`, so that code for both calls the same functions.
 """
 
 from .acks import Responses

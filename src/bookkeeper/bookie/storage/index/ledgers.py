@@ -32,7 +32,7 @@ class Ledger:
 
     data: LedgerData
     last_indexed: int | None = None
-    """The greatest entry id in the location index, -1 for none; None until somebody asked."""
+    """The greatest entry id in the location index, -1 for none; None until it was first asked for."""
     read_to: int = 0
     """Where the last read from an entry log ended: a reader that goes on there gets more read ahead, if:"""
     read_together: bool = False

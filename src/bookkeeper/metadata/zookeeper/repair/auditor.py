@@ -5,7 +5,7 @@
 
 A candidate that is not first waits for the vote just before its own to go, then looks again: so an election wakes one
 process, not all. A vote whose creation had an unknown outcome is looked for among the votes of this session before
-another one is made, else a forgotten vote would win the election with nobody behind it.
+another one is made, else a forgotten vote would win the election with no auditor behind it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ZooKeeperAuditorElection:
                 continue
 
     async def _drop_forgotten(self) -> None:
-        """Votes of this session that nobody here knows of."""
+        """Votes of this session that this object does not know."""
         for name in await self._names():
             path = f"{self._directory}/{name}"
             stat = await self._zk.exists(path)
@@ -135,7 +135,7 @@ class ZooKeeperAuditorElection:
             subscription.close()
 
     async def _watch_own(self, vote: Right) -> None:
-        """Leadership ends when somebody deletes the vote."""
+        """Leadership ends when the vote is deleted."""
         subscription = Subscription(self._zk, vote.path)
         failures = 0
         try:

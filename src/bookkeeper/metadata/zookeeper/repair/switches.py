@@ -3,7 +3,7 @@
 | node below `underreplication` | what |
 |---|---|
 | `disable` | re-replication is off while it exists |
-| `lostBookieRecoveryDelay` | seconds, text; open to everybody |
+| `lostBookieRecoveryDelay` | seconds, text; open to all |
 | `checkallledgersctime`, `placementpolicycheckctime`, `replicascheckctime` | when the auditor last did that check |
 """
 
@@ -79,7 +79,7 @@ class RepairSwitches:
                 await self._zk.create(path, data, world=world)
                 return
             except (NodeExists, NoNode):
-                continue  # somebody else was here meanwhile
+                continue  # another client wrote it meanwhile
 
     async def get_lost_bookie_recovery_delay(self) -> int:
         try:

@@ -6,13 +6,13 @@ Below `underreplication`:
 |---|---|
 | `LAYOUT` | what kind of subtree this is |
 | `ledgers/hhhh/hhhh/hhhh/hhhh/urL...` | a mark: the ledger's lost replicas |
-| `locks/urL...` (ephemeral) | somebody repairs this ledger |
+| `locks/urL...` (ephemeral) | a worker repairs this ledger |
 
 Theory of operation
 
 A worker looks for a marked ledger in random order, so that many workers do not meet; creates its lock; and looks at
 the mark once more under the lock: it may be gone (repaired a moment ago) or changed. The version seen then is the one
-that `mark_replicated` deletes: if somebody marks the ledger again meanwhile, the mark stays. The directories above a
+that `mark_replicated` deletes: if the ledger is marked again meanwhile, the mark stays. The directories above a
 deleted mark go with their last mark, and marking puts them back.
 
 `poll` reads every directory as it is now. `get` waits, so it may use listings it has from earlier: each is kept until

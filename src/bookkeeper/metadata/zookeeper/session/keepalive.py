@@ -3,7 +3,7 @@
 Theory of operation
 
 The server ends a session one session timeout after the last request it heard from the client. A client that is cut
-off does not notice at once: kazoo needs up to two thirds of the timeout to miss a heartbeat. Whoever holds a lock
+off does not notice at once: kazoo needs up to two thirds of the timeout to miss a heartbeat. A client that holds a lock
 must give it up by the earlier clock, so what counts is the moment the last *answered* request was sent, not the
 moment the trouble was seen.
 

@@ -13,7 +13,7 @@ from .watch_point import Changed
 class Listings:
     """Names in directories, read once, and again after a change.
 
-    Whoever walks a tree with it bounds its size by the tree: a directory leaves with the watch that tells of its end.
+    A caller that walks a tree with it bounds its size by the tree: a directory leaves with the watch on its end.
     """
 
     def __init__(self, zk: ZooKeeper) -> None:
