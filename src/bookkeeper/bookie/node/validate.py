@@ -56,7 +56,7 @@ def _journal(config: ServerConfiguration) -> str | None:
 
 def _directories(config: ServerConfiguration) -> str | None:
     """No directory is named twice under one key, and none lies among the files of another, in its `current` (SEC-52).
-    Directories of different kinds may be the same, and one may lie in another beside its files, as in Java. Judged by
+    Directories of different kinds may be the same, and one may lie in another beside its files. Judged by
     their names: links are not followed, nor is a relative name compared with an absolute one."""
     if not config.journalDirectories or not config.ledgerDirectories:
         return "journalDirectories and ledgerDirectories must each name at least one directory"
