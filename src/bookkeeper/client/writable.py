@@ -233,7 +233,8 @@ class WritableLedger(ReadableLedger):
     async def force(self) -> None:
         """Make everything acknowledged before this call durable on all bookies of the ensemble (DEFERRED_SYNC).
 
-        Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error.
+        Then, and only then, the LAC covers it. Raises `LedgerClosedError`, or the first bookie's error: then call it
+        again. Waits `addEntryTimeoutSec` seconds for a bookie.
         """
         self._context.home.check()
         adds = self._adds
@@ -357,6 +358,7 @@ class WritableLedger(ReadableLedger):
         return None
 
     def _tried_to_seal(self, attempt: asyncio.Task[BKError | None]) -> None:
+        self._ended.set()  # first: what an unexpected error would skip is waited for by others
         if attempt.cancelled():  # with all the client's tasks
             self._happened(WriterEvent.WITHDRAW)
         elif (error := attempt.result()) is None:
@@ -364,13 +366,14 @@ class WritableLedger(ReadableLedger):
         else:
             away = isinstance(error, ZKError | MetaStoreError)
             self._happened(WriterEvent.NO_STORE if away else WriterEvent.REFUSED)
-        self._ended.set()
 
     async def close(self, *, drain: bool = False) -> None:
         """Seal the ledger at its last confirmed entry.
 
-        Appends still pending fail with LedgerClosed; with `drain` they are awaited first, and the error of one that
-        fails is raised after the ledger is sealed. A second call waits for, and reports, the outcome of the first.
+        - `drain`: wait for pending appends first; the error of one that fails is raised after the ledger is sealed.
+          Without it they fail with `LedgerClosedError`.
+
+        A second call waits for, and reports, the outcome of the first.
 
         When the metadata store could not be reached the next call tries again. Cancelled while it drains, the writer is
         as it was.

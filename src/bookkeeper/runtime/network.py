@@ -64,9 +64,14 @@ class Listener(ServiceListener):
     async def _begin(self, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._protocol_factory, connection)
-        except OSError as error:  # the peer is gone already
-            log.debug("a connection ended before it began: %s", error)
+        except BaseException as error:
             connection.close()
+            if isinstance(error, OSError):  # the peer is gone already
+                log.debug("a connection ended before it began: %s", error)
+            elif isinstance(error, Exception):
+                log.exception("a connection that was accepted cannot begin")
+            else:
+                raise
 
     async def close(self) -> None:
         if self._sock.fileno() < 0:

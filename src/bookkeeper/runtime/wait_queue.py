@@ -93,13 +93,14 @@ class WaitQueue(Generic[T]):
 class OneByOne(Generic[T]):
     """See the module. `T` says what a task waits for; it is never None."""
 
-    __slots__ = ("_has_turn", "_line", "_may_go")
+    __slots__ = ("_closed", "_has_turn", "_line", "_may_go")
 
     def __init__(self, may_go: Callable[[T], bool]) -> None:
         """`may_go`: whether there is now what the first in the line waits for."""
         self._may_go = may_go
         self._line: WaitQueue[T] = WaitQueue(self.serve)
         self._has_turn = False  # one runs that was admitted; _turn_over is scheduled
+        self._closed: Callable[[], BaseException] | None = None
 
     @property
     def in_turn(self) -> bool:
@@ -117,11 +118,17 @@ class OneByOne(Generic[T]):
         Raises what `close` was given.
         """
         line = self._line
+        self._raise_if_closed()
         await line.wait(ticket, 1)
         while not self._may_go(ticket):  # taken by what does not wait here
+            self._raise_if_closed()
             await line.wait(ticket, 0)  # first in the line again
         self._has_turn = True
         asyncio.get_running_loop().call_soon(self._turn_over)
+
+    def _raise_if_closed(self) -> None:
+        if self._closed is not None:
+            raise self._closed()
 
     def _turn_over(self) -> None:
         self._has_turn = False
@@ -137,5 +144,7 @@ class OneByOne(Generic[T]):
             line.admit()
 
     def close(self, error: Callable[[], BaseException]) -> None:
-        """Each that waits gets an error of its own. One that was admitted has its turn still."""
+        """Each that waits, or would have to from now on, gets an error of its own. One that was admitted has its turn
+        still, if it may go."""
+        self._closed = error
         self._line.close(error)

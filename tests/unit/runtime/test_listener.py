@@ -48,6 +48,27 @@ async def test_many_connections_at_once_are_accepted_in_more_than_one_turn() -> 
         socket.create_connection(("127.0.0.1", listener.port))
 
 
+async def test_a_protocol_that_cannot_be_made_costs_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+    broken = [True]
+
+    def factory() -> Greeter:
+        if broken:
+            broken.pop()
+            raise RuntimeError("a bug")
+        return Greeter()
+
+    listener = await RealNetwork().listen("127.0.0.1", 0, factory)
+    loop = asyncio.get_running_loop()
+    with socket.create_connection(("127.0.0.1", listener.port)) as first:
+        first.setblocking(False)
+        assert await loop.sock_recv(first, 10) == b"", "it is closed"
+    with socket.create_connection(("127.0.0.1", listener.port)) as second:
+        second.setblocking(False)
+        assert await loop.sock_recv(second, 10) == b"hello"
+    assert "a bug" in caplog.text
+    await listener.close()
+
+
 async def test_a_failure_to_accept_is_over_after_a_pause(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -252,3 +252,16 @@ async def test_one_by_one_all_who_wait_get_an_error_of_their_own() -> None:
     errors = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in errors] == [OSError] * 3
     assert len({id(error) for error in errors}) == 3
+
+
+async def test_one_by_one_nobody_waits_in_a_line_that_was_closed() -> None:
+    store = Store()
+    admitted = asyncio.ensure_future(store.take(0, 1, False))
+    await settle()
+    store.bring(1)
+    store.steal()  # what it was admitted for is taken before its task runs: it would have to wait again
+    store.line.close(lambda: OSError("closed"))
+    with pytest.raises(OSError, match="closed"):
+        await asyncio.wait_for(admitted, 10)
+    with pytest.raises(OSError, match="closed"):
+        await asyncio.wait_for(store.take(1, 1, False), 10)
