@@ -148,3 +148,19 @@ async def test_what_must_not_happen_is_an_error() -> None:
         with pytest.raises(ImpossibleTransitionError, match="writer: 'stored' while open"):
             writer._happened(WriterEvent.STORED)
         await writer.close()
+
+
+async def test_the_end_is_told_whatever_the_last_step_meets(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with World(3) as world:
+        writer = await world.writer()
+        said: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+
+        def fails(_: object) -> None:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(writer, "adopt_metadata", fails)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await writer.close()
+        await asyncio.wait_for(writer.wait_closed(), 10)
+        assert [str(context["exception"]) for context in said] == ["a bug"]
