@@ -215,7 +215,11 @@ class Bookie:
         )
         try:
             self._listener = await self._runtime.network.listen(
-                parts.identity.bind_host, config.bookiePort, lambda: BookieConnection(parts.service), options=options
+                parts.identity.bind_host,
+                config.bookiePort,
+                lambda: BookieConnection(parts.service),
+                options=options,
+                pause_after=parts.service.pause_after,
             )
         except OSError as error:
             raise OSError(

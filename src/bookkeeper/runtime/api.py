@@ -292,6 +292,15 @@ class SocketOptions:
 DEFAULT_OPTIONS = SocketOptions()
 
 
+PauseAfter = Callable[[str], float]
+"""Told the address of a peer."""
+
+
+def no_pause(_: str) -> float:
+    """The next one at once."""
+    return 0.0
+
+
 class Network(ABC):
     """TCP. The vocabulary is asyncio's: protocols and transports."""
 
@@ -316,8 +325,12 @@ class Network(ABC):
         *,
         backlog: int = 1024,
         options: SocketOptions = DEFAULT_OPTIONS,
+        pause_after: PauseAfter = no_pause,
     ) -> ServiceListener:
-        """Listen on `host` (None: all addresses) and `port` (0: any free one). Raises `OSError`."""
+        """Listen on `host` (None: all addresses) and `port` (0: any free one). Raises `OSError`.
+
+        After a connection from an address the next one is accepted `pause_after(address)` seconds later.
+        """
 
     @abstractmethod
     async def resolve(self, host: str) -> str:
@@ -385,6 +398,9 @@ class Runtime(ABC):
 
     def give_way(self) -> None:  # noqa: B027 - nothing to do where workers do not share an interpreter lock
         """For a worker between two pieces of long Python work: lets the event loop have the interpreter."""
+
+    def collect_young(self) -> None:  # noqa: B027 - a simulated world collects between its runs
+        """Free what was dropped lately and refers to itself. A little now is a shorter standstill than much later."""
 
     # --- tasks ---
 

@@ -13,14 +13,13 @@ from typing import Any
 from .api import (
     DEFAULT_OPTIONS,
     Network,
+    PauseAfter,
     ServiceListener,
     SocketOptions,
+    no_pause,
 )
 
 log = logging.getLogger(__name__)
-
-ACCEPTED_AT_ONCE = 4
-"""Connections in one turn of the loop."""
 
 ACCEPT_PAUSE_SECONDS = 1.0
 """After a failure, for want of file descriptors above all, no connection is accepted for so long."""
@@ -29,37 +28,44 @@ _SIOCGIFADDR = 0x8915
 
 
 class Listener(ServiceListener):
-    """Accepts connections, a few in a turn of the loop: those that are served already do not wait for a thousand new
+    """Accepts connections, one in a turn of the loop: those that are served already do not wait for a thousand new
     ones. The rest stay in the backlog of the socket."""
 
-    def __init__(self, sock: socket.socket, protocol_factory: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, sock: socket.socket, protocol_factory: Callable[[], asyncio.Protocol], pause_after: PauseAfter
+    ) -> None:
         self._sock = sock
         self._protocol_factory = protocol_factory
+        self._pause_after = pause_after
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[Any]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self.host, self.port = sock.getsockname()[:2]
-        self._loop.add_reader(sock, self._accept_some)
+        self._loop.add_reader(sock, self._accept_one)
 
-    def _accept_some(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                connection, _ = self._sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                log.warning("no connections are accepted for %g s: %s", ACCEPT_PAUSE_SECONDS, error.strerror or error)
-                self._loop.remove_reader(self._sock)
-                self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._go_on)
-                return
-            connection.setblocking(False)
-            begin = self._loop.create_task(self._begin(connection), name="accepted connection")
-            self._beginning.add(begin)
-            begin.add_done_callback(self._beginning.discard)
+    def _accept_one(self) -> None:
+        try:
+            connection, address = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("no connections are accepted for %g s: %s", ACCEPT_PAUSE_SECONDS, error.strerror or error)
+            self._rest(ACCEPT_PAUSE_SECONDS)
+            return
+        connection.setblocking(False)
+        begin = self._loop.create_task(self._begin(connection), name="accepted connection")
+        self._beginning.add(begin)
+        begin.add_done_callback(self._beginning.discard)
+        if (seconds := self._pause_after(address[0])) > 0:
+            self._rest(seconds)
+
+    def _rest(self, seconds: float) -> None:
+        self._loop.remove_reader(self._sock)
+        self._pause = self._loop.call_later(seconds, self._go_on)
 
     def _go_on(self) -> None:
         self._pause = None
-        self._loop.add_reader(self._sock, self._accept_some)
+        self._loop.add_reader(self._sock, self._accept_one)
 
     async def _begin(self, connection: socket.socket) -> None:
         try:
@@ -128,6 +134,7 @@ class RealNetwork(Network):
         *,
         backlog: int = 1024,
         options: SocketOptions = DEFAULT_OPTIONS,
+        pause_after: PauseAfter = no_pause,
     ) -> ServiceListener:
         family = socket.AF_INET if host is None or ":" not in host else socket.AF_INET6
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -137,7 +144,7 @@ class RealNetwork(Network):
             sock.bind((host or "0.0.0.0", port))
             sock.setblocking(False)
             sock.listen(backlog)
-            return Listener(sock, protocol_factory)
+            return Listener(sock, protocol_factory, pause_after)
         except BaseException:
             sock.close()
             raise

@@ -78,6 +78,9 @@ class RealRuntime(Runtime):
     def give_way(self) -> None:
         time.sleep(GIVE_WAY_SECONDS)
 
+    def collect_young(self) -> None:
+        gc.collect(0)
+
     async def run_program(self, arguments: Sequence[str], *, timeout: float) -> bytes:
         process = await asyncio.create_subprocess_exec(
             *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE

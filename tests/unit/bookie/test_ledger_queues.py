@@ -9,7 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.bookie.requests.ledger_queues import Gate, LedgerQueues, Work
+from bookkeeper.bookie.sharing.credit import LATELY_SECONDS
+from bookkeeper.bookie.sharing.memory import Peer
 from bookkeeper.bookie.sharing.shares import Shares
+from bookkeeper.bookie.sharing.turns import Turns
+from bookkeeper.runtime.real import RealRuntime
+
+
+class Clock(RealRuntime):
+    time = 10.0
+
+    def now(self) -> float:
+        return self.time
 
 
 class Bench:
@@ -22,6 +33,9 @@ class Bench:
         self.started: list[tuple[int, int]] = []
         self.finish: dict[tuple[int, int], asyncio.Event] = {}
         self.gate = Gate()
+        self.clock = Clock()
+        self.turns = Turns(self.clock, 0.25)
+        self.peer = Peer("peer")
 
         def ended(count: int) -> None:
             self.ended += count
@@ -31,7 +45,8 @@ class Bench:
             self.gate,
             ended,
             slots or Shares(1000, 1000),
-            lambda: "peer",
+            self.turns,
+            lambda: self.peer,
             width=lambda: self.width,
             limit=limit,
         )
@@ -187,3 +202,43 @@ def test_everything_runs_once_and_in_order(width: int, ledgers: list[int], rng: 
             assert numbers == sorted(numbers)
 
     asyncio.run(main())
+
+
+async def test_work_that_never_waits_lets_the_loop_turn_after_a_slice() -> None:
+    bench = Bench(width=1)
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        done.append(number)
+        bench.clock.time += 0.0001
+
+    for number in range(100):
+        assert bench.queues.submit(1, Work(partial(work, number)))
+    counts = []
+    while len(done) < 100:
+        await asyncio.sleep(0)
+        counts.append(len(done))
+    assert counts[1] <= 20
+    assert len(set(counts)) >= 5
+    await asyncio.gather(*bench.tasks)
+
+
+async def test_work_of_a_peer_in_debt_rests_while_another_wants_little() -> None:
+    bench = Bench(width=1)
+    good = Peer("good")
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        done.append(number)
+        bench.clock.time += 0.0004
+        bench.turns.spent(good, 0.00001, bench.clock.time)
+
+    for number in range(100):
+        assert bench.queues.submit(1, Work(partial(work, number)))
+    await turns(50)
+    assert len(done) < 20
+    assert bench.peer.rests_until > bench.clock.time
+    while len(done) < 100:
+        bench.clock.time += LATELY_SECONDS
+        await asyncio.sleep(0.001)
+    await asyncio.gather(*bench.tasks)

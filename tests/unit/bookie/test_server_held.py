@@ -78,7 +78,7 @@ class Adds:
         self.room += room
         self.changed.set()
 
-    async def wait_for_room(self, _: object) -> bool:
+    async def wait_for_room(self, *_: object) -> bool:
         while not (self.room or self.too_late):
             self.changed.clear()
             await self.changed.wait()

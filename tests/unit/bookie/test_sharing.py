@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.bookie.sharing.admission import Admission, connection_limit
+from bookkeeper.bookie.sharing.credit import BURST_SECONDS, LATELY_SECONDS, LONGEST_REST_SECONDS, Credit, Lately
 from bookkeeper.bookie.sharing.log_rate import LINES, WINDOW_SECONDS, LogRate
 from bookkeeper.bookie.sharing.memory import (
     ALWAYS_ALLOWED,
@@ -25,8 +26,6 @@ from bookkeeper.bookie.sharing.memory import (
 from bookkeeper.bookie.sharing.shares import Shares
 from bookkeeper.bookie.sharing.turns import (
     IN_JOURNAL_BESIDE_OTHERS,
-    LATELY_SECONDS,
-    LONGEST_REST_SECONDS,
     SLICE_BESIDE_OTHERS,
     SLICE_SECONDS,
     Turns,
@@ -249,7 +248,7 @@ class Clock(RealRuntime):
 
 async def test_a_peer_with_little_is_served_between_two_slices_of_one_with_much() -> None:
     clock = Clock()
-    turns = Turns(clock)
+    turns = Turns(clock, 0.5)
     served: list[str] = []
     flood, good = Peer("flood"), Peer("good")
     for _ in range(50):
@@ -260,13 +259,14 @@ async def test_a_peer_with_little_is_served_between_two_slices_of_one_with_much(
     assert served.index("good") <= 1
     assert len(served) <= 8, "rounds end in time for the other"
     while len(served) < 501:
-        await asyncio.sleep(0)
+        clock.time += LONGEST_REST_SECONDS  # who is in debt rests
+        await asyncio.sleep(0.0001)
     assert Counter(served) == {"flood": 500, "good": 1}
 
 
 async def test_who_has_had_a_slice_waits_for_the_next_turn_of_the_loop() -> None:
     clock = Clock()
-    turns = Turns(clock)
+    turns = Turns(clock, 0.5)
     flood, good = Peer("flood"), Peer("good")
     assert turns.may_serve(flood, clock.time)
     turns.spent(flood, SLICE_SECONDS, 0.0)
@@ -278,19 +278,21 @@ async def test_who_has_had_a_slice_waits_for_the_next_turn_of_the_loop() -> None
     assert not turns.may_serve(flood, clock.time), "what came first is first"
 
 
-async def test_who_took_very_long_rests_while_others_come() -> None:
+async def test_who_took_very_long_rests_while_others_come_that_want_little() -> None:
     clock = Clock()
-    turns = Turns(clock)
+    turns = Turns(clock, 0.5)
     flood, good = Peer("flood"), Peer("good")
     clock.time = 10.0
     turns.spent(flood, 0.02, clock.time)
     await asyncio.sleep(0)
     assert turns.may_serve(flood, clock.time), "nobody else is there"
     turns.spent(good, 0.0001, clock.time)
-    turns.spent(flood, 0.02, clock.time)
+    turns.spent(flood, 0.01, clock.time)
     await asyncio.sleep(0)
     assert not turns.may_serve(flood, clock.time)
+    assert turns.in_debt(flood, clock.time)
     assert turns.may_serve(good, clock.time)
+    assert not turns.in_debt(good, clock.time)
     served: list[str] = []
     turns.wait(flood, Slow(clock, flood, served, 1))
     await asyncio.sleep(0)
@@ -299,15 +301,83 @@ async def test_who_took_very_long_rests_while_others_come() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert served == ["good"], "the rest of one holds up nobody else"
-    clock.time += 0.02
+    clock.time += LONGEST_REST_SECONDS
     while len(served) < 2:
         await asyncio.sleep(0.001)
     assert served == ["good", "flood"]
 
 
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 1.0])
+async def test_a_peer_that_wants_all_of_the_loop_gets_its_share_beside_one_that_wants_little(share: float) -> None:
+    clock = Clock()
+    turns = Turns(clock, share)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    used = 0.0
+    while clock.time < 20.0:
+        if turns.may_serve(flood, clock.time):
+            clock.time += 0.0001
+            used += 0.0001
+            turns.spent(flood, 0.0001, clock.time)
+        else:
+            clock.time += 0.0001
+        if int(clock.time * 1000) % 20 == 0:
+            turns.spent(good, 0.00001, clock.time)
+            assert not turns.in_debt(good, clock.time)
+        await asyncio.sleep(0)
+    # A loop that serves others in between is free for it in half of the steps here.
+    assert used <= 10.0 * share + BURST_SECONDS + 0.1
+    assert used >= 10.0 * min(share, 0.45) * 0.7
+
+
+async def test_peers_that_all_want_much_do_not_rest() -> None:
+    clock = Clock()
+    turns = Turns(clock, 0.25)
+    peers = [Peer("a"), Peer("b")]
+    clock.time = 10.0
+    for step in range(2000):
+        peer = peers[step % 2]
+        clock.time += 0.0004
+        turns.spent(peer, 0.0004, clock.time)
+        await asyncio.sleep(0)
+        assert step < 1000 or turns.may_serve(peer, clock.time)
+
+
+@given(st.floats(0.05, 1.0), st.lists(st.tuples(st.floats(0, 0.02), st.floats(0, 0.02)), max_size=50))
+def test_credit_is_what_the_share_gives_and_rest_pays_the_debt(share: float, steps: list[tuple[float, float]]) -> None:
+    credit, now, spent = Credit(), 0.0, 0.0
+    for pause, seconds in steps:
+        now += pause
+        rest = credit.spend(seconds, now, share)
+        spent += seconds
+        assert 0 <= rest <= LONGEST_REST_SECONDS * 1.001
+        if rest == 0:
+            assert spent <= BURST_SECONDS + now * share + LONGEST_REST_SECONDS * len(steps)
+        assert credit.spend(0.0, now + rest, share) <= 1e-9
+        now += rest
+        assert credit.spend(BURST_SECONDS / 2, now + BURST_SECONDS / share, share) == 0.0
+        now += BURST_SECONDS / share
+
+
+def test_who_came_lately() -> None:
+    lately: Lately[str] = Lately()
+    assert not lately.several(0.0)
+    lately.came("a", 1.0)
+    lately.came("a", 1.01)
+    assert not lately.several(1.01)
+    assert not lately.other_than("a", 1.01)
+    assert lately.other_than("b", 1.01)
+    lately.came("b", 1.02)
+    assert lately.several(1.02)
+    assert lately.other_than("a", 1.02)
+    assert lately.other_than("b", 1.02)
+    assert not lately.other_than("b", 1.01 + LATELY_SECONDS)
+    assert lately.other_than("a", 1.01 + LATELY_SECONDS)
+
+
 async def test_slices_are_short_where_there_is_more_than_one_peer() -> None:
     clock = Clock()
-    turns = Turns(clock)
+    turns = Turns(clock, 0.5)
     flood, good = Peer("flood"), Peer("good")
     clock.time = 10.0
     turns.spent(flood, 0.0001, clock.time)
@@ -321,7 +391,7 @@ async def test_slices_are_short_where_there_is_more_than_one_peer() -> None:
 
 async def test_who_fills_the_journal_waits_until_half_of_it_is_done_if_there_are_others() -> None:
     clock = Clock()
-    turns = Turns(clock)
+    turns = Turns(clock, 0.5)
     flood, good = Peer("flood"), Peer("good")
     clock.time = 10.0
     flood.in_journal = IN_JOURNAL_BESIDE_OTHERS
@@ -336,6 +406,10 @@ async def test_who_fills_the_journal_waits_until_half_of_it_is_done_if_there_are
     for _ in range(3):
         await asyncio.sleep(0)
     assert not served
+    turns.journal_has_adds(flood, IN_JOURNAL_BESIDE_OTHERS // 4, 0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not served
     while flood.in_journal > 0:
         turns.journal_has(flood)
     await asyncio.sleep(0)
@@ -344,7 +418,7 @@ async def test_who_fills_the_journal_waits_until_half_of_it_is_done_if_there_are
 
 async def test_nobody_rests_long_because_the_process_stood_still() -> None:
     clock = Clock()
-    turns = Turns(clock)
+    turns = Turns(clock, 0.5)
     unlucky, other = Peer("unlucky"), Peer("other")
     clock.time = 10.0
     turns.spent(other, 0.0001, clock.time)
@@ -359,7 +433,7 @@ async def test_nobody_rests_long_because_the_process_stood_still() -> None:
 
 async def test_a_connection_that_ended_has_no_turn() -> None:
     clock = Clock()
-    turns = Turns(clock)
+    turns = Turns(clock, 0.5)
     served: list[str] = []
     peer = Peer("x")
     connection = Slow(clock, peer, served, 1)

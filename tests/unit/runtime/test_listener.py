@@ -95,3 +95,23 @@ async def test_a_failure_to_accept_is_over_after_a_pause(
     assert not fails
     assert "Too many open files" in caplog.text
     await listener.close()
+
+
+async def test_after_a_connection_from_a_peer_that_rests_the_next_one_waits() -> None:
+    asked: list[str] = []
+    rest = [0.0, 3600.0]
+
+    def pause_after(address: str) -> float:
+        asked.append(address)
+        return rest[len(asked) - 1]
+
+    listener = await RealNetwork().listen("127.0.0.1", 0, Greeter, pause_after=pause_after)
+    with contextlib.ExitStack() as open_:
+        for _ in range(3):
+            open_.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+        await until(lambda: Greeter.made == 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert asked == ["127.0.0.1"] * 2
+        assert Greeter.made == 2, "it stays in the backlog"
+        await listener.close()

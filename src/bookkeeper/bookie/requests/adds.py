@@ -63,9 +63,13 @@ class AddPath:
         self.write_data = config.journalWriteData
         self.room_timeout = config.dbStorage_maxThrottleTimeMs / 1000
 
-    async def wait_for_room(self, run: AddRun) -> bool:
+    def left_for_others(self, caller: Caller) -> int:
+        """Bytes of the write cache that a caller's adds must not take."""
+        return self.storage.reserve if caller.in_debt else 0
+
+    async def wait_for_room(self, caller: Caller, run: AddRun) -> bool:
         """Wait until the run can be tried again; False if the storage had no room for too long."""
-        size = sum(map(len, run.entries))
+        size = sum(map(len, run.entries)) + self.left_for_others(caller)
         count = len(run.entries)
         journal = self.journals.of(run.ledger_id)
         while True:
@@ -128,7 +132,7 @@ class AddBatch:
         size = sum(sizes)
         storage = path.storage
         if not (
-            storage.has_room(ledger_id, size, count)
+            storage.has_room(ledger_id, size + path.left_for_others(self._caller), count)
             and path.journals.of(ledger_id).room.has(size)
             and (path.permits.free() or run.flags & _RECOVERY_ADD)
         ):
@@ -181,26 +185,29 @@ class AddBatch:
 
     def _submit(self, index: int, group: _Group) -> None:
         path = self._path
-        done = partial(_acknowledge, path, self._caller, group.runs, group.count, self._started)
+        caller = self._caller
+        size = sum(map(len, group.pieces))
+        caller.adds_wait_for_journal(size, group.count)
+        done = partial(_acknowledge, path, caller, group.runs, group.count, size, self._started)
         if path.write_data:
-            pieces = group.pieces
             path.journals.of(index).append(
-                pieces,
-                sum(map(len, pieces)),
+                group.pieces,
+                size,
                 group.count + group.key_records,
                 done,
                 ack_before_sync=group.early,
             )
             return
         if group.pieces:  # key records are journaled in any case; no client waits for them
-            path.journals.of(index).append(group.pieces, sum(map(len, group.pieces)), group.key_records, _nothing)
+            path.journals.of(index).append(group.pieces, size, group.key_records, _nothing)
         done()
 
 
-def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, started: float) -> None:
+def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, size: int, started: float) -> None:
     """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
     try:
         path.permits.release(count)
+        caller.journal_has_adds(size, count)
         path.stats.ADD_ENTRY.ok(path.runtime.now() - started, count)
         for run in runs:
             caller.send(encode_responses(run, Status.EOK))

@@ -54,3 +54,13 @@ class Caller(Protocol):
 
     def journal_has_it(self) -> None:
         """One request that waited for the journal is finished."""
+
+    def adds_wait_for_journal(self, size: int, count: int) -> None:
+        """So many adds begin to wait for the journal, of so many bytes together."""
+
+    def journal_has_adds(self, size: int, count: int) -> None:
+        """They are in the journal."""
+
+    @property
+    def in_debt(self) -> bool:
+        """Its peer uses more than its share, and must leave something for others."""

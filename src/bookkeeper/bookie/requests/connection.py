@@ -118,6 +118,7 @@ class BookieConnection(asyncio.Protocol):
             self._output.gate,
             self.requests_ended,
             slots,
+            self._service.turns,
             lambda: self.source,
             width=partial(self._output.side_by_side, width),
             limit=limit if limit > 0 else UNLIMITED,
@@ -386,13 +387,23 @@ class BookieConnection(asyncio.Protocol):
 
     def waits_for_journal(self) -> None:
         self.in_journal += 1
-        self.source.in_journal += 1
+        self._service.turns.journal_gets(self.source)
         self._count_waiting(1)
 
     def journal_has_it(self) -> None:
         self.in_journal -= 1
         self._service.turns.journal_has(self.source)
         self._count_waiting(-1)
+
+    def adds_wait_for_journal(self, size: int, count: int) -> None:
+        self._service.turns.journal_gets_adds(self.source, size, count)
+
+    def journal_has_adds(self, size: int, count: int) -> None:
+        self._service.turns.journal_has_adds(self.source, size, count)
+
+    @property
+    def in_debt(self) -> bool:
+        return self._service.turns.in_debt(self.source, self._now())
 
     def may_ask_more(self) -> bool:
         """Whether the requests that it has waiting leave room for more."""

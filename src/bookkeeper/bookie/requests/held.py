@@ -107,7 +107,7 @@ class HeldAdds:
                     await self._service.journaled.wait_for_room(first)
                     has_room = True
                 else:
-                    has_room = await adds.wait_for_room(first)
+                    has_room = await adds.wait_for_room(self._caller, first)
                 batch = AddBatch(adds, self._caller, self._service.runtime.now())
                 while held and self._serve(batch, held[0], has_room):
                     self._account.add(-_size_of(held.popleft()))

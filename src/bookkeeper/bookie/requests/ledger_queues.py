@@ -11,6 +11,9 @@ Before each request a runner waits until the connection takes output, and then f
 connections share, in turn. No request holds a slot while it waits for its peer: a peer that does not read its socket
 stops its own requests only.
 
+What runners do costs the loop's time, and they give way as often as whoever serves the socket (`sharing.turns`): after
+a slice, and for as long as their peer rests.
+
 `width` may change: it is as many as there may be answers of the size that this connection has.
 """
 
@@ -18,13 +21,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from ..sharing.memory import Peer
 from ..sharing.shares import Shares
+from ..sharing.turns import Turns
 
-TURN = 32
-"""Requests that a runner handles before it lets the loop turn, when none of them had to wait."""
+LONGEST_STEP = 0.0005
+"""Seconds of the loop that one request is charged for, at most: what takes longer has waited for something."""
 
 
 class Work:
@@ -72,7 +77,8 @@ class LedgerQueues:
         output: Gate,
         ended: Callable[[int], None],
         slots: Shares,
-        peer: Callable[[], Hashable],
+        turns: Turns,
+        peer: Callable[[], Peer],
         *,
         width: Callable[[], int],
         limit: int,
@@ -81,6 +87,7 @@ class LedgerQueues:
         self._output = output
         self._ended = ended  # told how many requests were finished or dropped
         self._slots = slots
+        self._turns = turns
         self._peer = peer
         self._width = width
         self._limit = limit
@@ -119,11 +126,13 @@ class LedgerQueues:
             self._spawn(self._run())
 
     async def _run(self) -> None:
-        done = 0
+        turns = self._turns
+        since = turns.now()  # the loop has not turned since
         try:
             while self._ready and self._runners <= self._width():
                 ledger_id = self._ready.popleft()
                 await self._slot()
+                began = turns.now()
                 try:
                     await self._run_one(self._queues[ledger_id])
                 finally:
@@ -132,9 +141,11 @@ class LedgerQueues:
                     self._ready.append(ledger_id)
                 else:
                     del self._queues[ledger_id]
-                done += 1
-                if done % TURN == 0:
-                    await asyncio.sleep(0)
+                now = turns.now()
+                turns.charge(self._peer(), min(now - began, LONGEST_STEP), now)
+                if now - since > turns.slice_seconds(now):
+                    await turns.pause(self._peer())
+                    since = turns.now()
         finally:
             self._runners -= 1
         self._more_runners()

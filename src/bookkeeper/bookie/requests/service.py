@@ -36,6 +36,12 @@ from .reads import ReadPath
 log = logging.getLogger(__name__)
 log.addFilter(LogRate())
 
+CONNECTION_SECONDS = 0.0003
+"""Of the loop's time, for a connection from its acceptance to its end."""
+
+COLLECTED_TOGETHER = 16
+"""Connections that have ended. Each leaves some fifty objects that refer to each other."""
+
 LONGEST_LOOK_SECONDS = 1.0
 """Pause between two looks at all connections, at most."""
 
@@ -73,6 +79,7 @@ class RequestService:
         self.reads = reads
         self._scope = TaskScope(runtime, "requests", lambda _, error: ground.on_error(error))
         self._closed = False
+        self._ended = 0  # connections
         self.journaled = JournalPath(ground, flush_storage, self.spawn)
         self.serving = False
         """Connections are accepted."""
@@ -82,7 +89,7 @@ class RequestService:
         """What requests and answers of all connections may take."""
         self.frames = Shares(self.memory.limit // 2, max(self.memory.limit // 4, config.nettyMaxFrameSizeBytes))
         """Bytes of large frames that are on their way."""
-        self.turns: Turns = Turns(runtime)
+        self.turns: Turns = Turns(runtime, config.peerLoopSharePercent / 100)
         self.nobody: Peer = Peer("")
         """The peer of a connection that is not made yet."""
 
@@ -107,11 +114,20 @@ class RequestService:
             return False
         return True
 
+    def pause_after(self, address: str) -> float:
+        """Seconds for which no connection is accepted after one from this address."""
+        peer, now = self.peer_at(address), self.runtime.now()
+        self.turns.charge(peer, CONNECTION_SECONDS, now)
+        return max(0.0, peer.rests_until - now)
+
     def connections(self) -> list[ServedConnection]:
         return list(self._admission.connections)
 
     def left(self, connection: ServedConnection) -> None:
         self._admission.left(connection)
+        self._ended += 1
+        if self._ended % COLLECTED_TOGETHER == 0:
+            self.runtime.collect_young()
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run a task that ends with the service; after that it does not begin."""

@@ -26,6 +26,7 @@ from typing import Protocol
 from ...config import ServerConfiguration
 from ...runtime import Runtime
 from ..storage.db_storage import memory_budget
+from .credit import Credit
 
 BUDGET_SHARE = 4
 """Without `requestMemoryMaxSizeMb`, the budget of the caches divided by this, but at least:"""
@@ -45,7 +46,7 @@ ALWAYS_ALLOWED = 64 * REQUEST_COST
 class Peer:
     """All that comes from one network address."""
 
-    __slots__ = ("address", "connections", "held", "in_journal", "rests_until", "spent")
+    __slots__ = ("address", "connections", "credit", "held", "in_journal", "rests_until", "spent")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -53,11 +54,12 @@ class Peer:
         self.held = 0
         """Bytes, of all its connections."""
         self.in_journal = 0
-        """Fences, WRITE_LAC and FORCE requests that wait for the journal, of all its connections."""
+        """Bytes that wait for the journal, of all its connections (`turns`)."""
         self.spent = 0.0
         """Seconds of the loop's turn that its requests have taken (`turns`)."""
+        self.credit = Credit()
         self.rests_until = 0.0
-        """When it is served again, after a request that took very long (`turns`)."""
+        """When it is served again (`turns`)."""
 
 
 class Holder(Protocol):

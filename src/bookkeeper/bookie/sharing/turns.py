@@ -12,10 +12,11 @@ where there is more than one peer. They may be long where a peer is alone, which
 told by whom was served lately (`contested`). Beside others:
 
 - slices and rounds are short;
-- after a request of megabytes, which can take many slices as nothing is cut off once it has begun, its peer rests for
-  as long as it took;
-- a peer with many requests that wait for the journal waits until half of them are done, as all that the journal takes
-  after them is done after them.
+- a peer that keeps the loop busy rests now and then, if there are some that ask for little (`credit`): after many short
+  slices, or after one request of megabytes, of which nothing is cut off once it has begun;
+- a peer with much that waits for the journal waits until half of it is done, as all that the journal takes after it is
+  done after it;
+- a peer that is in debt leaves some of the write cache to others.
 
 So a peer that sends little is served at once, however much others send. A peer that sends much gets all the time
 there is when it is alone.
@@ -24,10 +25,10 @@ there is when it is alone.
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Protocol
 
 from ...runtime import Runtime, TimerHandle
+from .credit import LATELY_SECONDS, Lately
 from .memory import Peer
 
 SLICE_SECONDS = 0.0005
@@ -41,17 +42,18 @@ they are cheapest together; so many cost some milliseconds, and a socket read ha
 
 SLICES_IN_A_ROUND = 2
 
-IN_JOURNAL_BESIDE_OTHERS = 64
-"""Fences, WRITE_LAC and FORCE requests of a peer that may wait for the journal. To answer one takes some 20 µs."""
+IN_JOURNAL_BESIDE_OTHERS = 256 << 10
+"""Bytes of a peer that may wait for the journal: adds with 512 more for each, and"""
+ADD_IN_JOURNAL = 512
+REQUEST_IN_JOURNAL = 4 << 10
+"""for each fence, WRITE_LAC and FORCE, which take some 20 µs to answer."""
 
-GIANT_SECONDS = 0.004
-"""A slice that took longer is followed by a rest. No row of adds that one socket read brings takes so long."""
+ADD_LATER_SECONDS = 2e-6
+BYTE_LATER_SECONDS = 8e-9
+"""What an add costs after it was served: to be written twice, by threads that share the interpreter, and answered."""
 
-LONGEST_REST_SECONDS = 0.05
-"""A slice that took longer was not the peer's doing: this process, or its machine, stood still."""
-
-LATELY_SECONDS = 0.1
-"""For so long after they were served others are expected to come again."""
+SHORTEST_REST_SECONDS = 0.001
+"""Timers are no finer."""
 
 
 class Waiting(Protocol):
@@ -64,19 +66,21 @@ class Waiting(Protocol):
 class Turns:
     """Whose requests are served next."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, share: float) -> None:
+        """`share` of the loop's time for a peer beside others that want little (`peerLoopSharePercent`)."""
         self._runtime = runtime
+        self._share = share
+        self.now = runtime.now
         self._waiting: dict[Peer, dict[Waiting, None]] = {}  # in the order of turns; nothing in it is empty
         self._had_theirs: list[Peer] = []  # peers with `spent` beyond a slice: until the next round
         self._scheduled = False
         self._rest: TimerHandle | None = None  # until one that waits may be served again
-        self._last: Peer | None = None  # who was served last
-        self._last_at = -math.inf
-        self._others_at = -math.inf  # when another peer than that was
+        self._served: Lately[Peer] = Lately()
+        self._light: Lately[Peer] = Lately()  # of those served, who had credit left
 
     def contested(self, now: float) -> bool:
         """Whether more than one peer was served lately."""
-        return now - self._others_at < LATELY_SECONDS
+        return self._served.several(now)
 
     def slice_seconds(self, now: float) -> float:
         """How long a slice that begins now may take."""
@@ -98,26 +102,49 @@ class Turns:
         """Whether others would wait for what the journal has of this peer."""
         return peer.in_journal >= IN_JOURNAL_BESIDE_OTHERS and self.contested(now)
 
-    def journal_has(self, peer: Peer) -> None:
+    def journal_gets_adds(self, peer: Peer, size: int, count: int) -> None:
+        """So many adds of this peer, of so many bytes together, wait for the journal now."""
+        self.journal_gets(peer, size + count * ADD_IN_JOURNAL)
+        self.charge(peer, size * BYTE_LATER_SECONDS + count * ADD_LATER_SECONDS, self.now())
+
+    def journal_has_adds(self, peer: Peer, size: int, count: int) -> None:
+        self.journal_has(peer, size + count * ADD_IN_JOURNAL)
+
+    def journal_gets(self, peer: Peer, size: int = REQUEST_IN_JOURNAL) -> None:
+        """One request of this peer waits for the journal now."""
+        peer.in_journal += size
+
+    def journal_has(self, peer: Peer, size: int = REQUEST_IN_JOURNAL) -> None:
         """The journal has taken one request of this peer."""
-        peer.in_journal -= 1
-        if peer.in_journal == IN_JOURNAL_BESIDE_OTHERS // 2 and peer in self._waiting:
+        before = peer.in_journal
+        peer.in_journal = before - size
+        if peer.in_journal <= IN_JOURNAL_BESIDE_OTHERS // 2 < before and peer in self._waiting:
             self._schedule()
 
     def spent(self, peer: Peer, seconds: float, now: float) -> None:
         """Serving what came from this peer took so long, until now."""
-        self._was_served(peer, seconds, now)
+        self.charge(peer, seconds, now)
         peer.spent += seconds
         if peer.spent >= self.slice_seconds(now):
             self._had_theirs.append(peer)
             self._schedule()
 
-    def _was_served(self, peer: Peer, seconds: float, now: float) -> None:
-        if peer is not self._last:
-            self._last, self._others_at = peer, self._last_at
-        self._last_at = now
-        if seconds > GIANT_SECONDS and self.contested(now):
-            peer.rests_until = now + min(seconds, LONGEST_REST_SECONDS)
+    def charge(self, peer: Peer, seconds: float, now: float) -> None:
+        """This peer made the loop work for so long, until now."""
+        self._served.came(peer, now)
+        rest = peer.credit.spend(seconds, now, self._share)
+        if rest <= 0:
+            self._light.came(peer, now)
+        elif self._light.other_than(peer, now):
+            peer.rests_until = now + max(rest, SHORTEST_REST_SECONDS)
+
+    def in_debt(self, peer: Peer, now: float) -> bool:
+        """Whether it has used more than its share, and others that want less would suffer."""
+        return now < peer.rests_until + LATELY_SECONDS
+
+    async def pause(self, peer: Peer) -> None:
+        """Let the loop turn, and wait while this peer rests."""
+        await asyncio.sleep(max(0.0, peer.rests_until - self.now()))
 
     def wait(self, peer: Peer, connection: Waiting) -> None:
         """Call `connection.serve_more` when it is its turn, until nothing is left."""
@@ -174,7 +201,7 @@ class Turns:
             self._waiting[peer] = connections
         more = connection.serve_more(now + self.slice_seconds(now))
         after = self._runtime.now()
-        self._was_served(peer, after - now, after)
+        self.charge(peer, after - now, after)
         if more:
             self.wait(peer, connection)
         return after

@@ -120,6 +120,9 @@ class LedgerStorage(ABC):
 
     # --- adding: in memory ---
 
+    reserve: int = 0
+    """Bytes of room that a peer which wants much leaves for the entries of others."""
+
     @abstractmethod
     def has_room(self, ledger_id: int, size: int, count: int) -> bool:
         """Whether `count` entries of together `size` bytes can be added now. If not, a flush is under way."""

@@ -34,6 +34,9 @@ CACHE_SHARE = 4
 LEDGERS_BLOCK_CACHE = 4 * MIB
 """All ledgers are in memory: the database is read at start only."""
 
+RESERVE_PART = 8
+"""One part in so many of the cache that takes entries is kept for peers that want little."""
+
 
 def memory_budget(runtime: Runtime, configuration: ServerConfiguration) -> int:
     """Bytes that stand for Java's maximum direct memory, of which the defaults of caches are shares."""
@@ -91,6 +94,7 @@ class DbLedgerStorage(LedgerStorage):
                 f"each ledger directory has one index directory"
             )
         options = directory_options(configuration, memory_budget(runtime, configuration), len(ledger_roots))
+        self.reserve = options.write_cache // 2 // RESERVE_PART
         self._readers = runtime.workers("db-storage-read", configuration.numReadWorkerThreads)
         self._directories = [
             DbDirectory(

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...runtime.api import DEFAULT_OPTIONS, Network, ServiceListener, SocketOptions
+from ...runtime.api import DEFAULT_OPTIONS, Network, PauseAfter, ServiceListener, SocketOptions, no_pause
 from .loop import QUANTUM, SimulatedLoop, from_outside
 from .odds import NetworkOptions, Odds
 
@@ -421,6 +421,7 @@ class SimulatedNetwork(Network):
         *,
         backlog: int = 1024,
         options: SocketOptions = DEFAULT_OPTIONS,
+        pause_after: PauseAfter = no_pause,
     ) -> ServiceListener:
         return self._world.listen(self._owner, port, protocol_factory)
 
