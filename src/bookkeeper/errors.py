@@ -377,6 +377,30 @@ class VersionConflict(MetadataError):
     """Compare-and-set lost: the record has another version."""
 
 
+class RecordRefused(MetadataError):
+    """The tree of records said no, and nothing was changed; `path` is the record that it is about."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class NoSuchRecord(RecordRefused):
+    """There is no record at this path, or none at its parent's."""
+
+
+class RecordExists(RecordRefused):
+    """There is a record at this path already."""
+
+
+class RecordNotEmpty(RecordRefused):
+    """The record has children."""
+
+
+class RecordChanged(RecordRefused, VersionConflict):
+    """The record has another version than was expected."""
+
+
 class CorruptMetadata(MetadataError):
     """A stored value cannot be parsed."""
 

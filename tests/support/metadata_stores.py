@@ -46,6 +46,8 @@ class StoreUnderTest(ABC):
     marks: ClassVar[tuple[pytest.MarkDecorator, ...]] = ()
     many: ClassVar[int] = 25_000
     """How many ledgers a large listing has."""
+    tree_root = "/streams"
+    """Where tests put records of the tree."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

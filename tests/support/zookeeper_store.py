@@ -19,6 +19,8 @@ _REQUESTS = {
     "ledgers.write": ("set", "/L"),
     "auditor.vote": ("create", "/V_"),
     "underreplication.poll": ("create", "/locks/"),
+    "tree.commit": ("commit", ""),
+    "tree.enter": ("create", "/member_"),
 }
 """By operation: the request that does it, and what is in its path."""
 
@@ -33,6 +35,7 @@ class ZooKeeperUnderTest(StoreUnderTest):
         super().__init__(directory)
         self.server = server
         self.root = server.new_root()
+        self.tree_root = f"{self.root}-streams"
 
     def new(self, *, session_timeout_ms: int = LONG_MS) -> MetadataDriver:
         # retries end after a few seconds, so that a store that is cut off is reported
