@@ -164,6 +164,22 @@ async def test_a_listing_counts_creations_and_removals(store: StoreUnderTest) ->
     assert await changes() == 5
 
 
+async def test_another_life_of_a_parent_is_seen_in_its_listing(store: StoreUnderTest) -> None:
+    tree = await tree_of(store)
+    seen = []
+    for _ in range(2):
+        await tree.create(at(store, "d"))
+        await tree.create(at(store, "d/a"))
+        listing = await tree.children(at(store, "d"))
+        assert listing is not None
+        seen.append(listing)
+        await tree.write(at(store, "d"), b"data")
+        assert await tree.children(at(store, "d")) == listing
+        await tree.commit([Delete(at(store, "d/a")), Delete(at(store, "d"))])
+    assert [(listing.names, listing.changes) for listing in seen] == [(("a",), 1)] * 2
+    assert seen[0].life != seen[1].life
+
+
 async def test_many_children_are_listed_and_read(store: StoreUnderTest) -> None:
     tree = await tree_of(store)
     names = [f"{n:06d}" for n in range(COUNT)]

@@ -30,6 +30,7 @@ class ZooKeeperUnderTest(StoreUnderTest):
 
     marks: ClassVar[tuple[pytest.MarkDecorator, ...]] = (pytest.mark.zookeeper,)
     many: ClassVar[int] = 3_000
+    many_segments: ClassVar[int] = 20_000  # names of all in one answer of at most 1 MB
 
     def __init__(self, directory: Path, server: ServerThread) -> None:
         super().__init__(directory)

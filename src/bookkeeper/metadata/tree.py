@@ -14,8 +14,9 @@ Theory of operation
   refused before anything is sent.
 - **Versions** belong to one life of a record: a new record at the same path may have a version again that an earlier
   one had. `Node.stamp` never comes back.
-- **Listings.** `Listing.changes` counts creations and removals of children. So who knows two listings can tell whether
-  a name that is in both was removed and created again meanwhile: then there were more changes than names that differ.
+- **Listings.** `Listing.changes` counts creations and removals of children. So who knows two listings of one life of
+  the parent can tell whether a name that is in both was removed and created again meanwhile: then there were more
+  changes than names that differ.
 - **Unknown outcomes.** A commit without an answer is tried again. If that meets a refusal, the records are looked at:
   if each is as the transaction would have left it, it counts as done. Equal records mean the same state, so it does
   not matter whose doing it was; where it does matter, one of the records says whose it is (a ledger's id, the id of a
@@ -61,6 +62,9 @@ class Listing:
     """Ascending."""
     changes: int
     """How many children were created or removed so far in the life of the parent."""
+    life: int
+    """Which life of the parent: another one, after it was removed and created again, has another number. 0 before its
+    first child."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 | key | holds |
 |---|---|
 | `03/messaging/orders/clicks` | the record at a path: number of its parts in two digits, then the path |
-| `03/messaging/orders/` | how many children of `/messaging/orders` were ever created, decimal; none: 0 |
+| `03/messaging/orders/` | how many children `/messaging/orders` ever got, and its version before the first |
 
 So the children of a record lie together, without what lies below them, and a counter stands just before those that it
 counts. The counter gives members their numbers. It goes with its record, and it need not be told of removals (the
@@ -48,6 +48,9 @@ from .store_client import StoreClient
 
 READ_AT_ONCE = 1_000
 """Records that `get_many` reads in one transaction."""
+
+ROOT_LIFE = 1
+"""Of `/`, which is no record."""
 
 ABSENT = -1
 """In place of a version: there is no record."""
@@ -111,9 +114,10 @@ class Tree(RecordTree):
         _check_directory(path)
 
         def look(tx: Transaction) -> tuple[tuple[Version, int], Listing | None]:
-            node, listing = _get(path, tx), _children(path, tx)
-            life = 0 if node is None else node.stamp
-            return (life, ABSENT if listing is None else listing.changes), listing
+            listing = _children(path, tx)
+            if listing is None:
+                return (ABSENT, ABSENT), None
+            return (listing.life, listing.changes), listing
 
         following = self._link.follow("tree.watch_children", Topic.TREE, counter_key(path), look)
         async with aclosing(following):
@@ -146,9 +150,8 @@ class Tree(RecordTree):
                     return earlier
             if tx.get(Topic.TREE, record_key(directory)) is None:
                 raise NoSuchRecord(f"there is no record {directory}", directory)
-            member = RecordMember(self._link, f"{prefix}{_created(tx, directory):010d}", session)
+            member = RecordMember(self._link, f"{prefix}{_count(tx, directory, 1):010d}", session)
             tried.append(member)
-            _count(tx, directory, 1)
             tx.put(Topic.TREE, member.key, data, session=session)
             return member
 
@@ -192,7 +195,8 @@ def _children(path: str, tx: Transaction) -> Listing | None:
     if path != "/" and tx.get(Topic.TREE, record_key(path)) is None:
         return None
     names = tuple(key.rpartition("/")[2] for key in _keys_below(tx, path, None))
-    return Listing(names, 2 * _created(tx, path) - len(names))
+    created, life = _counter(tx, path)
+    return Listing(names, 2 * created - len(names), life)
 
 
 def _keys_below(tx: Transaction, path: str, limit: int | None) -> list[str]:
@@ -200,13 +204,23 @@ def _keys_below(tx: Transaction, path: str, limit: int | None) -> list[str]:
     return tx.keys(Topic.TREE, after=counter, before=counter[:-1] + chr(ord("/") + 1), limit=limit)
 
 
-def _created(tx: Transaction, path: str) -> int:
+def _counter(tx: Transaction, path: str) -> tuple[int, int]:
+    """How many children there were ever, and which life of the record this is."""
     counter = tx.get(Topic.TREE, counter_key(path))
-    return 0 if counter is None else int(counter.data)
+    if counter is None:
+        return 0, 0
+    created, life = counter.data.split()
+    return int(created), int(life)
 
 
-def _count(tx: Transaction, path: str, more: int) -> None:
-    tx.put(Topic.TREE, counter_key(path), b"%d" % (_created(tx, path) + more))
+def _count(tx: Transaction, path: str, more: int) -> int:
+    """Count new children; returns how many there were before."""
+    created, life = _counter(tx, path)
+    if not created:
+        record = tx.get(Topic.TREE, record_key(path))
+        life = ROOT_LIFE if record is None else record.version
+    tx.put(Topic.TREE, counter_key(path), b"%d %d" % (created + more, life))
+    return created
 
 
 def _apply(operations: Sequence[Operation], tx: Transaction) -> Written:

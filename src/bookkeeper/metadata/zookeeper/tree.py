@@ -260,7 +260,7 @@ def _node(data: bytes, stat: Stat) -> Node:
 
 
 def _listing(names: Sequence[str], stat: Stat) -> Listing:
-    return Listing(tuple(names), stat.cversion)
+    return Listing(tuple(names), stat.cversion, stat.czxid if stat.cversion else 0)
 
 
 def _refusal(refused: Refused, operation: Operation) -> RecordRefused:
