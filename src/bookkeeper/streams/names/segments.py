@@ -24,6 +24,9 @@ from .paths import LogPaths
 
 S = TypeVar("S")
 
+MOST_SEGMENTS = 200_000
+"""Of one stream, as far as it is kept in memory here. ZooKeeper's lists end long before; retention keeps them short."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentCodec(Generic[S]):
@@ -70,6 +73,8 @@ class SegmentList(Generic[S]):
                 yield await self._update(listing)
 
     async def _update(self, listing: Listing) -> list[S]:
+        if len(listing.names) > MOST_SEGMENTS:
+            raise StreamStateError(f"stream {self._paths.name} has {len(listing.names)} segments: truncate it")
         wanted = set(listing.names)
         if not self._is_continued_by(listing):
             self._known.clear()
