@@ -47,6 +47,9 @@ from tests.support.waiting import until
 GOLDEN: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "data" / "metadata" / "dlog.json").read_text()
 )
+PUBLISHED_AT_ONCE = 1_500
+"""Segments that one transaction must hold (spec streams §15.7)."""
+
 GOLDEN_ROOT = "/golden/dlog"
 GOLDEN_STREAMS = ["empty", "open", "plain", "recovered", "sealed/lz4"]
 BINDING = bytes.fromhex(GOLDEN[GOLDEN_ROOT]["data"])
@@ -68,7 +71,7 @@ def decode(data: bytes) -> Segment:
     return Segment(int(fields[5] if completed else fields[3]), int(fields[1]), completed, data.decode())
 
 
-CODEC = SegmentCodec(decode, lambda s: s.number, lambda s: (s.number, s.completed), lambda s: True)
+CODEC = SegmentCodec(decode, lambda s: s.number, lambda s: (s.number, s.completed))
 
 
 def inprogress(number: int, ledger: int) -> bytes:
@@ -463,6 +466,27 @@ async def test_a_stream_made_again_is_read_again(place: Place) -> None:
     assert texts == [1, 2]
 
 
+async def test_a_list_may_be_refreshed_while_it_is_watched(place: Place) -> None:
+    owner, logs = await writer(place, "a", FakeLedgers()), await place.logs()
+    segments = SegmentList((await place.client()).tree, logs.paths("a"), CODEC)
+    last: dict[str, list[int]] = {}
+
+    async def follow() -> None:
+        async with aclosing(segments.watch()) as watch:
+            async for found in watch:
+                last["seen"] = [s.number for s in found]
+
+    following = asyncio.create_task(follow())
+    for number in range(1, 21):
+        await owner.start(number)
+        await owner.complete(number, number)
+        found = await asyncio.gather(*(segments.refresh() for _ in range(3)))
+        assert {tuple(s.number for s in each) for each in found} == {tuple(range(1, number + 1))}
+    await until(lambda: last.get("seen") == list(range(1, 21)))
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_missing_segments_are_said(place: Place) -> None:
     logs, tree = await place.logs(), (await place.client()).tree
     paths = (await logs.create("a")).paths
@@ -475,8 +499,8 @@ async def test_many_segments_are_listed_and_followed(place: Place) -> None:
     count = place.store.many_segments
     logs, driver = await place.logs(), await place.client()
     paths = (await logs.create("a")).paths
-    for start in range(1, count + 1, 1000):
-        numbers = range(start, min(start + 1000, count + 1))
+    for start in range(1, count + 1, PUBLISHED_AT_ONCE):
+        numbers = range(start, min(start + PUBLISHED_AT_ONCE, count + 1))
         await driver.tree.commit([Create(paths.segment(completed_name(n)), completed(n, n)) for n in numbers])
     segments = SegmentList(driver.tree, paths, CODEC)
     assert [s.number for s in await segments.refresh()] == list(range(1, count + 1))

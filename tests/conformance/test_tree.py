@@ -13,12 +13,13 @@ from bookkeeper.errors import (
     RecordChanged,
     RecordExists,
     RecordNotEmpty,
+    RecordTooLarge,
     ServiceUnavailable,
     SessionLost,
     VersionConflict,
 )
 from bookkeeper.metadata.api import ANY
-from bookkeeper.metadata.tree import Check, Create, Delete, RecordTree, Write
+from bookkeeper.metadata.tree import Check, Create, Delete, RecordTree, TransactionLimits, Write
 from tests.support.metadata_stores import StoreUnderTest
 from tests.support.waiting import until
 
@@ -239,6 +240,20 @@ async def test_a_transaction_with_one_refusal_does_nothing(store: StoreUnderTest
     node = await tree.get(at(store, "max"))
     assert node is not None
     assert (node.data, node.version) == (b"1", later)
+
+
+async def test_a_transaction_larger_than_the_store_takes_is_refused(store: StoreUnderTest) -> None:
+    tree = await tree_of(store)
+    limits = tree.limits
+    changes = [Create(at(store, f"{n:05d}")) for n in range(10_001)]
+    if limits == TransactionLimits():
+        assert len(await tree.commit(changes)) == len(changes)
+        return
+    with pytest.raises(RecordTooLarge):
+        await tree.commit(changes)
+    holds = max(n for n in range(0, len(changes), 100) if limits.hold(changes[:n]))
+    assert holds >= 1_500
+    assert len(await tree.commit(changes[:holds])) == holds
 
 
 async def test_a_transaction_may_replace_a_record(store: StoreUnderTest) -> None:

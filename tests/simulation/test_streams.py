@@ -36,7 +36,7 @@ def decode(data: bytes) -> Segment:
     return int(number), int(ledger), owner, state == "completed"
 
 
-CODEC = SegmentCodec(decode, lambda s: s[0], lambda s: (s[0], s[3]), lambda s: True)
+CODEC = SegmentCodec(decode, lambda s: s[0], lambda s: (s[0], s[3]))
 
 
 class Bank:

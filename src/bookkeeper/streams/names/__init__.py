@@ -1,5 +1,8 @@
 """What stands where in the metadata store (spec streams §2, §3, §6, §7). Records are those of `metadata.tree`.
 
+What a store reports of itself (`MetadataError`, such as `ServiceUnavailable`) passes through; deadlines are those of
+the tree that is handed in (`client.store.StoreTree` has the client's).
+
 address     where a namespace is
 naming      which names streams can have
 paths       the records of a stream: where they are, what the small ones hold

@@ -131,8 +131,10 @@ class LogLock:
                 if len(ahead) == 1:
                     return  # left behind by this lock
                 owner = await self._identity(ahead[1])  # it is next
-            if not wait and owner is not None:
-                raise self._taken_by(owner)
+            if not wait:
+                if owner is not None:
+                    raise self._taken_by(owner)
+                continue  # it has left just now
             await self._until_gone(f"{self._directory}/{ahead[-1]}", member)
 
     async def _until_gone(self, path: str, member: Member) -> None:

@@ -120,11 +120,11 @@ class Logs:
         """
         at = f"{self._namespace}/{stream_name(prefix)}" if prefix else self._namespace
         listing = await self._tree.children(at, fresh=True)
-        for part in () if listing is None else listing.names:
-            if is_reserved(part):
-                continue
-            name = f"{stream_name(prefix)}/{part}" if prefix else part
-            if await self._tree.get(LogPaths(self._namespace, name).segments) is not None:
+        parts = [part for part in (() if listing is None else listing.names) if not is_reserved(part)]
+        names = [f"{stream_name(prefix)}/{part}" if prefix else part for part in parts]
+        nodes = await self._tree.get_many([LogPaths(self._namespace, name).segments for name in names])
+        for name, node in zip(names, nodes, strict=True):
+            if node is not None:
                 yield name
             if recursive:
                 async for below in self.names(name, recursive=True):

@@ -12,6 +12,7 @@ A record that vanishes between listing and reading is left out; the next listing
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -34,10 +35,9 @@ class SegmentCodec(Generic[S]):
 
     decode: Callable[[bytes], S]
     number: Callable[[S], int]
+    """0 for those of the oldest format, which has no numbers."""
     order: Callable[[S], Any]
     """Sort key: by number, and where two have the same, the one in progress first."""
-    numbered: Callable[[S], bool]
-    """False for segments of the oldest format, which has no numbers."""
 
 
 class SegmentList(Generic[S]):
@@ -50,6 +50,8 @@ class SegmentList(Generic[S]):
         self._listing: Listing | None = None
         """What was seen last, whose records were all asked for."""
         self._known: dict[str, S] = {}
+        self._updating = asyncio.Lock()
+        """Held from one complete listing to the next: `refresh` and `watch` may go on side by side."""
         self.reads = 0
         """Records that were read so far."""
 
@@ -62,7 +64,8 @@ class SegmentList(Generic[S]):
             raise StreamNotFoundError(f"there is no stream {self._paths.name}")
         if interest is not None:
             return self._in_order(await self._read(interest(listing.names)))
-        return await self._update(listing)
+        async with self._updating:
+            return await self._update(listing)
 
     async def watch(self) -> AsyncGenerator[list[S], None]:
         """All segments in order, now and after each change. Raises as `refresh`; ends when the driver is closed."""
@@ -70,7 +73,9 @@ class SegmentList(Generic[S]):
             async for listing in listings:
                 if listing is None:
                     raise StreamNotFoundError(f"there is no stream {self._paths.name} any more")
-                yield await self._update(listing)
+                async with self._updating:
+                    found = await self._update(listing)
+                yield found
 
     async def _update(self, listing: Listing) -> list[S]:
         if len(listing.names) > MOST_SEGMENTS:
@@ -105,7 +110,7 @@ class SegmentList(Generic[S]):
         return sorted(segments.values(), key=self._codec.order)
 
     def _check_gaps(self, segments: list[S]) -> None:
-        numbers = [self._codec.number(segment) for segment in segments if self._codec.numbered(segment)]
+        numbers = [number for segment in segments if (number := self._codec.number(segment))]
         for before, after in pairwise(numbers):
             if after - before not in (0, 1):
                 raise StreamStateError(f"stream {self._paths.name}: segment {after} follows {before}; some are missing")
