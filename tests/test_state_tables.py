@@ -12,12 +12,14 @@ import pytest
 from bookkeeper.client.adds.life import WRITER_LIFE, WriterEvent, WriterState
 from bookkeeper.client.wire.life import CONNECTION_LIFE, ConnectionEvent, ConnectionState
 from bookkeeper.runtime.transitions import ImpossibleTransitionError, Transitions
+from bookkeeper.streams.names.allocation import ALLOCATION, Event, Phase
 
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 MACHINES = [
     pytest.param(WRITER_LIFE, WriterState, WriterEvent, {WriterState.OPEN, WriterState.UNABLE}, id="writer"),
     pytest.param(CONNECTION_LIFE, ConnectionState, ConnectionEvent, {ConnectionState.CONNECTING}, id="connection"),
+    pytest.param(ALLOCATION, Phase, Event, {Phase.EMPTY}, id="next ledger"),
 ]
 
 Table = Transitions[Any, Any]

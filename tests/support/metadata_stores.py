@@ -46,6 +46,10 @@ class StoreUnderTest(ABC):
     marks: ClassVar[tuple[pytest.MarkDecorator, ...]] = ()
     many: ClassVar[int] = 25_000
     """How many ledgers a large listing has."""
+    many_segments: ClassVar[int] = 100_000
+    """How many segments a long stream has."""
+    tree_root = "/streams"
+    """Where tests put records of the tree."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -173,6 +177,7 @@ class SqliteUnderTest(RecordStoreUnderTest):
     """A file; trouble is made at the door to the driver's thread."""
 
     many: ClassVar[int] = 3_000  # a transaction each, on a real disk
+    many_segments: ClassVar[int] = 20_000
 
     def new(self, *, session_timeout_ms: int = LONG_MS) -> MetadataDriver:
         uri = parse_service_uri(f"sqlite://{self.directory}/metadata.db")

@@ -150,6 +150,8 @@ class LossyKazoo:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._real, name)
+        if name == "transaction":
+            return self._transaction
         if not name.endswith("_async"):
             return real
 
@@ -161,6 +163,15 @@ class LossyKazoo:
             return real(path, *args, **kwargs)
 
         return call
+
+    def _transaction(self) -> Any:
+        transaction = self._real.transaction()
+        commit = transaction.commit_async
+        loss = next((loss for loss in self._planned if loss.method == "commit_async"), None)
+        if loss is not None:
+            self._planned.remove(loss)
+            transaction.commit_async = lambda: self._lossy(loss, commit)
+        return transaction
 
     def _lossy(self, loss: _Loss, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = self._real.handler.async_result()

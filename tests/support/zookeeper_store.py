@@ -19,6 +19,8 @@ _REQUESTS = {
     "ledgers.write": ("set", "/L"),
     "auditor.vote": ("create", "/V_"),
     "underreplication.poll": ("create", "/locks/"),
+    "tree.commit": ("commit", ""),
+    "tree.enter": ("create", "/member_"),
 }
 """By operation: the request that does it, and what is in its path."""
 
@@ -28,11 +30,13 @@ class ZooKeeperUnderTest(StoreUnderTest):
 
     marks: ClassVar[tuple[pytest.MarkDecorator, ...]] = (pytest.mark.zookeeper,)
     many: ClassVar[int] = 3_000
+    many_segments: ClassVar[int] = 20_000  # names of all in one answer of at most 1 MB
 
     def __init__(self, directory: Path, server: ServerThread) -> None:
         super().__init__(directory)
         self.server = server
         self.root = server.new_root()
+        self.tree_root = f"{self.root}-streams"
 
     def new(self, *, session_timeout_ms: int = LONG_MS) -> MetadataDriver:
         # retries end after a few seconds, so that a store that is cut off is reported

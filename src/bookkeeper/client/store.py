@@ -8,7 +8,7 @@ no deadline: they wait for news, and go on when the store is back. When the clie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from ..metadata.api import (
     Versioned,
 )
 from ..metadata.ledger_metadata import LedgerMetadata
+from ..metadata.tree import Listing, Member, Node, Operation, RecordTree, Written
 from ..types import BookieId
 
 T = TypeVar("T")
@@ -168,6 +169,37 @@ class StoreDirectory:
         return self._directory.watch(mode)
 
 
+class StoreTree(RecordTree):
+    """The tree of records. What is entered and watched is the driver's own."""
+
+    def __init__(self, tree: RecordTree, calls: Calls) -> None:
+        self._tree = tree
+        self._calls = calls
+        self.limits = tree.limits
+
+    async def get(self, path: str, *, fresh: bool = False) -> Node | None:
+        return await self._calls.make(self._tree.get(path, fresh=fresh), f"reading {path}")
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        return await self._calls.make(self._tree.get_many(paths), f"reading {len(paths)} records")
+
+    async def children(self, path: str, *, fresh: bool = False) -> Listing | None:
+        return await self._calls.make(self._tree.children(path, fresh=fresh), f"listing {path}")
+
+    def watch(self, path: str) -> AsyncGenerator[Node | None, None]:
+        return self._tree.watch(path)
+
+    def watch_children(self, path: str) -> AsyncGenerator[Listing | None, None]:
+        return self._tree.watch_children(path)
+
+    async def commit(self, operations: Sequence[Operation]) -> Written:
+        where = operations[0].path if operations else "nowhere"
+        return await self._calls.make(self._tree.commit(operations), f"changing {where}")
+
+    async def enter(self, directory: str, name: Callable[[int], str], data: bytes = b"") -> Member:
+        return await self._calls.make(self._tree.enter(directory, name, data), f"taking a place in {directory}")
+
+
 class ClientStore:
     """A driver's parts that a client uses. See the module."""
 
@@ -177,6 +209,7 @@ class ClientStore:
         self.ledgers: LedgerStore = StoreLedgers(driver.ledgers, self._calls)
         self.ids: LedgerIdAllocator = StoreIds(driver.ids, self._calls)
         self.discovery: BookieDirectory = StoreDirectory(driver.discovery, self._calls)
+        self.tree: RecordTree = StoreTree(driver.tree, self._calls)
 
     async def open(self) -> None:
         """Connect."""

@@ -1,6 +1,8 @@
 """Ledger metadata, cookies and registration, and the stores that keep them.
 
 api              the contract of all stores
+tree             the generic part of it: a tree of small records, and transactions
+versions         what tells two states of one record apart
 uri, drivers     from a metadata service address to its driver
 ledger_metadata  the record that describes one ledger
 update           changing it by compare-and-set until it sticks

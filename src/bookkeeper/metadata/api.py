@@ -29,14 +29,11 @@ from typing import Generic, Protocol, TypeVar
 
 from ..types import BookieId
 from .ledger_metadata import LedgerMetadata
+from .tree import RecordTree
+from .versions import ANY as ANY
+from .versions import Version as Version
 
 T_co = TypeVar("T_co", covariant=True)
-
-Version = int
-"""Opaque; comparable only between two values of the same record."""
-
-ANY: Version = -1
-"""Matches any existing record; never returned."""
 
 Unsubscribe = Callable[[], None]
 
@@ -327,6 +324,9 @@ class MetadataDriver(Protocol):
     def flags(self) -> ClusterFlags: ...
     @property
     def admin(self) -> ClusterAdmin: ...
+    @property
+    def tree(self) -> RecordTree:
+        """Records of other kinds (`metadata.tree`)."""
 
     async def open(self, *, create: bool = False) -> None:
         """Connect. Does not require an initialised cluster. Raises `ServiceUnavailable`.

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import TypeVar
 
 from ..errors import ServiceUnavailable, SessionLost
 from ..runtime import Runtime, TimerHandle
 from .api import Version
-from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, RecordDriver
-from .records.store import PERMANENT, SCAN_LIMIT, Change, Changes, Record, RecordStore, Topic, Transaction
+from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, UNLIMITED, RecordDriver
+from .records.store import END, PERMANENT, SCAN_LIMIT, Change, Changes, Record, RecordStore, Topic, Transaction
+from .tree import TransactionLimits
 
 T = TypeVar("T")
 
@@ -56,6 +58,8 @@ class MemoryStore:
         self._runtime = runtime
         self._context = contextvars.copy_context()
         self._topics: dict[str, dict[str, Record]] = {topic: {} for topic in Topic}
+        self._keys: dict[str, list[str]] = {topic: [] for topic in Topic}
+        """Those of `_topics`, ascending."""
         self._revisions: dict[str, Version] = dict.fromkeys(Topic, 0)
         self._revision: Version = 0
         self._sessions: dict[int, TimerHandle] = {}
@@ -150,6 +154,8 @@ class _MemoryTransaction(Transaction):
         old = self.get(topic, key)
         version = self._next_revision(topic, key, old)
         ctime = old.ctime_ms if old is not None else self._store._runtime.wall_ms()
+        if old is None:
+            insort(self._store._keys[topic], key)
         self._store._topics[topic][key] = Record(key, bytes(data), version, ctime, session)
         return version
 
@@ -157,14 +163,21 @@ class _MemoryTransaction(Transaction):
         old = self.get(topic, key)
         if old is not None:
             self._next_revision(topic, key, old)
-            del self._store._topics[topic][key]
+            self._remove(topic, key)
+
+    def _remove(self, topic: Topic, key: str) -> None:
+        keys = self._store._keys[topic]
+        del keys[bisect_left(keys, key)]
+        del self._store._topics[topic][key]
 
     def scan(self, topic: Topic, *, after: str = "", limit: int = SCAN_LIMIT) -> list[Record]:
         records = self._store._topics[topic]
-        return [records[key] for key in sorted(key for key in records if key > after)[:limit]]
+        return [records[key] for key in self.keys(topic, after=after, limit=limit)]
 
-    def keys(self, topic: Topic) -> list[str]:
-        return sorted(self._store._topics[topic])
+    def keys(self, topic: Topic, *, after: str = "", before: str = END, limit: int | None = None) -> list[str]:
+        keys = self._store._keys[topic]
+        start, end = bisect_right(keys, after), bisect_left(keys, before)
+        return keys[start : end if limit is None else min(end, start + limit)]
 
     def clear(self, topic: Topic) -> None:
         for key in self.keys(topic):
@@ -184,9 +197,13 @@ class _MemoryTransaction(Transaction):
     def undo(self) -> None:
         for topic, key, record, revision in reversed(self._before):
             self._store._revisions[topic] = revision
+            there = self.get(topic, key) is not None
             if record is None:
-                self._store._topics[topic].pop(key, None)
+                if there:
+                    self._remove(topic, key)
             else:
+                if not there:
+                    insort(self._store._keys[topic], key)
                 self._store._topics[topic][key] = record
 
 
@@ -240,7 +257,8 @@ class _Client(RecordStore):
 
 
 class MemoryDriver(RecordDriver):
-    """A client of a `MemoryStore`. `name` is how fault injection knows it."""
+    """A client of a `MemoryStore`. `name` is how fault injection knows it; `limits` lets it bear no more than another
+    kind of store does."""
 
     def __init__(
         self,
@@ -252,6 +270,7 @@ class MemoryDriver(RecordDriver):
         retry_ms: int | None = None,
         owner: str | None = None,
         store_mark_time: bool = True,
+        limits: TransactionLimits = UNLIMITED,
     ) -> None:
         super().__init__(
             _Client(store, name),
@@ -261,6 +280,7 @@ class MemoryDriver(RecordDriver):
             retry_ms=retry_ms,
             owner=owner,
             store_mark_time=store_mark_time,
+            limits=limits,
         )
         self.store = store
 

@@ -21,8 +21,9 @@ from ..errors import ConfigurationError, MetadataError, ServiceUnavailable
 from ..runtime import Runtime, TaskScope, Workers
 from ..runtime.backoff import Backoff
 from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, RecordDriver
-from .records.store import Changes, RecordStore, Transaction
-from .sqlite_file import SqliteFile
+from .records.store import SCAN_LIMIT, Changes, RecordStore, Transaction
+from .sqlite_file import LARGEST_RECORD, SqliteFile
+from .tree import TransactionLimits
 from .uri import ServiceUri
 
 T = TypeVar("T")
@@ -34,6 +35,9 @@ FACTORY = "sqlite"
 
 DEFAULT_ROOT = "ledgers"
 DEFAULT_POLL_INTERVAL_MS = 50
+LIMITS = TransactionLimits(operations=SCAN_LIMIT, bytes=LARGEST_RECORD)
+"""Of a transaction of the tree: more would keep other processes waiting."""
+
 BUSY_TIMEOUT_MS = 5_000
 """How long one transaction waits for those of other processes."""
 
@@ -181,4 +185,5 @@ class SqliteDriver(RecordDriver):
             retry_ms=retry_ms,
             owner=owner,
             store_mark_time=store_mark_time,
+            limits=LIMITS,
         )

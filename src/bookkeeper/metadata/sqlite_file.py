@@ -43,7 +43,7 @@ from ..errors import (
     SessionLost,
 )
 from .api import Version
-from .records.store import PERMANENT, SCAN_LIMIT, Change, Changes, Record, Topic, Transaction
+from .records.store import END, PERMANENT, SCAN_LIMIT, Change, Changes, Record, Topic, Transaction
 
 T = TypeVar("T")
 
@@ -438,9 +438,10 @@ class _SqliteTransaction(Transaction):
         )
         return list(map(_record, rows))
 
-    def keys(self, topic: Topic) -> list[str]:
+    def keys(self, topic: Topic, *, after: str = "", before: str = END, limit: int | None = None) -> list[str]:
         rows = self._db.execute(
-            "SELECT key FROM records WHERE root = ? AND topic = ? ORDER BY key", (self._root, topic)
+            "SELECT key FROM records WHERE root = ? AND topic = ? AND key > ? AND key < ? ORDER BY key LIMIT ?",
+            (self._root, topic, after, before, -1 if limit is None else limit),
         )
         return [key for (key,) in rows]
 

@@ -9,5 +9,5 @@ store_client  running transactions: retries, unknown outcomes, following a recor
 changes   who waits for which change
 session   keeping the session alive, and saying so when it is not
 driver    puts these components together:
-ledgers, bookies, underreplication, cluster
+ledgers, bookies, underreplication, cluster, tree
 """

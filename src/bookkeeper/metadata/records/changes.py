@@ -72,9 +72,10 @@ class ChangeHub:
             self._wake_all()
             return
         for change in changes:
-            self._wake(change)
+            self.wake(change)
 
-    def _wake(self, change: Change) -> None:
+    def wake(self, change: Change) -> None:
+        """Those who wait for this change."""
         topic, key = change
         for wanted in ((topic, key), (topic, None)):
             for subscription in self._subscriptions.get(wanted, ()):

@@ -9,21 +9,26 @@ from functools import partial
 from ...errors import MetadataError
 from ...runtime import Runtime
 from ..api import LedgerLayout, SessionEvent, Unsubscribe
+from ..tree import TransactionLimits
 from .bookies import Cookies, Discovery, Registration
 from .cluster import Admin, ClusterFlags, Layouts
 from .ledgers import LedgerIds, Ledgers
 from .store import RecordStore, Transaction
 from .store_client import StoreClient
+from .tree import Tree
 from .underreplication import Election, Underreplication
 
 DEFAULT_SESSION_TIMEOUT_MS = 10_000
+
+UNLIMITED = TransactionLimits()
 
 
 class RecordDriver:
     """See `metadata.api.MetadataDriver`.
 
     `factory` names the store in the cluster's layout; `retry_ms` bounds how long one call looks for an answer (default:
-    the session timeout); `owner` is what locks say about their holder (default: the host name).
+    the session timeout); `owner` is what locks say about their holder (default: the host name); `limits` is what one
+    transaction of the tree may hold.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class RecordDriver:
         retry_ms: int | None = None,
         owner: str | None = None,
         store_mark_time: bool = True,
+        limits: TransactionLimits = UNLIMITED,
     ) -> None:
         link = StoreClient(
             store,
@@ -59,6 +65,7 @@ class RecordDriver:
         self.auditor = Election(link)
         self.flags = ClusterFlags(link)
         self.admin = Admin(link, layout)
+        self.tree = Tree(link, limits)
 
     async def open(self, *, create: bool = False) -> None:
         """Connect and start the session. Raises `ServiceUnavailable`, `LayoutMismatch`, `ConfigurationError`, and

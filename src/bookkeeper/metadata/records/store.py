@@ -1,7 +1,7 @@
 """What a record store offers to the driver built on it.
 
-A record is a value (the exact bytes of the spec's formats) under a topic and a key. All keys are ASCII text and order
-as such. Everything that changes the store is a *transaction*: a plain function of a `Transaction`, run in one piece
+A record is a value (the exact bytes of the spec's formats) under a topic and a key. Keys are text, and order by code
+points. Everything that changes the store is a *transaction*: a plain function of a `Transaction`, run in one piece
 and in isolation from all others; if it raises, nothing of it happened. It may run on another thread, so it touches
 nothing but its arguments.
 
@@ -24,6 +24,9 @@ T = TypeVar("T")
 PERMANENT = 0
 """Session of a record that belongs to none."""
 
+END = "\U0010ffff"
+"""Above every key."""
+
 SCAN_LIMIT = 10_000
 """Most records one scan returns: what a range of ledgers may hold in memory."""
 
@@ -40,6 +43,8 @@ class Topic(StrEnum):
     VOTES = "votes"
     CLUSTER = "cluster"
     """Single values: layout, instance id, counters, switches."""
+    TREE = "tree"
+    """The records of `metadata.tree`; see `records.tree`."""
 
 
 Change = tuple[str, str]
@@ -84,8 +89,8 @@ class Transaction(ABC):
         """Records with keys above `after`, ascending."""
 
     @abstractmethod
-    def keys(self, topic: Topic) -> list[str]:
-        """All keys, ascending. For topics that stay small."""
+    def keys(self, topic: Topic, *, after: str = "", before: str = END, limit: int | None = None) -> list[str]:
+        """Keys above `after` and below `before`, ascending, the first `limit` of them."""
 
     @abstractmethod
     def clear(self, topic: Topic) -> None:

@@ -15,16 +15,17 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
-from ...errors import LedgerExists, MetadataError, ServiceUnavailable, SessionLost, VersionConflict
+from ...errors import LedgerExists, MetadataError, RecordRefused, ServiceUnavailable, SessionLost, VersionConflict
 from ...runtime import Runtime, TaskScope
 from ...runtime.backoff import Backoff, Pauses
-from ..api import Version
 from .changes import ChangeHub, HubClosed
 from .session import Holding, SessionKeeper
 from .store import RecordStore, Topic, Transaction
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Holding)
+V = TypeVar("V")
+"""What tells two states apart."""
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class StoreClient:
         def retry_aware(tx: Transaction) -> T:
             try:
                 return transaction(tx)
-            except (LedgerExists, VersionConflict) as conflict:
+            except (LedgerExists, VersionConflict, RecordRefused) as conflict:
                 if resolve is None:
                     raise
                 return resolve(tx, conflict)
@@ -159,13 +160,13 @@ class StoreClient:
             failures += 1
 
     async def follow(
-        self, name: str, topic: Topic, key: str | None, look: Callable[[Transaction], tuple[Version, T]]
-    ) -> AsyncGenerator[tuple[Version, T], None]:
+        self, name: str, topic: Topic, key: str | None, look: Callable[[Transaction], tuple[V, T]]
+    ) -> AsyncGenerator[tuple[V, T], None]:
         """What `look` sees, now and whenever its version has changed; ends when the driver is closed.
 
         Failures to read are retried for ever.
         """
-        seen: Version | None = None
+        seen: V | None = None
         pauses = Pauses(WATCH_BACKOFF)
         try:
             with self.hub.subscribe((topic, key)) as changes:

@@ -11,6 +11,7 @@ registration  the bookie's side of registration
 discovery     the client's side
 cookies       cookies
 locks         rights that end with the session
+tree          records of other kinds, and transactions
 repair/       under-replication: marks and locks, switches, election
 admin         initialise, format, nuke; cluster flags
 local_server  a ZooKeeper server of one's own, from the jars inside PySpark (command line and tests only)

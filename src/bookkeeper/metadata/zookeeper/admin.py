@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ...errors import NotInitialized
 from ..api import Mode
+from ..tree import Create
 from .discovery import READONLY, bookie_ids
 from .layout import ZooKeeperLayout
 from .paths import is_special
@@ -64,12 +65,12 @@ class ZooKeeperAdmin:
         if await self.exists():
             return False
         try:
-            await self._zk.create_all(
+            await self._zk.transact(
                 [
-                    (self._root, b""),
-                    (self._available, b""),
-                    (f"{self._available}/{READONLY}", b""),
-                    (self._instance_id, instance_id.encode()),
+                    Create(self._root),
+                    Create(self._available),
+                    Create(f"{self._available}/{READONLY}"),
+                    Create(self._instance_id, instance_id.encode()),
                 ]
             )
         except NodeExists as error:

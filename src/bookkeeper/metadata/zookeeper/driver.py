@@ -30,6 +30,7 @@ from .repair.underreplication import ZooKeeperUnderreplication
 from .session.client import ZooKeeper
 from .session.watching import Pacer
 from .settings import ZooKeeperSettings
+from .tree import ZooKeeperTree
 
 
 class ZooKeeperDriver:
@@ -57,6 +58,9 @@ class ZooKeeperDriver:
         self.auditor = ZooKeeperAuditorElection(zk, tasks, pacer)
         self.flags = ZooKeeperFlags(zk)
         self.admin = ZooKeeperAdmin(zk, self.layout, runtime.uuid)
+        self.tree = ZooKeeperTree(zk, settings.max_packet, tasks, pacer)
+        self._rights = (self.underreplication.locks, self.tree.members, self.auditor.votes)
+        """In the order in which they hear of the session."""
 
     async def open(self, *, create: bool = False) -> None:  # noqa: ARG002  (servers are never ours to make)
         """Connect. Does not require an initialised cluster. Raises `ServiceUnavailable`."""
@@ -69,8 +73,8 @@ class ZooKeeperDriver:
             return
         await self._tasks.close()
         await self.zk.close()
-        self.underreplication.locks.session_lost()
-        self.auditor.votes.session_lost()
+        for rights in self._rights:
+            rights.session_lost()
 
     def add_session_listener(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
         key = object()
@@ -92,18 +96,18 @@ class ZooKeeperDriver:
 
     def connected(self) -> None:
         self._tell(SessionEvent.CONNECTED)
-        self.underreplication.locks.session_connected()
-        self.auditor.votes.session_connected()
+        for rights in self._rights:
+            rights.session_connected()
 
     def suspended(self) -> None:
         self._tell(SessionEvent.SUSPENDED)
 
     def in_doubt(self) -> None:
-        self.underreplication.locks.session_in_doubt()
-        self.auditor.votes.session_in_doubt()
+        for rights in self._rights:
+            rights.session_in_doubt()
 
     def lost(self) -> None:
         self._tell(SessionEvent.LOST)
         self.registration.session_lost()
-        self.underreplication.locks.session_lost()
-        self.auditor.votes.session_lost()
+        for rights in self._rights:
+            rights.session_lost()

@@ -47,6 +47,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from ....errors import MetadataError, NotInitialized, RecordTooLarge, ServiceUnavailable, SessionLost
 from ....runtime.api import Runtime, Workers
 from ....runtime.tasks import TaskScope
+from ...tree import Create, Delete, Operation, Write
 from ..settings import ZooKeeperSettings
 from .doubt import Doubt
 from .in_flight import InFlight
@@ -91,6 +92,8 @@ class Refused(MetadataError):
         super().__init__(f"{type(self).__name__}: {path}")
         self.path = path
         self.after_unknown = after_unknown
+        self.step = 0
+        """Which operation of a transaction it was."""
 
 
 class NoNode(Refused):
@@ -406,17 +409,29 @@ class ZooKeeper:
             except NotEmpty:
                 continue  # another client put a node there meanwhile
 
-    async def create_all(self, nodes: Sequence[tuple[str, bytes]]) -> None:
-        """Create several nodes (path, data), in this order, or none. Raises `NodeExists`, `NoNode`."""
-        self._check_size(nodes)
+    async def transact(self, operations: Sequence[Operation]) -> list[Any]:
+        """Carry out all or none, in this order; what the server answers to each. Raises `Refused`, with its `step`."""
+        self._check_size([(step.path, step.data if isinstance(step, Create | Write) else b"") for step in operations])
 
         def submit() -> Any:
             transaction = self._kazoo.transaction()
-            for path, data in nodes:
-                transaction.create(path, data, acl=self._acl)
+            for step in operations:
+                if isinstance(step, Create):
+                    transaction.create(step.path, step.data, acl=self._acl)
+                elif isinstance(step, Write):
+                    transaction.set_data(step.path, step.data, step.expected)
+                elif isinstance(step, Delete):
+                    transaction.delete(step.path, step.expected)
+                else:
+                    transaction.check(step.path, step.expected)
             return transaction.commit_async()
 
-        await self._call(nodes[0][0], submit, changes=True)
+        results: list[Any] = await self._call(operations[0].path, submit, changes=True)
+        return results
+
+    async def sync(self, path: str) -> None:
+        """Reads that follow see what the leader has now."""
+        await self._call(path, lambda: self._kazoo.sync_async(path))
 
     def unwatch(self, kind: WatchKind, path: str, changed: Changed) -> None:
         """Forget a subscription; when it was the node's last one, the server is told. Never fails."""
@@ -538,7 +553,7 @@ class ZooKeeper:
         return session.generation == self.generation and (client_id is None or client_id[0] == session.id)
 
     @staticmethod
-    def _refusal(error: kz.ZookeeperError, path: str, unknown: bool) -> MetadataError:
+    def _refusal(error: Exception, path: str, unknown: bool) -> MetadataError:
         for kind, refusal in _REFUSALS:
             if isinstance(error, kind):
                 return refusal(path, unknown)
@@ -547,12 +562,13 @@ class ZooKeeper:
     def _checked(self, result: Any, path: str, unknown: bool) -> Any:
         """A transaction answers with a list that holds the errors, first the one that made it fail."""
         if isinstance(result, list):
-            errors = [item for item in result if isinstance(item, Exception)]
-            for error in errors:
-                if not isinstance(error, kz.RolledBackError | kz.RuntimeInconsistency):
-                    raise self._refusal(error, path, unknown)
-            if errors:
-                raise self._refusal(errors[0], path, unknown)
+            errors = [(step, item) for step, item in enumerate(result) if isinstance(item, Exception)]
+            own = [item for item in errors if not isinstance(item[1], kz.RolledBackError | kz.RuntimeInconsistency)]
+            for step, error in own or errors:
+                refusal = self._refusal(error, path, unknown)
+                if isinstance(refusal, Refused):
+                    refusal.step = step
+                raise refusal
         return result
 
     async def _connection(self, wait: float) -> None:

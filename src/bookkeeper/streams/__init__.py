@@ -1,0 +1,12 @@
+"""Streams: unbounded logs of records, as chains of ledgers, in the formats of DistributedLog (spec streams).
+
+A *stream* (DistributedLog says *log*) has a name in a *namespace*. It consists of *segments*: each is one ledger, and
+one record in the metadata store that says where in the stream it stands. One client writes a stream at a time. What
+keeps it so is not its lock, which is advisory, but compare-and-set on the stream's records, and the fencing of its
+ledgers.
+
+names/    what stands where in the metadata store: namespaces, streams, segments, locks, allocated ledgers
+
+The records in the store are the same on every kind of store, at the same paths, with the same text; Java's
+DistributedLog can share those in ZooKeeper.
+"""
