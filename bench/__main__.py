@@ -13,6 +13,7 @@ STAGES = {
     "protocol": "bytes to messages and back; digests",
     "window": "the writer: window alone, and with frames and digests",
     "client": "the client's connections and reads",
+    "many_ledgers": "the client's appends to many ledgers at once",
     "bookie_add": "a bookie's way from socket bytes to acknowledgement",
     "journal": "group commit",
     "storage": "write cache, flush, reads",

@@ -35,7 +35,7 @@ CHUNK = 256 * 1024
 """Bytes that one socket read brings, as uvloop reads them."""
 RUNS = 5
 
-PAYLOAD = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+PAYLOAD = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 100
 BOOKIE = BookieId("bookie:3181")
 DIGEST = digest_for(DigestType.CRC32C, b"")
 ENTRIES = [DIGEST.package(7, i, i - 1, (i + 1) * PAYLOAD, bytes(PAYLOAD)) for i in range(COUNT)]

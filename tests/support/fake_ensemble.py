@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from bookkeeper.client.adds.pipeline import AddPipeline
 from bookkeeper.client.context import AddSink, ClientContext
 from bookkeeper.client.recovery import recover_ledger
+from bookkeeper.client.wire.departures import Departures
 from bookkeeper.client.wire.results import default_code, operation_of, result_code
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
 from bookkeeper.config import ClientConfiguration
@@ -139,14 +140,25 @@ class FakeBookie:
 class FakeChannel:
     """An `AddChannel`."""
 
-    def __init__(self, bookie: FakeBookie, sink: AddSink, version: int) -> None:
+    def __init__(self, bookie: FakeBookie, sink: AddSink, version: int, departures: Departures) -> None:
         self.bookie = bookie.name
-        self.writable = True
+        self._departures = departures
         self.closed = False
         self._bookie = bookie
         self._sink = sink
         self._version = version
         self._out: list[bytes] = []
+
+    @property
+    def writable(self) -> bool:
+        return self not in self._departures.blocked
+
+    @writable.setter
+    def writable(self, writable: bool) -> None:
+        if writable:
+            self._departures.blocked.discard(self)
+        else:
+            self._departures.blocked.add(self)
 
     def send(self, frames: bytes, count: int = 1) -> None:
         if not self._out:
@@ -201,9 +213,10 @@ class FakeBookies:
         self.bookies = bookies
         self.channels: list[FakeChannel] = []
         self.protocol = "auto"
+        self.departures = Departures()
 
     def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> FakeChannel:
-        channel = FakeChannel(self.bookies[bookie], sink, version)
+        channel = FakeChannel(self.bookies[bookie], sink, version, self.departures)
         self.channels.append(channel)
         return channel
 
@@ -340,6 +353,7 @@ class World:
             bookies=self.client,
             placement=self.placement,
             tasks=self.tasks,
+            departures=self.client.departures,
         )
         self.created = 0
 

@@ -169,6 +169,7 @@ class BookKeeper:
             placement=self._placement,
             tasks=self._tasks,
             stats=stats,
+            departures=self._bookies.departures,
             home=self._home,
         )
         """What everything opened here shares; for parts of this package."""

@@ -21,6 +21,7 @@ from .store import Home
 from .wire.add_channel import AddChannel, AddSink
 from .wire.batch_support import BatchSupport
 from .wire.calls import OnReply, ReadCall
+from .wire.departures import Departures
 
 
 class BookieClient(Protocol):
@@ -131,6 +132,8 @@ class ClientContext:
     tasks: TaskScope
     """Owner of the client's background tasks."""
     stats: ClientStats = field(default_factory=ClientStats)
+    departures: Departures = field(default_factory=Departures)
+    """When frames leave."""
     batch_support: BatchSupport = field(default_factory=BatchSupport)
     ensemble_change_disabled: bool = False
     """The feature `disable_ensemble_change`: failed bookies are not replaced."""

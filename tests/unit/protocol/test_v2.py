@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from itertools import takewhile
 
 import pytest
@@ -15,6 +16,7 @@ from bookkeeper.protocol.messages import (
     V2,
     AddRequest,
     AddResponse,
+    AddRun,
     AuthRequest,
     AuthResponse,
     BatchReadRequest,
@@ -311,3 +313,13 @@ def test_answers_to_reads_in_bulk_are_the_usual_ones(ledger_id: int, reads: list
     usual = [v2.encode_response(ReadResponse(Status.EOK, ledger_id, entry_id, entry)) for entry_id, entry in reads]
     run = ReadRun(ledger_id, V2, [entry_id for entry_id, _ in reads])
     assert v2.encode_read_responses(run, [entry for _, entry in reads]) == b"".join(usual)
+
+
+def test_what_says_that_adds_of_several_ledgers_are_stored_is_the_answers_of_each_run_in_a_row() -> None:
+    runs = [
+        AddRun(ledger_id, bytes(20), 0, 0, V2, ids, [struct.pack(">qqqq", ledger_id, e, e - 1, 0) for e in ids])
+        for ledger_id, ids in ((7, [3]), (1 << 40, [0, 1, 2]), (8, [5]))
+    ]
+    expected = b"".join(v2.encode_add_responses(run) for run in runs)
+    assert v2.encode_adds_stored(runs) == expected
+    assert v2.Responses().feed(expected)[0] == [(run.ledger_id, e) for run in runs for e in run.entry_ids]

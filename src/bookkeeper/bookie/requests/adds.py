@@ -209,8 +209,7 @@ def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, 
         path.permits.release(count)
         caller.journal_has_adds(size, count)
         path.stats.ADD_ENTRY.ok(path.runtime.now() - started, count)
-        for run in runs:
-            caller.send(encode_responses(run, Status.EOK))
+        caller.send(encode_all_responses(runs))
     except Exception as error:
         path.on_error(error)
 
@@ -222,6 +221,8 @@ def _nothing() -> None:
 def records(entries: Sequence[bytes], sizes: Sequence[int]) -> list[bytes]:
     """The journal records of packaged entries, as pieces to be written one after the other."""
     size = sizes[0]
+    if len(sizes) == 1 and size <= JOIN_BELOW:
+        return [entry_prefix(size) + entries[0]]
     if sizes.count(size) == len(sizes):
         prefix = entry_prefix(size)
         if size <= JOIN_BELOW:
@@ -233,11 +234,20 @@ def records(entries: Sequence[bytes], sizes: Sequence[int]) -> list[bytes]:
 
 def greatest_lac(entries: Sequence[bytes]) -> int:
     """The greatest LAC field of packaged entries."""
+    if len(entries) == 1:
+        return int(_lac(entries[0])[0])
     # As unsigned bytes numbers from 0 on order right, and a negative one is greater than all of them.
     greatest = max([entry[_LAC_AT:_LAC_END] for entry in entries])
     if greatest[0] & 0x80:
         return max([int(_lac(entry)[0]) for entry in entries])
     return int.from_bytes(greatest, "big")
+
+
+def encode_all_responses(runs: Sequence[AddRun]) -> bytes:
+    """The frames that say that all adds of these runs are stored."""
+    if all(run.version == V2 for run in runs):
+        return v2.encode_adds_stored(runs)
+    return b"".join([encode_responses(run, Status.EOK) for run in runs])
 
 
 def encode_responses(run: AddRun, status: Status) -> bytes:

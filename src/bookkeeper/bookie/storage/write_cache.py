@@ -154,6 +154,9 @@ class WriteCache:
 
     def add_run(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
         """`add` for each, at a fraction of the cost when the ids follow each other and what is here."""
+        if len(entry_ids) == 1:
+            self.add(ledger_id, entry_ids[0], entries[0])
+            return
         buffer = self.ledgers.get(ledger_id)
         if buffer is not None and entry_ids:
             first = entry_ids[0]

@@ -7,20 +7,21 @@ is being replaced (`EnsembleKeeper.held`) is sent nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from ...quorum.distribution import Distribution
 from ...quorum.ensemble import EnsembleKeeper
 from ...types import BookieId
 from ..wire.add_channel import AddChannel
+from ..wire.departures import Departures
 
 
 class Outbox:
-    """See the module. What puts a frame into the boxes adds to `bytes` and sees to it that `flush` is coming."""
+    """See the module. A `Sender`. What puts a frame into the boxes adds to `bytes` and sees to it that they will
+    be emptied."""
 
     __slots__ = (
-        "_boxes", "_call_soon", "_channels", "_keeper", "_open", "_routed_without", "_schedule", "_sent",
+        "_boxes", "_channels", "_departures", "_keeper", "_open", "_routed_without", "_schedule", "_sent",
         "bytes", "flushing", "targets",
     )  # fmt: skip
 
@@ -29,6 +30,7 @@ class Outbox:
         keeper: EnsembleKeeper,
         schedule: Distribution,
         open_channel: Callable[[BookieId], AddChannel],
+        departures: Departures,
         sent: Callable[[], None],
     ) -> None:
         """`sent()` is called whenever frames have left."""
@@ -36,7 +38,7 @@ class Outbox:
         self._schedule = schedule
         self._open = open_channel
         self._sent = sent
-        self._call_soon = asyncio.get_running_loop().call_soon
+        self._departures = departures
         self._channels: list[AddChannel] = []  # by ensemble index
         self._boxes: list[list[bytes]] = []  # empty: closed, or not open yet
         self._routed_without: frozenset[int] = frozenset()  # indexes that were held when the boxes were made
@@ -45,15 +47,25 @@ class Outbox:
         self.bytes = 0
         """Of frames put in during this turn of the loop."""
         self.flushing = False
-        """`flush` has been asked for."""
+        """The frames leave at the end of this turn."""
 
     def flush_soon(self) -> None:
         """Send when the loop turns."""
         self.flushing = True
-        self._call_soon(self.flush)
+        self._departures.sender(self)
 
     def flush(self) -> None:
         """Send what was put in."""
+        self.gather()
+        self.left()
+
+    def left(self) -> None:
+        """What was put in was written, or will be soon."""
+        if self._boxes:
+            self._sent()
+
+    def gather(self) -> None:
+        """Hand what was put in to the connections."""
         self.flushing = False
         self.bytes = 0
         unsent = self._routed_without.union(self._keeper.held)
@@ -68,11 +80,12 @@ class Outbox:
                 data, count = _emptied(self._boxes[index])
             if count:
                 channel.send(data, count)
-        self._sent()
 
     @property
     def writable(self) -> bool:
         """No connection in use has its buffer above the high-water mark."""
+        if not self._departures.blocked:
+            return True
         held = self._keeper.held
         return all(channel.writable for index, channel in enumerate(self._channels) if index not in held)
 

@@ -102,7 +102,7 @@ class AddPipeline:
         self._waiters = AddWaiters()
         self._futures = self._waiters.futures  # at hand for each entry
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
-        self.outbox = Outbox(self.keeper, distribution, open_channel, self._has_sent)
+        self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, self._has_sent)
         name = f"timeouts of ledger {ledger_id}"
         self._deadlines = AddDeadlines(context.runtime, config, name, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()

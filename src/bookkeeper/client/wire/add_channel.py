@@ -8,9 +8,9 @@ Theory of operation
 - A channel reaches its connection through an `AddRoute`, which counts frames sent and answers received. A bookie
   gives every add exactly one answer, so the difference is what is still unanswered. At each tick the count is
   remembered; where one remembered is not reached for the timeout, and nothing else moved either (`progress`), an answer
-  is overdue. This is the one timeout of adds. It costs one addition per add, where a table of entry ids would cost two
-  dict operations. A single answer that is lost while later ones arrive is noticed when the later ones stop; TCP loses
-  none.
+  is overdue. Where nothing is under way nothing is looked at. This is the one timeout of adds. It costs one addition
+  per add, where a table of entry ids would cost two dict operations. A single answer that is lost while later ones
+  arrive is noticed when the later ones stop; TCP loses none.
 - When the connection is lost or an answer is overdue the sink is told once that everything unanswered has failed, and
   the channel lets go of its route. The next `send` takes a new one, on a new connection. A route that still has
   answers to come stays on its connection and drops them, so an old answer is never taken for a new one. A connection
@@ -59,6 +59,9 @@ class RoutedConnection(Protocol):
     def count_failures(self, code: int, count: int = 1) -> None:
         """So many requests were not answered well."""
 
+    def uses_route(self, route: AddRoute) -> None:
+        """Something is sent on it: look at it with every tick until it is at rest."""
+
     def drop_route(self, route: AddRoute) -> None:
         """A route is not needed any more."""
 
@@ -69,7 +72,9 @@ class RoutedConnection(Protocol):
 class AddRoute:
     """One ledger's adds on one connection."""
 
-    __slots__ = ("_answered_before", "_deadline", "_sent_at", "answered", "channel", "connection", "ledger_id", "sent")
+    __slots__ = (
+        "_answered_before", "_deadline", "_sent_at", "answered", "channel", "connection", "in_use", "ledger_id", "sent",
+    )  # fmt: skip
 
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
         self.connection = connection
@@ -78,6 +83,8 @@ class AddRoute:
         self.ledger_id = ledger_id
         self.sent = 0
         self.answered = 0  # <= sent
+        self.in_use = False
+        """The connection looks at it with every tick."""
         self._answered_before = 0  # `answered` at the last look
         self._sent_at: deque[tuple[int, int]] = deque()
         """(tick, frames sent by its end), ascending in both; every count was above `answered` at the last look."""
@@ -122,6 +129,11 @@ class AddRoute:
             self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
             self.connection.give_up_route(self)
 
+    @property
+    def at_rest(self) -> bool:
+        """All was answered and looked at: until something is sent a tick changes nothing."""
+        return self.sent == self.answered == self._answered_before and not self._sent_at
+
     def detach(self, error: BKError | None) -> None:
         """Part from the channel; with an error and unanswered adds, tell its sink."""
         channel, self.channel = self.channel, None
@@ -162,6 +174,9 @@ class AddChannel:
             route = self._route = self._bind(self)
             if route is None:
                 return
+        if not route.in_use:
+            route.in_use = True
+            route.connection.uses_route(route)
         route.connection.send(frames)
         route.sent += count
 

@@ -5,8 +5,8 @@ Theory of operation
 - A connection lives once (see `life`). There is no reconnect timer: the pool makes a new connection at the next use.
   Which version it speaks never changes, because a Java bookie fixes a connection to v2 at its first
   v2 frame (spec wire-protocol §1.2).
-- Outgoing frames are gathered in `out`. The first one schedules one call for when the loop turns; that call joins
-  them and writes them at once. While connecting, the joined pieces wait. Past the high water mark, waiting or in the
+- Outgoing frames are gathered in `out`. When the loop turns (`departures`) they are joined and written in one piece,
+  those of all writers together. While connecting, the joined pieces wait. Past the high water mark, waiting or in the
   transport, `writable` is False.
 - Everything but adds is registered until its answer comes: by transaction id, in v2 by what the answer echoes (see
   the subclasses). How many may be registered is bounded.
@@ -81,12 +81,13 @@ class Connection(asyncio.Protocol):
         """Bytes handed to this connection."""
         self.routes: dict[int, AddRoute] = {}
         """By ledger id."""
+        self._routes_in_use: list[AddRoute] = []  # a tick looks at these; maybe some that have left
         self.close_when_idle = False
         """It serves one add channel: it ends with the channel's last answer."""
         self._dialer = dialer
         self._responses = responses
         self._on_closed = on_closed
-        self._loop = asyncio.get_running_loop()
+        self._departures = dialer.departures
         self._transport: asyncio.Transport | None = None  # set while connected
         self._high_water = dialer.config.clientWriteBufferHighWaterMark
         self._limit = dialer.config.maxOutstandingRequestsPerChannel
@@ -123,7 +124,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         config = self._dialer.config
         self._transport.set_write_buffer_limits(self._high_water, config.clientWriteBufferLowWaterMark)
-        was_full, self.writable = not self.writable, True
+        was_full = not self.writable
+        self._set_writable(True)
         if attempt.waiting:
             self._transport.write(attempt.take())
         if was_full and self.writable:
@@ -155,11 +157,13 @@ class Connection(asyncio.Protocol):
             self._attempt.give_up()
             self._attempt = None
         self.out.clear()
+        self._departures.blocked.discard(self)
         self._on_closed(self)
         for route in list(self.routes.values()):
             with guarded(f"loss of the connection to bookie {self.bookie}"):
                 route.detach(error)
         self.routes.clear()
+        self._routes_in_use.clear()
         self._fail_requests(error.code)
 
     def count_failures(self, code: int, count: int = 1) -> None:
@@ -176,17 +180,16 @@ class Connection(asyncio.Protocol):
     # --- sending ---
 
     def send(self, frames: bytes) -> None:
-        """Write complete frames: at once, unless others wait for the loop to turn."""
+        """Write complete frames, together with all others of this turn of the loop."""
         self.written += len(frames)
-        if self.out:
-            self.out.append(frames)
-        elif self._transport is not None:
-            self._transport.write(frames)
-        else:
-            self._gather(frames)
+        if not self.out:
+            self._departures.connection(self._flush)
+        self.out.append(frames)
 
     def _flush(self) -> None:
         out = self.out
+        if not out:
+            return  # it has ended
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         if self._transport is not None:
@@ -194,26 +197,23 @@ class Connection(asyncio.Protocol):
         elif self._attempt is not None:
             self._attempt.hold(data)
             if self._attempt.waiting > self._high_water:
-                self.writable = False
+                self._set_writable(False)
+
+    def _set_writable(self, writable: bool) -> None:
+        self.writable = writable
+        if writable:
+            self._departures.blocked.discard(self)
+        else:
+            self._departures.blocked.add(self)
 
     def pause_writing(self) -> None:
-        self.writable = False
+        self._set_writable(False)
 
     def resume_writing(self) -> None:
-        self.writable = True
+        self._set_writable(True)
         for route in list(self.routes.values()):
             if route.channel is not None:
                 route.channel.sink.on_writable(self.bookie)
-
-    def _send(self, frame: bytes) -> None:
-        """Write a frame together with all others of this turn of the loop."""
-        self.written += len(frame)
-        self._gather(frame)
-
-    def _gather(self, frame: bytes) -> None:
-        if not self.out:
-            self._loop.call_soon(self._flush)
-        self.out.append(frame)
 
     # --- requests ---
 
@@ -256,6 +256,10 @@ class Connection(asyncio.Protocol):
         assert route.ledger_id not in self.routes
         self.routes[route.ledger_id] = route
 
+    def uses_route(self, route: AddRoute) -> None:
+        """Something is sent on it."""
+        self._routes_in_use.append(route)
+
     def drop_route(self, route: AddRoute) -> None:
         """All answers of a route without a channel have come."""
         if self.routes.get(route.ledger_id) is route:
@@ -277,7 +281,7 @@ class Connection(asyncio.Protocol):
             self._cannot_connect("no answer in time")
             return
         progress = self._progress
-        routes = list(self.routes.values())
+        routes = [route for route in self._routes_in_use if self.routes.get(route.ledger_id) is route]
         for route in routes:
             progress.answered(route.look(now - 1))
         moving_since = progress.look(now - 1, self.written, self._unsent())
@@ -285,6 +289,15 @@ class Connection(asyncio.Protocol):
         for route in routes:
             with guarded(f"timeouts of adds to bookie {self.bookie}"):
                 route.expire(now, moving_since, add_timeout)
+        self._keep_routes_in_use()
+
+    def _keep_routes_in_use(self) -> None:
+        in_use = []
+        for route in self._routes_in_use:
+            route.in_use = self.routes.get(route.ledger_id) is route and not route.at_rest
+            if route.in_use:
+                in_use.append(route)
+        self._routes_in_use = in_use
 
     def _unsent(self) -> int:
         """Bytes handed over that are in our buffers still."""

@@ -59,7 +59,7 @@ class V2Connection(Connection):
             self._check_room()
             message.request_id = self._dialer.next_txn_id()
             self._register(message.request_id, Operation.BATCH_READ_ENTRY, deadline, done)
-            self._send(v2.encode_request(message))
+            self.send(v2.encode_request(message))
         elif isinstance(message, ReadRequest) and not message.flags and message.previous_lac is None:
             self.read_entries(
                 message.ledger_id, (message.entry_id,), ReadCall(self.bookie, 0, _SingleRead(message, done), deadline)
@@ -78,7 +78,7 @@ class V2Connection(Connection):
                 _enqueue(reads, entry_id, waiting, call)
         self._reads_outstanding += len(entry_ids)
         self._sent(call)
-        self._send(v2.encode_read_requests(ledger_id, entry_ids))
+        self.send(v2.encode_read_requests(ledger_id, entry_ids))
 
     # --- receiving ---
 

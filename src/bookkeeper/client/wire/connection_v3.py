@@ -61,14 +61,14 @@ class V3Connection(Connection):
         message.txn_id = self._dialer.next_txn_id()
         message.version = V3
         self._register(message.txn_id, operation_of(message), deadline, done)
-        self._send(v3.encode_request(message))
+        self.send(v3.encode_request(message))
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
         self._check_room(len(entry_ids))
         tokens = list(map(v3.txn_token, self._dialer.take_txn_ids(len(entry_ids))))
         self._sent(call)
         self._reads.update(zip(tokens, zip(repeat(call), entry_ids, strict=False), strict=True))
-        self._send(v3.encode_read_requests(ledger_id, entry_ids, tokens))
+        self.send(v3.encode_read_requests(ledger_id, entry_ids, tokens))
 
     # --- receiving ---
 

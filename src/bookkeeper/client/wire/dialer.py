@@ -12,6 +12,7 @@ from ...metadata.formats.service_info import legacy_service_info
 from ...runtime import Runtime, SocketOptions, TaskScope
 from ...runtime.awake import AwakeClock
 from ...types import BookieId
+from .departures import Departures
 
 DEFAULT_TICK_SECONDS = 1.0
 """How often overdue requests are looked for when `timeoutMonitorIntervalSec` does not say."""
@@ -41,7 +42,7 @@ def tick_seconds(config: ClientConfiguration) -> float:
 
 class Dialer:
     """What all connections of a client share: where bookies are, limits and socket options, transaction ids, the clock
-    of all timeouts, and who is told of failures."""
+    of all timeouts, when frames leave, and who is told of failures."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Dialer:
         self.tasks = TaskScope(runtime, "bookie-client")
         self.clock = AwakeClock(runtime, tick_seconds(config), "timeouts of requests to bookies")
         """Runs while there are connections."""
+        self.departures = Departures()
         self._discovery = discovery
         self._options = SocketOptions(
             nodelay=config.clientTcpNoDelay,

@@ -38,6 +38,7 @@ from .calls import OnReply, ReadCall
 from .connection import Connection
 from .connection_v2 import V2Connection
 from .connection_v3 import V3Connection
+from .departures import Departures
 from .dialer import Dialer, OnFailure, ignore_failure
 
 CONGESTED = 2**31 - 1
@@ -72,6 +73,11 @@ class ConnectionPool:
         self.add_timeout = float(base if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
         """Seconds; zero or less: none."""
         self.read_timeout = float(base if config.readEntryTimeoutSec is None else config.readEntryTimeoutSec)
+
+    @property
+    def departures(self) -> Departures:
+        """When frames leave."""
+        return self._dialer.departures
 
     # --- versions ---
 
