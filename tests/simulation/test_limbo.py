@@ -14,8 +14,11 @@ import pytest
 from bookkeeper.bookie import bookie as bookie_module
 from bookkeeper.bookie.integrity import duties
 from bookkeeper.bookie.integrity.full_check import FullCheck
+from bookkeeper.bookie.integrity.protection import protect
 from bookkeeper.bookie.node.exit_code import ExitCode
+from bookkeeper.bookie.storage.api import LedgerStorage
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.api import MetadataDriver
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.simulation.history import Violation
 from bookkeeper.simulation.world.odds import DiskOptions
@@ -97,7 +100,7 @@ def test_s4_a_bookie_that_lost_its_fence_is_fenced_before_it_serves() -> None:
     play(lost_fence, settings=UNSYNCED)
 
 
-async def no_protection(*_: Any) -> int:
+async def no_protection(*_: Any, **__: Any) -> int:
     """Planted: nothing is done."""
     return 0
 
@@ -336,3 +339,44 @@ def test_a_missing_cookie_alone_is_no_permission() -> None:
         assert s.cluster.exit_codes["b1"] is ExitCode.SERVER_EXCEPTION
 
     play(story, settings={"dataIntegrityChecking": True})
+
+
+# --- a fence of a bookie that is not named any more ------------------------------------------------------------
+
+
+async def lost_fence_of_a_replaced_bookie(s: Scenario) -> None:
+    """A recovery fences two of three bookies and closes the ledger; another bookie takes the place of the first, which
+    then loses its fence. With the third, which was not fenced, it would be an ack quorum for the old writer."""
+    writer = await s.create(await s.connect("w"))
+    await s.append(writer)
+    await asyncio.sleep(0.1)
+    old = s.stored(writer).last_ensemble[1]
+    first, second, third = (bookie.partition(":")[0] for bookie in old)
+    (spare,) = {s.cluster.bookie_id(name) for name in s.cluster.names} - set(old)
+    s.cut("r", third)
+    r = await s.connect("r")
+    await s.recover(r, writer.id)
+    ledgers = r.context.driver.ledgers
+
+    async def replace_first() -> None:
+        stored = await ledgers.read(writer.id)
+        await ledgers.write(writer.id, stored.value.with_ensemble(0, (spare, *old[1:])), stored.version)
+
+    await s.on("r", replace_first())
+    s.cut("w", second)
+    await crash(s, first)
+    await refused(s, writer)
+
+
+def test_a_bookie_that_is_not_named_any_more_keeps_its_fences() -> None:
+    """BI-24, BI-2."""
+    play(lost_fence_of_a_replaced_bookie, bookies=4, settings=UNSYNCED)
+
+
+def test_it_is_not_enough_to_fence_the_ledgers_that_name_the_bookie(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def only_its_own(driver: MetadataDriver, storage: LedgerStorage, bookie: BookieId, **_: Any) -> int:
+        return await protect(driver, storage, bookie, fences_lost=False)
+
+    monkeypatch.setattr(bookie_module, "protect", only_its_own)
+    with pytest.raises(Violation):
+        play(lost_fence_of_a_replaced_bookie, bookies=4, settings=UNSYNCED)

@@ -243,9 +243,8 @@ class Bookie:
         """The first look at the disks: a full one makes the bookie start read-only."""
         if dirty.was_unclean(self._runtime.files, self._directories.ledger):
             log.warning("the last run did not end orderly")
-        if not self._config.dataIntegrityChecking and dirty.was_unprotected(
-            self._runtime.files, self._directories.ledger
-        ):
+        lost = dirty.may_be_lost(self._runtime.files, self._directories.ledger)
+        if lost and not self._config.dataIntegrityChecking:
             raise ConfigurationError(
                 "the last run acknowledged adds before they were durable and did not end orderly, so that entries may "
                 "be lost: set dataIntegrityChecking=true"
@@ -276,19 +275,25 @@ class Bookie:
         parts.checkpointer.start()
         parts.storage.start()
 
-    @property
-    def _unprotected(self) -> bool:
-        """Whether adds are acknowledged before they are durable."""
-        return not (self._config.journalWriteData and self._config.journalSyncData)
+    def _may_lose(self) -> bytes:
+        """What an unclean end of a run with these settings may lose."""
+        config = self._config
+        if not config.journalSyncData:
+            return dirty.ADDS + dirty.FENCES
+        return b"" if config.journalWriteData else dirty.ADDS
 
     async def _protect(self, parts: Parts) -> None:
-        """If entries may have been lost, deny none of them from the first answer on; then write missing cookies."""
+        """If something may have been lost, deny none of it from the first answer on; then write missing cookies."""
         if not self._config.dataIntegrityChecking:
             return
         files, ledger_dirs = self._runtime.files, self._directories.ledger
-        lost = dirty.was_unclean(files, ledger_dirs) and self._unprotected
-        if lost or dirty.was_unprotected(files, ledger_dirs) or self._stamp is not None:
-            await protect(parts.driver, parts.storage, parts.identity.bookie_id)
+        lost = dirty.may_be_lost(files, ledger_dirs)
+        if dirty.was_unclean(files, ledger_dirs):
+            lost += self._may_lose()
+        disk_lost = self._stamp is not None
+        if lost or disk_lost:
+            fences = disk_lost or dirty.FENCES in lost
+            await protect(parts.driver, parts.storage, parts.identity.bookie_id, fences_lost=fences)
         if self._stamp is not None:
             await self._stamp.write()
 
@@ -310,8 +315,8 @@ class Bookie:
     def _serve(self, parts: Parts) -> None:
         """Answer requests from now on."""
         parts.state.restore()
-        unprotected = self._config.dataIntegrityChecking and self._unprotected
-        dirty.mark(self._runtime.files, self._directories.ledger, unprotected=unprotected)
+        may_lose = self._may_lose() if self._config.dataIntegrityChecking else b""
+        dirty.mark(self._runtime.files, self._directories.ledger, may_lose)
         listen_to_disks(self._config, parts)
         parts.scope.spawn(parts.disks.run(), name="disk monitor")
         parts.service.start()

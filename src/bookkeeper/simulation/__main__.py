@@ -33,6 +33,7 @@ def main() -> int:
         corrupt_network=arguments.corrupt_network,
         hardening=arguments.hardening,
         calm=arguments.calm,
+        losing=arguments.losing,
         programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
     )
     if arguments.seed is None:
@@ -76,6 +77,9 @@ def _parser() -> argparse.ArgumentParser:
         "--calm",
         action=argparse.BooleanOptionalAction,
         help="with --hardening: only (or no) runs in which nothing may fail",
+    )
+    parser.add_argument(
+        "--losing", action="store_true", help="bookies lose what they acknowledged, and repair themselves"
     )
     return parser
 

@@ -12,6 +12,7 @@ starts like this:
     2. the journals are replayed: fences are journaled and synced also when entries are not
     3. the storage is flagged: it needs an integrity check (durable)
     4. every ledger that names this bookie in any of its fragments, closed or not, is fenced and put in limbo
+       (and closed ledgers that do not name it are fenced, if fences may be lost: `protection` says why)
     5. the storage is flushed: fences and limbo are durable
     6. missing cookies are written; the marker for this run is made; requests are served
     7. ledgers in limbo that are not closed are recovered, by a client like any other

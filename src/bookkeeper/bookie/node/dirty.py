@@ -16,8 +16,11 @@ from ..file_names import DIRTY_FILE, current
 
 log = logging.getLogger(__name__)
 
-UNPROTECTED = b"adds were acknowledged before they were durable\n"
-"""What is in the marker of a bookie that does not wait for its journal to be synced."""
+ADDS = b"adds were acknowledged before they were durable\n"
+"""What is in the marker of a bookie that does not wait for its journal."""
+
+FENCES = b"fences were answered before they were durable\n"
+"""And if it does not wait with fences, either."""
 
 
 def was_unclean(files: Files, ledger_dirs: Sequence[str]) -> bool:
@@ -32,22 +35,25 @@ def was_unclean(files: Files, ledger_dirs: Sequence[str]) -> bool:
     return False
 
 
-def was_unprotected(files: Files, ledger_dirs: Sequence[str]) -> bool:
-    """Whether a marker of the last run says that entries may have been lost with it. Blocks. Raises `OSError`."""
-    for root in ledger_dirs:
-        path = f"{current(root)}/{DIRTY_FILE}"
-        if files.exists(path) and files.read_bytes(path):
-            return True
-    return False
+def may_be_lost(files: Files, ledger_dirs: Sequence[str]) -> bytes:
+    """What may have been lost with the last run, as that one said: `ADDS`, `FENCES`, both, nothing.
+
+    Blocks. Raises `OSError`.
+    """
+    markers = [f"{current(root)}/{DIRTY_FILE}" for root in ledger_dirs]
+    return max([files.read_bytes(path) for path in markers if files.exists(path)], key=len, default=b"")
 
 
-def mark(files: Files, ledger_dirs: Sequence[str], *, unprotected: bool = False) -> None:
-    """Create the markers, durably; what an earlier run left must have been dealt with. Blocks. Raises `OSError`."""
+def mark(files: Files, ledger_dirs: Sequence[str], may_lose: bytes = b"") -> None:
+    """Create the markers, durably; what an earlier run left must have been dealt with. Blocks. Raises `OSError`.
+
+    `may_lose`: what this run may lose, `ADDS` and `FENCES`.
+    """
     for root in ledger_dirs:
         path = current(root)
         with files.open(f"{path}/{DIRTY_FILE}", "w+") as file:
-            if unprotected:
-                file.pwrite(UNPROTECTED, 0)
+            if may_lose:
+                file.pwrite(may_lose, 0)
                 file.fdatasync()
         files.fsync_dir(path)
 
