@@ -57,3 +57,14 @@ def test_a_directory_that_is_named_twice_is_refused(roots: tuple[str, ...], key:
 )
 def test_directories_whose_files_do_not_mix_are_accepted(roots: tuple[str, ...]) -> None:
     validate(configured(*roots))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"journalWriteData": "false"}, {"dataIntegrityStampMissingCookies": "true"}],
+    ids=lambda each: [*each][0],
+)
+def test_what_may_lose_entries_is_refused_without_data_integrity(settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{[*settings][0]}.*dataIntegrityChecking=true"):
+        validate(ServerConfiguration.from_mapping(settings))
+    validate(ServerConfiguration.from_mapping({**settings, "dataIntegrityChecking": "true"}))
