@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie import bookie as bookie_module
-from bookkeeper.simulation.harm.losses import DISK, UNSYNCED
 from bookkeeper.simulation.run import run_seed
 from bookkeeper.simulation.swarm import Options
 
@@ -21,10 +20,8 @@ FOUND = [
 def test_what_one_bookie_loses_the_others_make_up_for(seed: int) -> None:
     """BI-24, G12, A4."""
     report = run_seed(seed, Options(losing=True))
-    assert report.violation is None, (
-        f"{report.violation}\nreplay: python -m bookkeeper.simulation --losing --seed {seed}"
-    )
-    assert report.injected.get(UNSYNCED, 0) + report.injected.get(DISK, 0) > 0
+    assert report.violation is None, f"{report.violation}\nreplay with --losing --seed {seed}"
+    assert any("whole again" in what for what in report.seen)
 
 
 def test_without_protection_some_seed_finds_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -432,8 +432,8 @@ async def test_a_bookie_with_an_empty_disk_comes_back_and_stamps_it_if_allowed(t
     await refuses(tmp_path, InvalidCookieError, text, ExitCode.SERVER_EXCEPTION, runtime, **settings)
     settings["dataIntegrityStampMissingCookies"] = True
     async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
-        assert (await client.v2(read(1, 0))).status == Status.EUNKNOWNLEDGERSTATE
+        assert (await client.v3(read(1, 0))).status == Status.EUNKNOWNLEDGERSTATE
         assert (await client.v2(add(1, 0))).status == Status.EFENCED
         assert await bookie.storage.needs_integrity_check()
     async with running_bookie(tmp_path, runtime, dataIntegrityChecking=True) as bookie, RawClient.to(bookie) as client:
-        assert (await client.v2(read(1, 0))).status == Status.EUNKNOWNLEDGERSTATE
+        assert (await client.v3(read(1, 0))).status == Status.EUNKNOWNLEDGERSTATE

@@ -60,11 +60,9 @@ def test_directories_whose_files_do_not_mix_are_accepted(roots: tuple[str, ...])
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"journalWriteData": "false"}, {"dataIntegrityStampMissingCookies": "true"}],
-    ids=lambda each: [*each][0],
+    ("key", "value"), [("journalWriteData", "false"), ("dataIntegrityStampMissingCookies", "true")]
 )
-def test_what_may_lose_entries_is_refused_without_data_integrity(settings: dict[str, str]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{[*settings][0]}.*dataIntegrityChecking=true"):
-        validate(ServerConfiguration.from_mapping(settings))
-    validate(ServerConfiguration.from_mapping({**settings, "dataIntegrityChecking": "true"}))
+def test_what_may_lose_entries_is_refused_without_data_integrity(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key}.*dataIntegrityChecking=true"):
+        validate(ServerConfiguration.from_mapping({key: value}))
+    validate(ServerConfiguration.from_mapping({key: value, "dataIntegrityChecking": "true"}))
