@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .campaign import Summary, run_many, shrink
 from .harm.hardships import HARDSHIPS
+from .harm.losses import LOSSES
 from .harm.nemesis import FAULTS
 from .run import Report, Run
 from .swarm import HARDENING, IMPATIENTS, Options
@@ -62,7 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
     parser.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
     parser.add_argument(
-        "--fault", action="append", default=[], choices=(*FAULTS, *HARDSHIPS), help="only faults of this kind"
+        "--fault",
+        action="append",
+        default=[],
+        choices=(*FAULTS, *HARDSHIPS, *dict.fromkeys(LOSSES)),
+        help="only faults of this kind",
     )
     parser.add_argument("--fault-count", type=int, help="how many faults")
     parser.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
