@@ -73,6 +73,7 @@ class Bookie:
         self._runtime = runtime
         self._config = config
         self._given_driver = driver
+        assert open_peers is not None or not config.dataIntegrityChecking, "it needs a way to other bookies"
         self._open_peers = open_peers
         self._own_driver: MetadataDriver | None = None
         self._directories = Directories.of(config)
@@ -299,8 +300,7 @@ class Bookie:
 
     def _repair(self, parts: Parts) -> None:
         """Get back what was lost, beside serving."""
-        if self._config.dataIntegrityChecking:
-            assert self._open_peers is not None, "dataIntegrityChecking needs a way to other bookies"
+        if self._config.dataIntegrityChecking and self._open_peers is not None:
             work = repair(
                 self._runtime,
                 self._config,

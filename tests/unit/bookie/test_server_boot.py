@@ -17,6 +17,7 @@ from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import Mode
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.metadata.records.bookies import Registration
+from bookkeeper.peers import open_peers
 from bookkeeper.protocol.messages import Status
 from bookkeeper.runtime import DiskUsage
 from bookkeeper.runtime.real import RealRuntime
@@ -52,7 +53,7 @@ async def refuses(
     directory: Path, error: type[BaseException], text: str, code: ExitCode, runtime: RealRuntime, **settings: Any
 ) -> None:
     """The start fails with this error and exit code, and the same bookie object is ended."""
-    bookie = Bookie(runtime, bookie_config(directory, **settings))
+    bookie = Bookie(runtime, bookie_config(directory, **settings), open_peers=open_peers)
     with pytest.raises(error) as failure:
         await bookie.start()
     assert text in str(failure.value)
