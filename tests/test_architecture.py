@@ -25,6 +25,7 @@ FLOORS: dict[str, int] = {
     "client": 3,
     "sync": 4,
     "autorecovery": 4,
+    "peers": 4,
     "streams": 4,
     "admin": 5,
     "spark": 5,

@@ -290,6 +290,9 @@ class ServerConfiguration(StoreSettings):
     sanityCheckMetricsEnabled: bool = False
     dataIntegrityChecking: bool = False
     dataIntegrityStampMissingCookies: bool = False
+    dataIntegrityRateByBytes: int = Field(-1, ge=-1)
+    """How many bytes a second a bookie copies from others at most, to make up for entries that it lost; -1: no limit.
+    Not a Java key."""
 
     # journal
     journalFormatVersionToWrite: int = Field(6, ge=4, le=6)

@@ -33,9 +33,6 @@ NO_SCRUBBING = (
     "there is no such check yet, and damage would not be looked for: remove the line; `bookkeeper spark scrub` "
     "compares all copies of a cluster"
 )
-NO_INTEGRITY = (
-    "there is no data-integrity service yet: remove the line, and replace a bookie that lost a disk by a new one"
-)
 
 REFUSED: Mapping[str, str] = {
     "tlsProviderFactoryClass": NO_TLS,
@@ -44,14 +41,8 @@ REFUSED: Mapping[str, str] = {
     "permittedStartupUsers": (
         "the user is not checked yet: remove the line, and let the service manager see to the right user"
     ),
-    "dataIntegrityChecking": NO_INTEGRITY,
-    "dataIntegrityStampMissingCookies": NO_INTEGRITY,
     "localConsistencyCheckOnStartup": NO_SCRUBBING,
     "localScrubInterval": NO_SCRUBBING,
-    "journalWriteData": (
-        "after a crash the bookie would deny entries that it has acknowledged, as there is no data-integrity service "
-        "yet that would prevent it: remove the line"
-    ),
     "autoRecoveryDaemonEnabled": (
         "a bookie here re-replicates nothing yet, and lost copies would not be made up for: remove the line, and run "
         "Apache BookKeeper's own `autorecovery` daemon beside the cluster"

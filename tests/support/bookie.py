@@ -13,6 +13,7 @@ from typing import Any
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.metadata import open_driver
+from bookkeeper.peers import open_peers
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for, master_key
@@ -63,7 +64,7 @@ async def running_bookie(directory: Path, runtime: RealRuntime | None = None, **
     """A started bookie; stopped at the end. Pass the same runtime and directory to start it again."""
     runtime = runtime or RealRuntime()
     await init_cluster(runtime)
-    bookie = Bookie(runtime, bookie_config(directory, **settings))
+    bookie = Bookie(runtime, bookie_config(directory, **settings), open_peers=open_peers)
     await bookie.start()
     try:
         yield bookie

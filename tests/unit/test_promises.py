@@ -24,11 +24,8 @@ ASKED: dict[str, Any] = {
     "bookieAuthProviderFactoryClass": "x.Y",
     "authorizedRoles": "admin",
     "permittedStartupUsers": "bookie",
-    "dataIntegrityChecking": "true",
-    "dataIntegrityStampMissingCookies": "true",
     "localConsistencyCheckOnStartup": "true",
     "localScrubInterval": "60",
-    "journalWriteData": "false",
     "autoRecoveryDaemonEnabled": "true",
     "httpServerEnabled": "true",
 }

@@ -7,6 +7,7 @@ shutdown    in which order all that is closed, and for how long that is waited f
 ground      what serving requests stands on
 requests/   from a client's bytes to what is done, and back
 journal/    what makes a write durable
+integrity/  what is done when entries may have been lost
 storage/    where entries live
 checkpoint  moving what the journals hold into the storage for good
 ledgers     what is known about the ledgers in use: key, fence, last add confirmed

@@ -8,7 +8,8 @@ Life. `life` has the phases, which follows which, and what each fails with. `par
 Start. Everything that can refuse comes first and changes nothing: settings, directories, identity, cookies, disks.
 The port is bound before the journals are replayed, so that a second process fails early; connections are dropped
 until all is ready. After replay the storage is flushed and the marks are moved, then the bookie marks itself DIRTY,
-serves, and only then registers: no client is sent to a bookie that turns it away (G20).
+serves, and only then registers: no client is sent to a bookie that turns it away (G20). If entries may have been lost,
+what names this bookie is protected before it serves, and repaired afterwards (`integrity`).
 
 Failure. A failed journal or storage, a failed disk or a lost name ends the bookie from inside. The first reason decides
 the exit code.
@@ -25,18 +26,21 @@ import logging
 from typing import Any
 
 from ..config import ServerConfiguration
-from ..errors import NoWritableLedgerDirError
+from ..errors import ConfigurationError, NoWritableLedgerDirError
 from ..metadata import open_driver
 from ..metadata.api import MetadataDriver
 from ..metadata.uri import configured_service_uri
 from ..runtime import Runtime, ServiceListener, SocketOptions
 from ..types import BookieId
 from ..version import __version__
+from .integrity.peers import OpenPeers
+from .integrity.protection import protect
+from .integrity.repair import repair
 from .journal.apply import RecordApplier
 from .journal.journals import Journals
 from .life import ENDS, SERVES, Life, Phase
 from .node import dirty
-from .node.cookies import check_cookies
+from .node.cookies import Stamp, check_cookies
 from .node.directories import Directories
 from .node.exit_code import ExitCode
 from .node.identity import Identity, identify, service_info
@@ -57,14 +61,24 @@ log = logging.getLogger(__name__)
 class Bookie:
     """One bookie. `start`, then `wait_stopped`; `stop` ends it orderly."""
 
-    def __init__(self, runtime: Runtime, config: ServerConfiguration, driver: MetadataDriver | None = None) -> None:
-        """`driver`: an open driver, which stays the caller's; None: the bookie opens its own."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        driver: MetadataDriver | None = None,
+        open_peers: OpenPeers | None = None,
+    ) -> None:
+        """`driver`: an open driver, which stays the caller's; None: the bookie opens its own. `open_peers` is needed
+        for `dataIntegrityChecking`."""
         self._runtime = runtime
         self._config = config
         self._given_driver = driver
+        assert open_peers is not None or not config.dataIntegrityChecking, "it needs a way to other bookies"
+        self._open_peers = open_peers
         self._own_driver: MetadataDriver | None = None
         self._directories = Directories.of(config)
         self._life = Life()
+        self._stamp: Stamp | None = None  # cookies that are missing: data may be, too
         self._parts: Parts | None = None  # from STARTING on, once the bookie knows who it is
         self._listener: ServiceListener | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -154,10 +168,12 @@ class Bookie:
             await parts.storage.open()
             self._life.enter(Phase.RECOVERING)
             await self._recover(parts)
+            await self._protect(parts)
             self._serve(parts)
             self._life.enter(Phase.REGISTERING)
             await self._register(parts)
             self._life.enter(Phase.SERVING)
+            self._repair(parts)
         except BaseException as error:
             self._life.ends_with(self._life.exit_code_of(error))
             if self._life.phase not in ENDS:
@@ -178,7 +194,7 @@ class Bookie:
         identity = await identify(runtime, config)
         self._introduce(identity)
         warn(config)
-        await check_cookies(runtime.files, driver, config, directories, identity)
+        self._stamp = await check_cookies(runtime.files, driver, config, directories, identity)
         self._parts = build(runtime, config, directories, driver, identity, self._fail)
         return self._parts
 
@@ -232,7 +248,13 @@ class Bookie:
         """The first look at the disks: a full one makes the bookie start read-only."""
         if dirty.was_unclean(self._runtime.files, self._directories.ledger):
             log.warning("the last run did not end orderly")
-        verdict = parts.disks.check_now()
+        lost = dirty.may_be_lost(self._runtime.files, self._directories.ledger)
+        if lost and not self._config.dataIntegrityChecking:
+            raise ConfigurationError(
+                "the last run acknowledged adds before they were durable and did not end orderly, so that entries may "
+                "be lost: set dataIntegrityChecking=true"
+            )
+        verdict = parts.disks.check_now(stamped=self._stamp is None)
         if verdict.failed is not None:
             raise OSError(verdict.failed)
         if verdict.full is not None and not self._config.readOnlyModeEnabled:
@@ -258,10 +280,47 @@ class Bookie:
         parts.checkpointer.start()
         parts.storage.start()
 
+    def _may_lose(self) -> bytes:
+        """What an unclean end of a run with these settings may lose."""
+        config = self._config
+        if not config.journalSyncData:
+            return dirty.ADDS + dirty.FENCES
+        return b"" if config.journalWriteData else dirty.ADDS
+
+    async def _protect(self, parts: Parts) -> None:
+        """If something may have been lost, deny none of it from the first answer on; then write missing cookies."""
+        if not self._config.dataIntegrityChecking:
+            return
+        files, ledger_dirs = self._runtime.files, self._directories.ledger
+        lost = dirty.may_be_lost(files, ledger_dirs)
+        if dirty.was_unclean(files, ledger_dirs):
+            lost += self._may_lose()
+        disk_lost = self._stamp is not None
+        if lost or disk_lost:
+            fences = disk_lost or dirty.FENCES in lost
+            await protect(parts.driver, parts.storage, parts.identity.bookie_id, fences_lost=fences)
+        if self._stamp is not None:
+            await self._stamp.write()
+
+    def _repair(self, parts: Parts) -> None:
+        """Get back what was lost, beside serving."""
+        if self._config.dataIntegrityChecking and self._open_peers is not None:
+            work = repair(
+                self._runtime,
+                self._config,
+                parts.driver,
+                parts.storage,
+                parts.identity.bookie_id,
+                self._open_peers,
+                lambda: not parts.state.read_only,
+            )
+            parts.scope.spawn(work, name="data integrity")
+
     def _serve(self, parts: Parts) -> None:
         """Answer requests from now on."""
         parts.state.restore()
-        dirty.mark(self._runtime.files, self._directories.ledger)
+        may_lose = self._may_lose() if self._config.dataIntegrityChecking else b""
+        dirty.mark(self._runtime.files, self._directories.ledger, may_lose)
         listen_to_disks(self._config, parts)
         parts.scope.spawn(parts.disks.run(), name="disk monitor")
         parts.service.start()

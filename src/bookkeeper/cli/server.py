@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from ..bookie.bookie import Bookie, ExitCode
+from ..bookie.integrity.peers import OpenPeers
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
@@ -73,7 +74,7 @@ def bookie(
 
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
-    server = Bookie(runtime, config)
+    server = Bookie(runtime, config, open_peers=_way_to_peers(config))
     try:
         code = await _run(runtime, server)
     except (BookKeeperError, OSError) as error:
@@ -86,6 +87,15 @@ async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     if server.hangs:
         runtime.end_process(code)
     return code
+
+
+def _way_to_peers(config: ServerConfiguration) -> OpenPeers | None:
+    """The client is loaded by bookies that need it."""
+    if not config.dataIntegrityChecking:
+        return None
+    from ..peers import open_peers
+
+    return open_peers
 
 
 async def _run(runtime: Runtime, server: Bookie) -> ExitCode:

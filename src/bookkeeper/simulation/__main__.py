@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .campaign import Summary, run_many, shrink
 from .harm.hardships import HARDSHIPS
+from .harm.losses import LOSSES
 from .harm.nemesis import FAULTS
 from .run import Report, Run
 from .swarm import HARDENING, IMPATIENTS, Options
@@ -33,6 +34,7 @@ def main() -> int:
         corrupt_network=arguments.corrupt_network,
         hardening=arguments.hardening,
         calm=arguments.calm,
+        losing=arguments.losing,
         programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
     )
     if arguments.seed is None:
@@ -61,7 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
     parser.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
     parser.add_argument(
-        "--fault", action="append", default=[], choices=(*FAULTS, *HARDSHIPS), help="only faults of this kind"
+        "--fault",
+        action="append",
+        default=[],
+        choices=(*FAULTS, *HARDSHIPS, *dict.fromkeys(LOSSES)),
+        help="only faults of this kind",
     )
     parser.add_argument("--fault-count", type=int, help="how many faults")
     parser.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
@@ -76,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         "--calm",
         action=argparse.BooleanOptionalAction,
         help="with --hardening: only (or no) runs in which nothing may fail",
+    )
+    parser.add_argument(
+        "--losing", action="store_true", help="bookies lose what they acknowledged, and repair themselves"
     )
     return parser
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ..bookie.bookie import Bookie
+from ..bookie.integrity.peers import Peers
 from ..bookie.node.exit_code import ExitCode
 from ..client.client import BookKeeper, connect
 from ..config import ClientConfiguration, ServerConfiguration
 from ..errors import ServiceUnavailable
 from ..metadata.memory import MemoryDriver, MemoryStore, StoreFaults
+from ..peers import ClientPeers
+from ..runtime import Runtime
 from ..types import BookieId
 from .world.world import Incarnation, Machine, SimulatedRuntime, World
 
@@ -190,7 +194,7 @@ class SimulatedCluster:
         )
         driver = MemoryDriver(self.store, runtime, name=name, session_timeout_ms=SESSION_TIMEOUT_MS)
         self._drivers[name] = driver
-        bookie = self.bookies[name] = Bookie(runtime, config, driver)
+        bookie = self.bookies[name] = Bookie(runtime, config, driver, self._open_peers)
         try:
             await driver.open()
             await bookie.start()
@@ -252,6 +256,16 @@ class SimulatedCluster:
         if machine.incarnation is not None and machine.incarnation.alive:
             return SimulatedRuntime(self.world, machine.incarnation)
         return machine.start()
+
+    @asynccontextmanager
+    async def _open_peers(self, runtime: Runtime, config: ServerConfiguration, own: BookieId) -> AsyncIterator[Peers]:
+        """The client in a bookie's process has a session of its own."""
+        assert isinstance(runtime, SimulatedRuntime)
+        name = runtime.incarnation.machine.name
+        driver = MemoryDriver(self.store, runtime, name=name, session_timeout_ms=config.zkTimeout)
+        settings = ClientConfiguration.from_mapping(self._client_settings)
+        async with connect(config=settings, runtime=runtime, driver=driver) as client:
+            yield ClientPeers(client, runtime, own)
 
     def client(self, runtime: SimulatedRuntime, **settings: Any) -> BookKeeper:
         """A client for a program on this runtime's machine; not yet connected."""

@@ -232,7 +232,7 @@ class Run:
         )
         self.report.cancelled = workload.cancelled
         clients = workload.start(configuration.programs)
-        nemesis = self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted)
+        nemesis = self.nemesis = Nemesis(self.cluster, clients, self.world.stream("nemesis"), self._booted, self._loses)
         for name in self.cluster.names:
             nemesis.watch(name)
         plan = self.report.plan = draw_plan(
@@ -253,6 +253,9 @@ class Run:
         await self._finale(clients)
 
     # --- after each start of a bookie ---
+
+    def _loses(self, name: str) -> None:
+        self.tap.promises[name].lose(self.tap.promises.values())
 
     def _booted(self, name: str) -> asyncio.Task[None]:
         return self.world.loop.create_task(self._check_boot(name), name=f"run/check {name}")
@@ -295,6 +298,9 @@ class Run:
         await self._run_on(runtime, self._check_ledgers(runtime))
         for name in self.cluster.names:
             self.cluster.machine(name).power_off()
+            if self.configuration.losing:  # one at a time
+                self._loses(name)
+                await self._all_in_order()
         await self._all_in_order()
         await self._run_on(runtime, self._check_ledgers(runtime))
         await asyncio.sleep(LAST_SECONDS)
@@ -341,12 +347,15 @@ class Run:
         for name in self._alive():
             while not self._settled(name):
                 if self.world.loop.time() > deadline:
-                    raise Violation(f"{name} is healthy, and not registered as writable after {HEAL_SECONDS:.0f} s")
+                    raise Violation(
+                        f"{name} is healthy, and not registered as writable and whole after {HEAL_SECONDS:.0f} s"
+                    )
                 await asyncio.sleep(0.2)
 
     def _settled(self, name: str) -> bool:
+        assert self.nemesis is not None
         state = self.cluster.bookies[name].state
-        return state.registered and not state.read_only
+        return state.registered and not state.read_only and not self.nemesis.in_limbo(name)
 
     async def _check_ledgers(self, runtime: SimulatedRuntime) -> None:
         async with self.cluster.client(runtime) as bk:

@@ -7,13 +7,14 @@ always do everything a little.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..types import DigestType
 from .checkers.crowding import HOSTILE_SETTINGS
 from .harm.hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
+from .harm.losses import HARMLESS, LOSSES
 from .harm.nemesis import DAMAGE, FAULTS
 from .world.odds import NetworkOptions, Odds
 
@@ -65,6 +66,8 @@ class Options:
     """Also what is in `hardships`."""
     calm: bool | None = None
     """With `hardening`: only what takes time, and nothing may fail."""
+    losing: bool = False
+    """Bookies do not wait for their journals, and lose what they acknowledged (see `losses`)."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class Configuration:
     """There are hostile peers, and the limits of bookies are small."""
     calm: bool = False
     """Nothing fails in this run: see `hardships`."""
+    losing: bool = False
+    """Bookies lose what they acknowledged."""
 
     def __str__(self) -> str:
         shape = self.shape
@@ -159,7 +164,51 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         odds=_draw_odds(dice, options),
         corrupt_network=options.corrupt_network,
     )
+    if options.losing:
+        return _losing(dice, options, configuration)
     return _hardened(dice, options, configuration) if options.hardening else configuration
+
+
+NEVER = 3_600_000
+"""Milliseconds, longer than any run."""
+
+LOSING_SETTINGS: Sequence[Mapping[str, Any]] = (
+    {"journalWriteData": False},
+    {"journalSyncData": False},
+    {"journalWriteData": False, "journalSyncData": False},
+    {},
+)
+"""What bookies do not wait for; nothing: only disks are lost."""
+
+
+def _losing(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
+    """The same run with bookies that lose their data, one after the other, and no other harm to them."""
+    shape = drawn.shape
+    if shape.ack_quorum == 1:
+        shape = replace(shape, ensemble_size=3, write_quorum=3, ack_quorum=2)
+    settings = {
+        "dataIntegrityChecking": True,
+        "dataIntegrityStampMissingCookies": True,
+        **dice.choice(LOSING_SETTINGS),
+        "flushInterval": dice.choice((300, 5000, NEVER)),
+        "journalPageCacheFlushIntervalMSec": dice.choice((10, 1000, NEVER)),
+        "dataIntegrityRateByBytes": dice.choice((-1, 5000)),
+    }
+    seconds = _given(options.seconds, dice.choice((10.0, 20.0, 40.0)))
+    kinds = LOSSES + tuple(kind for kind in HARMLESS if dice.random() < 0.4)
+    fault_count = dice.choice((3, 8, 20))
+    return replace(
+        drawn,
+        seconds=seconds,
+        bookies=max(drawn.bookies, shape.ensemble_size + 1),
+        shape=replace(shape, seconds=seconds),
+        settings={**drawn.settings, **settings, **options.settings},
+        programs={**drawn.programs, "deleters": 0} if options.programs is None else drawn.programs,
+        kinds=_given(options.faults, kinds),
+        fault_count=_given(options.fault_count, fault_count),
+        bookies_stay=True,
+        losing=True,
+    )
 
 
 def _draw_odds(dice: random.Random, options: Options) -> Odds:

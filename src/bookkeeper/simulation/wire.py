@@ -15,7 +15,7 @@ metadata by `checkers.quorums`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import ProtocolError
@@ -53,8 +53,12 @@ class BookiePromises:
     """Ledger -> ids of entries answered with OK."""
     unforced: dict[int, dict[int, None]] = field(default_factory=dict)
     """Those of them that were added with DEFERRED_SYNC and not forced yet: a crash may take them."""
+    lost: dict[int, dict[int, None]] = field(default_factory=dict)
+    """Those that may be lost for good: see `lose`."""
     versions: dict[tuple[int, int], dict[bytes, None]] = field(default_factory=dict)
     """(ledger, entry) -> every version of its bytes that the bookie was sent."""
+    copied_from: Sequence[BookiePromises] = ()
+    """Since it has lost something: of the others."""
     fenced: dict[int, None] = field(default_factory=dict)
     """Ledgers for which a fencing request was answered."""
     explicit_lac: dict[int, int] = field(default_factory=dict)
@@ -62,8 +66,19 @@ class BookiePromises:
 
     def must_have(self, ledger_id: int) -> list[int]:
         """Ids of the entries of a ledger that no crash may take."""
-        unforced = self.unforced.get(ledger_id, {})
-        return [entry_id for entry_id in self.acked.get(ledger_id, {}) if entry_id not in unforced]
+        gone = {**self.unforced.get(ledger_id, {}), **self.lost.get(ledger_id, {})}
+        return [entry_id for entry_id in self.acked.get(ledger_id, {}) if entry_id not in gone]
+
+    def may_have(self, ledger_id: int, entry_id: int, entry: bytes) -> bool:
+        """Whether the bookie was sent these bytes, or had them from one that was."""
+        key = ledger_id, entry_id
+        return any(entry in promises.versions.get(key, ()) for promises in (self, *self.copied_from))
+
+    def lose(self, peers: Iterable[BookiePromises]) -> None:
+        """It loses what it has acknowledged so far; what of that belongs to a ledger comes back from its peers."""
+        self.copied_from = [promises for promises in peers if promises is not self]
+        self.lost = {ledger_id: dict(entries) for ledger_id, entries in self.acked.items()}
+        self.explicit_lac.clear()
 
     def has(self, ledger_id: int, entry_id: int) -> bool:
         """Whether it has acknowledged the entry."""
@@ -231,6 +246,7 @@ class WireTap:
         elif entry_id not in acked:
             promises.unforced.setdefault(ledger_id, {})[entry_id] = None
         acked[entry_id] = None
+        promises.lost.get(ledger_id, {}).pop(entry_id, None)
 
     def _read_answered(self, name: str, conversation: _Conversation, response: ReadResponse) -> None:
         if response.status not in _FENCED:

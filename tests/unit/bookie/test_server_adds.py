@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bookkeeper import promises
 from bookkeeper.bookie.requests.adds import greatest_lac, records
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
@@ -249,13 +248,9 @@ async def test_force_is_answered_for_any_ledger(tmp_path: Path) -> None:
         assert (await client.v3(m.ForceLedgerRequest(4711, txn_id=3))).status == Status.EOK
 
 
-async def test_without_journaled_data_force_flushes_the_storage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A bookie does not start so yet, as nobody would be told of what a crash takes."""
-    monkeypatch.setattr(promises, "REFUSED", {})
+async def test_without_journaled_data_force_flushes_the_storage(tmp_path: Path) -> None:
     runtime = GatedRuntime()
-    settings = {"journalWriteData": False, "flushInterval": 3_600_000}
+    settings = {"journalWriteData": False, "dataIntegrityChecking": True, "flushInterval": 3_600_000}
     async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
         assert (await client.v2(add(1, 0))).status == Status.EOK
         assert (await client.v3(m.ForceLedgerRequest(1))).status == Status.EOK

@@ -11,16 +11,20 @@ import pytest
 
 from bookkeeper.bookie.bookie import Bookie, ExitCode
 from bookkeeper.bookie.checkpoint import Checkpointer
+from bookkeeper.bookie.node import dirty
 from bookkeeper.errors import ConfigurationError, FatalBookieError, InvalidCookieError, NotInitialized
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import Mode
+from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.metadata.records.bookies import Registration
+from bookkeeper.peers import open_peers
 from bookkeeper.protocol.messages import Status
 from bookkeeper.runtime import DiskUsage
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId
 from tests.support.bookie import (
     METADATA_URI,
+    PASSWORD,
     GatedRuntime,
     RawClient,
     add,
@@ -49,7 +53,7 @@ async def refuses(
     directory: Path, error: type[BaseException], text: str, code: ExitCode, runtime: RealRuntime, **settings: Any
 ) -> None:
     """The start fails with this error and exit code, and the same bookie object is ended."""
-    bookie = Bookie(runtime, bookie_config(directory, **settings))
+    bookie = Bookie(runtime, bookie_config(directory, **settings), open_peers=open_peers)
     with pytest.raises(error) as failure:
         await bookie.start()
     assert text in str(failure.value)
@@ -384,3 +388,53 @@ async def test_a_bookie_starts_read_only_on_full_disks(tmp_path: Path) -> None:
     runtime.usage = DiskUsage(total=100, usable=0, device=1)
     async with running_bookie(tmp_path, runtime):
         assert await registered(runtime) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "content"),
+    [
+        ({}, b""),
+        ({"dataIntegrityChecking": True}, b""),
+        ({"journalSyncData": False}, b""),
+        ({"dataIntegrityChecking": True, "journalWriteData": False}, dirty.ADDS),
+        ({"dataIntegrityChecking": True, "journalSyncData": False}, dirty.ADDS + dirty.FENCES),
+    ],
+)
+async def test_the_marker_says_what_an_unclean_end_loses(
+    tmp_path: Path, settings: dict[str, Any], content: bytes
+) -> None:
+    """Spec bookie-storage §2.3: empty, as Java's, unless something may be lost."""
+    marker = tmp_path / "ledgers" / "current" / "DIRTY"
+    runtime = RealRuntime()
+    async with running_bookie(tmp_path, runtime, **settings):
+        assert marker.read_bytes() == content
+    assert not marker.exists()
+
+
+async def test_what_may_be_lost_is_not_forgotten_by_a_start_without_data_integrity(tmp_path: Path) -> None:
+    runtime = RealRuntime()
+    async with running_bookie(tmp_path, runtime, dataIntegrityChecking=True, journalWriteData=False):
+        shutil.copytree(tmp_path / "ledgers", tmp_path / "crashed")
+    shutil.rmtree(tmp_path / "ledgers")
+    (tmp_path / "crashed").rename(tmp_path / "ledgers")
+    await refuses(tmp_path, ConfigurationError, "dataIntegrityChecking=true", ExitCode.INVALID_CONF, runtime)
+
+
+async def test_a_bookie_with_an_empty_disk_comes_back_and_stamps_it_if_allowed(tmp_path: Path) -> None:
+    """Its ledger of a peer that is not there stays in limbo, fenced, and is answered with "unknown"."""
+    runtime = RealRuntime()
+    async with running_bookie(tmp_path, runtime) as bookie:
+        peer = BookieId("peer:3181")
+        metadata = LedgerMetadata(1, 2, 2, 2, {0: (NAME, peer)}, password=PASSWORD)
+        await bookie.metadata.ledgers.create(1, metadata)
+    shutil.rmtree(tmp_path / "ledgers")
+    settings = {"dataIntegrityChecking": True}
+    text = "dataIntegrityStampMissingCookies"
+    await refuses(tmp_path, InvalidCookieError, text, ExitCode.SERVER_EXCEPTION, runtime, **settings)
+    settings["dataIntegrityStampMissingCookies"] = True
+    async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v3(read(1, 0))).status == Status.EUNKNOWNLEDGERSTATE
+        assert (await client.v2(add(1, 0))).status == Status.EFENCED
+        assert await bookie.storage.needs_integrity_check()
+    async with running_bookie(tmp_path, runtime, dataIntegrityChecking=True) as bookie, RawClient.to(bookie) as client:
+        assert (await client.v3(read(1, 0))).status == Status.EUNKNOWNLEDGERSTATE

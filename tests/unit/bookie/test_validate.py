@@ -57,3 +57,12 @@ def test_a_directory_that_is_named_twice_is_refused(roots: tuple[str, ...], key:
 )
 def test_directories_whose_files_do_not_mix_are_accepted(roots: tuple[str, ...]) -> None:
     validate(configured(*roots))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("journalWriteData", "false"), ("dataIntegrityStampMissingCookies", "true")]
+)
+def test_what_may_lose_entries_is_refused_without_data_integrity(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key}.*dataIntegrityChecking=true"):
+        validate(ServerConfiguration.from_mapping({key: value}))
+    validate(ServerConfiguration.from_mapping({key: value, "dataIntegrityChecking": "true"}))

@@ -234,10 +234,10 @@ def test_expansion_by_a_directory_with_data_stops_the_start() -> None:
 
 
 def test_data_integrity_stamps_a_new_bookie_store_first() -> None:
-    decision = decide_data_integrity_start(MASTER, None, new_directories(empty=False))
+    decision = decide_data_integrity_start(MASTER, [], new_directories(empty=False))
     assert (decision.action, decision.store_first) == (StartAction.NEW_BOOKIE, True)
     with pytest.raises(InvalidCookieError):
-        decide_data_integrity_start(MASTER, None, directories())
+        decide_data_integrity_start(MASTER, [], directories())
 
 
 def test_data_integrity_repairs_what_is_missing_or_different_if_allowed() -> None:
@@ -248,12 +248,20 @@ def test_data_integrity_repairs_what_is_missing_or_different_if_allowed() -> Non
     ]
     for stored, found in cases:
         with pytest.raises(InvalidCookieError, match="dataIntegrityStampMissingCookies"):
-            decide_data_integrity_start(MASTER, stored, found)
-        decision = decide_data_integrity_start(MASTER, stored, found, stamp_missing=True)
+            decide_data_integrity_start(MASTER, [stored], found)
+        decision = decide_data_integrity_start(MASTER, [stored], found, stamp_missing=True)
         assert (decision.action, decision.store_version) == (StartAction.CHECK_AND_STAMP, 7)
-    assert decide_data_integrity_start(MASTER, STORED[0], directories()).action is StartAction.NOTHING
+    assert decide_data_integrity_start(MASTER, STORED, directories()).action is StartAction.NOTHING
+
+
+@pytest.mark.parametrize("changes", [{"bookie_id": "10.0.0.2:3181"}, {"instance_id": "another"}])
+def test_data_integrity_never_replaces_the_cookie_of_another_bookie_or_cluster(changes: dict[str, str]) -> None:
+    other = replace(MASTER, **changes)
+    for stored, found in [(STORED, directories(cookie=other)), ([Versioned(other, 7)], new_directories())]:
+        with pytest.raises(InvalidCookieError, match="is configured"):
+            decide_data_integrity_start(MASTER, stored, found, stamp_missing=True)
 
 
 def test_data_integrity_needs_an_instance_id() -> None:
     with pytest.raises(InvalidCookieError, match="instance id"):
-        decide_data_integrity_start(replace(MASTER, instance_id=None), None, new_directories())
+        decide_data_integrity_start(replace(MASTER, instance_id=None), [], new_directories())

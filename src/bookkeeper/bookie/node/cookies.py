@@ -1,12 +1,16 @@
 """The cookie check at start: do directories, configuration and metadata store belong together (spec metadata §8.4).
 
-The decision is made in `metadata.cookie`; here the facts are gathered and the decision is carried out. Nothing of the
-bookie's data is opened before this has passed.
+The decision is made in `metadata.formats.cookie`; here the facts are gathered and the decision is carried out. Nothing
+of the bookie's data is opened before this has passed.
+
+With `dataIntegrityChecking` cookies may be missing, which tells that data may be, too. Then they are written not here
+but later, with `Stamp`: when what may have been lost is protected (`bookie.integrity`).
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from ...config import ServerConfiguration
 from ...errors import CookieNotFound, CorruptMetadata, InvalidCookieError, NotInitialized
@@ -16,6 +20,7 @@ from ...metadata.formats.cookie import (
     DirectoryFacts,
     StartAction,
     StartDecision,
+    decide_data_integrity_start,
     decide_start,
     encode_cookie,
     parse_cookie,
@@ -33,10 +38,25 @@ LEFT_OVER = f"{VERSION_FILE}.tmp"
 """What a first start leaves behind that is killed while it writes a cookie; no data."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Cookies that are yet to be written."""
+
+    files: Files
+    driver: MetadataDriver
+    bookie_id: BookieId
+    directories: Directories
+    decision: StartDecision
+
+    async def write(self) -> None:
+        """Write them. Raises `MetadataError`, `OSError`; then the next start finds them missing again."""
+        await _carry_out(self.files, self.driver, self.bookie_id, self.directories, self.decision)
+
+
 async def check_cookies(
     files: Files, driver: MetadataDriver, config: ServerConfiguration, directories: Directories, identity: Identity
-) -> None:
-    """Check, and for a new bookie or an allowed expansion write, the cookies.
+) -> Stamp | None:
+    """Check, and for a new bookie or an allowed expansion write, the cookies. Returns what is to be written later.
 
     Raises `InvalidCookieError` when the bookie must not start, `NotInitialized` without a cluster.
     """
@@ -45,6 +65,8 @@ async def check_cookies(
             f"there is no cluster in the metadata store {config.metadataServiceUri}: "
             "run `bookkeeper shell initnewcluster` first"
         )
+    if config.dataIntegrityChecking:
+        await _catch_up(driver, identity.bookie_id)
     master = Cookie.build(
         identity.bookie_id,
         journal_dirs=config.journalDirectories,
@@ -54,6 +76,13 @@ async def check_cookies(
     )
     stored = [found for bookie_id in identity.candidates if (found := await _stored(driver, bookie_id)) is not None]
     facts = [_facts(files, root) for root in directories.all]
+    if config.dataIntegrityChecking:
+        decision = decide_data_integrity_start(
+            master, stored, facts, stamp_missing=config.dataIntegrityStampMissingCookies
+        )
+        if decision.action is StartAction.NOTHING:
+            return None
+        return Stamp(files, driver, identity.bookie_id, directories, decision)
     decision = decide_start(
         master,
         stored,
@@ -62,6 +91,21 @@ async def check_cookies(
         fixed_places=finds_ledgers_by_place(config),
     )
     await _carry_out(files, driver, identity.bookie_id, directories, decision)
+    return None
+
+
+async def _catch_up(driver: MetadataDriver, bookie_id: BookieId) -> None:
+    """See from now on everything that was stored before: what is listed for `bookie.integrity` must not be old.
+
+    A replica of the store may lag behind, and not show the youngest ledgers. A write does not return before the replica
+    that this session speaks to has seen all that came before it; so the cookie is written as it is. Without a cookie
+    nothing was ever stored for this bookie.
+    """
+    try:
+        cookie = await driver.cookies.read(bookie_id)
+    except CookieNotFound:
+        return
+    await driver.cookies.write(bookie_id, cookie.value, cookie.version)
 
 
 async def _stored(driver: MetadataDriver, bookie_id: BookieId) -> Versioned[Cookie] | None:

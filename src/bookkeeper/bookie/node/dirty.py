@@ -1,7 +1,9 @@
 """The DIRTY marker: tells the next start that this one did not end orderly (spec bookie-server §1.6).
 
-An empty file `current/DIRTY` in every ledger directory, created before the first add can be acknowledged and deleted
-at the end of an orderly stop.
+A file `current/DIRTY` in every ledger directory, created before the first add can be acknowledged and deleted at the
+end of an orderly stop. It is empty, as Java's, if what was acknowledged is durable in the journal. If not, it says so:
+then whatever the settings of the next start are, that one knows that entries may have been lost. Java does not look
+inside.
 """
 
 from __future__ import annotations
@@ -13,6 +15,12 @@ from ...runtime import Files
 from ..file_names import DIRTY_FILE, current
 
 log = logging.getLogger(__name__)
+
+ADDS = b"adds were acknowledged before they were durable\n"
+"""What is in the marker of a bookie that does not wait for its journal."""
+
+FENCES = b"fences were answered before they were durable\n"
+"""And if it does not wait with fences, either."""
 
 
 def was_unclean(files: Files, ledger_dirs: Sequence[str]) -> bool:
@@ -27,11 +35,26 @@ def was_unclean(files: Files, ledger_dirs: Sequence[str]) -> bool:
     return False
 
 
-def mark(files: Files, ledger_dirs: Sequence[str]) -> None:
-    """Create the markers, durably. Blocks. Raises `OSError`."""
+def may_be_lost(files: Files, ledger_dirs: Sequence[str]) -> bytes:
+    """What may have been lost with the last run, as that one said: `ADDS`, `FENCES`, both, nothing.
+
+    Blocks. Raises `OSError`.
+    """
+    markers = [f"{current(root)}/{DIRTY_FILE}" for root in ledger_dirs]
+    return max([files.read_bytes(path) for path in markers if files.exists(path)], key=len, default=b"")
+
+
+def mark(files: Files, ledger_dirs: Sequence[str], may_lose: bytes = b"") -> None:
+    """Create the markers, durably; what an earlier run left must have been dealt with. Blocks. Raises `OSError`.
+
+    `may_lose`: what this run may lose, `ADDS` and `FENCES`.
+    """
     for root in ledger_dirs:
         path = current(root)
-        files.open(f"{path}/{DIRTY_FILE}", "w+").close()
+        with files.open(f"{path}/{DIRTY_FILE}", "w+") as file:
+            if may_lose:
+                file.pwrite(may_lose, 0)
+                file.fdatasync()
         files.fsync_dir(path)
 
 

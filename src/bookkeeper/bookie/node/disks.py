@@ -216,13 +216,16 @@ def sum_of_file_systems(usages: Iterable[DiskUsage]) -> tuple[int, int]:
     return sum(usage.total for usage in by_device.values()), sum(usage.usable for usage in by_device.values())
 
 
-def measure(files: Files, roots: Sequence[str]) -> dict[str, DiskUsage | OSError]:
-    """The usage of each directory, or why it cannot be used. Blocks, creates nothing."""
+def measure(files: Files, roots: Sequence[str], stamped: bool = True) -> dict[str, DiskUsage | OSError]:
+    """The usage of each directory, or why it cannot be used. Blocks, creates nothing.
+
+    `stamped`: all directories have their cookies; one that has not is not the directory that it was.
+    """
     measured: dict[str, DiskUsage | OSError] = {}
     for root in roots:
         path = current(root)
         try:
-            if not files.exists(f"{path}/{VERSION_FILE}"):
+            if stamped and not files.exists(f"{path}/{VERSION_FILE}"):
                 raise FileNotFoundError(
                     errno.ENOENT, f"{VERSION_FILE} is not there any more: is its disk mounted?", path
                 )
@@ -236,7 +239,7 @@ DiskListener = Callable[[DiskVerdict], None]
 
 
 class DiskMonitor:
-    """Measures every `diskCheckInterval` and tells its listeners. Begins when all directories have their cookies."""
+    """Measures every `diskCheckInterval` and tells its listeners. `run` it when all directories have their cookies."""
 
     def __init__(self, runtime: Runtime, config: ServerConfiguration, directories: Directories) -> None:
         self._runtime = runtime
@@ -258,9 +261,9 @@ class DiskMonitor:
     def add_listener(self, listener: DiskListener) -> None:
         self._listeners.append(listener)
 
-    def check_now(self) -> DiskVerdict:
+    def check_now(self, *, stamped: bool = True) -> DiskVerdict:
         """Measure at once; for the start, before there are listeners. Blocks."""
-        return self._take(measure(self._runtime.files, self._roots))
+        return self._take(measure(self._runtime.files, self._roots, stamped))
 
     async def run(self) -> None:
         """Measure for ever. Started once the bookie is up."""

@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 def validate(config: ServerConfiguration) -> None:
     """Raises `ConfigurationError` for the first problem found."""
-    for check in (_network, _journal, _directories, _disks, _compaction, _not_there_yet):
+    for check in (_network, _journal, _integrity, _directories, _disks, _compaction, _not_there_yet):
         problem = check(config)
         if problem is not None:
             raise ConfigurationError(problem)
@@ -51,6 +51,19 @@ def _journal(config: ServerConfiguration) -> str | None:
             f"journalAlignmentSize={alignment} is more than journalPreAllocSizeMB={config.journalPreAllocSizeMB}: "
             "lower the first or raise the second"
         )
+    return None
+
+
+def _integrity(config: ServerConfiguration) -> str | None:
+    if config.dataIntegrityChecking:
+        return None
+    if not config.journalWriteData:
+        return (
+            "journalWriteData=false without dataIntegrityChecking: after a crash the bookie would deny entries that it "
+            "has acknowledged; set dataIntegrityChecking=true"
+        )
+    if config.dataIntegrityStampMissingCookies:
+        return "dataIntegrityStampMissingCookies=true does nothing without dataIntegrityChecking=true: set both"
     return None
 
 
@@ -128,7 +141,8 @@ def warn(config: ServerConfiguration) -> None:
         idle.remove("statsProviderClass")
     if idle:
         log.warning("settings that have no effect yet (docs/not-there-yet.md): %s", ", ".join(idle))
-    if not config.journalSyncData:
+    if not config.journalSyncData and not config.dataIntegrityChecking:
         log.warning(
-            "journalSyncData=false: after a loss of power this bookie may deny entries that it has acknowledged"
+            "journalSyncData=false without dataIntegrityChecking: after a loss of power this bookie may deny entries "
+            "that it has acknowledged"
         )

@@ -56,7 +56,7 @@ class Lately(Generic[P]):
         self._others_at = -math.inf  # when another than the last one came
 
     def came(self, who: P, now: float) -> None:
-        if who is not self._last:
+        if who != self._last:
             self._last, self._others_at = who, self._last_at
         self._last_at = now
 
@@ -66,4 +66,4 @@ class Lately(Generic[P]):
 
     def other_than(self, who: P, now: float) -> bool:
         """Whether another one than this came lately."""
-        return now - (self._others_at if who is self._last else self._last_at) < LATELY_SECONDS
+        return now - (self._others_at if who == self._last else self._last_at) < LATELY_SECONDS

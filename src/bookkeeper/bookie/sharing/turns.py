@@ -75,8 +75,8 @@ class Turns:
         self._had_theirs: list[Peer] = []  # peers with `spent` beyond a slice: until the next round
         self._scheduled = False
         self._rest: TimerHandle | None = None  # until one that waits may be served again
-        self._served: Lately[Peer] = Lately()
-        self._light: Lately[Peer] = Lately()  # of those served, who had credit left
+        self._served: Lately[str] = Lately()  # by address: peers come and go with their connections
+        self._light: Lately[str] = Lately()  # of those served, who had credit left
 
     def contested(self, now: float) -> bool:
         """Whether more than one peer was served lately."""
@@ -131,11 +131,11 @@ class Turns:
 
     def charge(self, peer: Peer, seconds: float, now: float) -> None:
         """This peer made the loop work for so long, until now."""
-        self._served.came(peer, now)
+        self._served.came(peer.address, now)
         rest = peer.credit.spend(seconds, now, self._share)
         if rest <= 0:
-            self._light.came(peer, now)
-        elif self._light.other_than(peer, now):
+            self._light.came(peer.address, now)
+        elif self._light.other_than(peer.address, now):
             peer.rests_until = now + max(rest, SHORTEST_REST_SECONDS)
 
     def in_debt(self, peer: Peer, now: float) -> bool:

@@ -84,10 +84,12 @@ class LedgerStorage(ABC):
         """Keep the body of a WRITE_LAC. Raises `NoLedgerError`."""
 
     @abstractmethod
-    def is_limbo(self, ledger_id: int) -> bool: ...
+    def is_limbo(self, ledger_id: int) -> bool:
+        """Whether entries of the ledger may have been lost: then absence is never said (spec bookie-server §2.18)."""
 
     @abstractmethod
-    def set_limbo(self, ledger_id: int, limbo: bool) -> None: ...
+    def set_limbo(self, ledger_id: int, limbo: bool) -> None:
+        """Say whether entries may have been lost. Raises `NoLedgerError`."""
 
     @abstractmethod
     def delete_ledger(self, ledger_id: int) -> None:
@@ -117,6 +119,16 @@ class LedgerStorage(ABC):
         """For engines."""
         if self._failure_listener is not None:
             self._failure_listener(error)
+
+    # --- the storage as a whole ---
+
+    @abstractmethod
+    async def needs_integrity_check(self) -> bool:
+        """Whether not all that was lost has been made up for (spec bookie-storage §11.5). Raises `OSError`."""
+
+    @abstractmethod
+    async def set_needs_integrity_check(self, needed: bool) -> None:
+        """Keep the answer to `needs_integrity_check`; durable at return. Raises `OSError`."""
 
     # --- adding: in memory ---
 
@@ -175,6 +187,10 @@ class LedgerStorage(ABC):
     @abstractmethod
     async def list_entries(self, ledger_id: int) -> Sequence[int]:
         """Ids of all entries held, ascending. Raises `NoLedgerError`."""
+
+    @abstractmethod
+    async def held_entries(self, ledger_id: int) -> Sequence[int]:
+        """As `list_entries`, also in limbo: what is not among them may have been lost. Raises `NoLedgerError`."""
 
     @abstractmethod
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool: ...

@@ -20,6 +20,7 @@ from .api import LedgerStorage
 from .db_directory import DbDirectory
 from .directory_jobs import DirectoryOptions
 from .garbage import GarbageCollector
+from .index.ledger_data import NEEDS_INTEGRITY_CHECK
 from .ledger_collector import LedgerCollector
 
 MIB = 1 << 20
@@ -223,6 +224,13 @@ class DbLedgerStorage(LedgerStorage):
         """Set the state flags; durable at return."""
         await self._of(0).set_state_flags(flags)
 
+    async def needs_integrity_check(self) -> bool:
+        return bool(await self.state_flags() & NEEDS_INTEGRITY_CHECK)
+
+    async def set_needs_integrity_check(self, needed: bool) -> None:
+        flags = await self.state_flags()
+        await self.set_state_flags(flags | NEEDS_INTEGRITY_CHECK if needed else flags & ~NEEDS_INTEGRITY_CHECK)
+
     # --- adding ---
 
     def has_room(self, ledger_id: int, size: int, count: int) -> bool:
@@ -253,6 +261,9 @@ class DbLedgerStorage(LedgerStorage):
 
     async def list_entries(self, ledger_id: int) -> Sequence[int]:
         return await self._of(ledger_id).reads.list_entries(ledger_id)
+
+    async def held_entries(self, ledger_id: int) -> Sequence[int]:
+        return await self._of(ledger_id).reads.held_entries(ledger_id)
 
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
         return await self._of(ledger_id).reads.entry_exists(ledger_id, entry_id)

@@ -137,6 +137,10 @@ class DirectoryReads:
     async def list_entries(self, ledger_id: int) -> Sequence[int]:
         if self._index.get(ledger_id).data.limbo:
             raise LimboError(f"ledger {ledger_id} is in limbo: its entries are not known")
+        return await self.held_entries(ledger_id)
+
+    async def held_entries(self, ledger_id: int) -> Sequence[int]:
+        self._index.get(ledger_id)
         # First what is in memory: an entry may move from there to the index while the index is read, not back.
         held = [rows for buffer in self._caches.written(ledger_id) for rows in buffer.rows()]
         async with self._listing:  # millions of ids may be in hand, one list at a time

@@ -291,17 +291,22 @@ def decide_start(
 
 def decide_data_integrity_start(
     master: Cookie,
-    stored: Versioned[Cookie] | None,
+    found: Sequence[Versioned[Cookie]],
     directories: Sequence[DirectoryFacts],
     *,
     stamp_missing: bool = False,
 ) -> StartDecision:
     """As `decide_start`, for `dataIntegrityChecking`: lost or changed directories may be accepted and repaired.
 
-    Here cookies must be equal in all fields, the layout version included.
+    Here cookies must be equal in all fields, the layout version included. A cookie of another bookie or another cluster
+    is never replaced: what it stands for is no loss of this bookie.
     """
     if master.instance_id is None:
         raise InvalidCookieError("dataIntegrityChecking needs a cluster with an instance id")
+    for cookie in _all_cookies(found, directories):
+        _same("bookie id", master.bookie_id, cookie.bookie_id)
+        _same("cluster instance id", master.instance_id, cookie.instance_id)
+    stored = found[-1] if found else None
     if stored is None:
         if any(directory.cookie is not None for directory in directories):
             raise InvalidCookieError("a directory has a cookie but the metadata store has none")

@@ -52,6 +52,10 @@ async def _check_ledger(
     history: History,
     damaged: Callable[[], bool],
 ) -> int:
+    if storage.is_limbo(ledger_id):  # it says so; what it must not forget is that no writer goes on here (BI-24)
+        if not storage.is_fenced(ledger_id):
+            raise Violation(f"{name} has ledger {ledger_id} in limbo, and has not fenced it")
+        return 0
     if acked and not storage.master_key(ledger_id):
         raise Violation(f"{name} has forgotten the master key of ledger {ledger_id}")
     try:
@@ -91,7 +95,7 @@ async def _check_run(
                 continue
             raise Violation(f"{name} cannot read entry {entry_id} of ledger {ledger_id}: {error!r}") from error
         for entry in _split(run):
-            if entry not in promises.versions.get((ledger_id, entry_id), ()) and not damaged():
+            if not promises.may_have(ledger_id, entry_id, entry) and not damaged():
                 raise Violation(f"{name} has an entry {entry_id} of ledger {ledger_id} that it was never sent")
             entry_id += 1
     return entry_id - first

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from ..cluster import STORE, SimulatedCluster
 from .fault import ACTIONS, Fault, does
 from .hardships import HARDSHIP_DAMAGE, Hardships
+from .losses import Losses
 
 DAMAGE = ("flip a bit",)
 """Faults that destroy what a bookie has on disk. All of a run hit the same bookie: one copy may go, not two."""
@@ -87,7 +88,7 @@ def draw_plan(
 
 
 @dataclass
-class Nemesis(Hardships):
+class Nemesis(Hardships, Losses):
     """Carries out a plan."""
 
     cluster: SimulatedCluster
@@ -95,6 +96,7 @@ class Nemesis(Hardships):
     dice: random.Random
     on_boot: Callable[[str], asyncio.Future[None]]
     """Called when a bookie has come up again."""
+    on_loss: Callable[[str], None]
     injected: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, None] = field(default_factory=dict)
     """Bookies whose disk is not what they wrote any more."""

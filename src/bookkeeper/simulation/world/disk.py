@@ -101,7 +101,7 @@ class SimulatedDisk:
 
     def __init__(self, dice: random.Random, note: Callable[[str], None], odds: DiskOptions = USUAL) -> None:
         self._dice = dice
-        self._odds = odds
+        self.odds = odds
         self._note = note
         self.names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
@@ -191,17 +191,17 @@ class SimulatedDisk:
         self.mount()
         names = dict(self._durable_names)
         for name, inode in self.names.items():
-            if names.get(name) is not inode and self._dice.random() < self._odds.name_chance:
+            if names.get(name) is not inode and self._dice.random() < self.odds.name_chance:
                 names[name] = inode
         for name in [name for name in names if name not in self.names]:
-            if self._dice.random() < self._odds.name_chance:
+            if self._dice.random() < self.odds.name_chance:
                 del names[name]
         fresh: dict[int, Inode] = {}
         self.names = {}
         for name, inode in names.items():
             copy = fresh.get(id(inode))
             if copy is None:
-                image = inode.after_power_loss(self._dice, self._odds)
+                image = inode.after_power_loss(self._dice, self.odds)
                 copy = fresh[id(inode)] = Inode(seen=image, durable=bytearray(image))
             self.names[name] = copy
         self._durable_names = dict(self.names)

@@ -1,0 +1,64 @@
+"""Losses of what a bookie has acknowledged: power failures without a journal, disks that are replaced (BP-46).
+
+A run has them with `swarm.Options.losing`. A ledger survives as many losses at a time as its ack quorum less one: so
+only one bookie loses at a time, when all others are whole. Nothing else in such a run makes a bookie end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..cluster import SimulatedCluster
+from .fault import Fault, does
+
+UNSYNCED = "lose what was not synced"
+DISK = "lose a disk"
+
+LOSSES = (UNSYNCED, UNSYNCED, DISK)
+
+HARMLESS = (
+    "cut link both ways",
+    "cut link one way",
+    "slow link",
+    "reset connections",
+    "pause bookie",
+    "pause client",
+    "kill client",
+    "slow disk",
+    "wall clock jump",
+)
+"""What goes on beside losses, and loses nothing."""
+
+
+class Losses:
+    """The part of the nemesis that knows how."""
+
+    cluster: SimulatedCluster
+    on_loss: Callable[[str], None]
+    """Told of a bookie that is about to lose what it acknowledged."""
+
+    def may_lose(self) -> bool:
+        """Whether all bookies have all they should."""
+        return all(self.cluster.is_serving(name) and not self.in_limbo(name) for name in self.cluster.names)
+
+    def in_limbo(self, name: str) -> bool:
+        """Whether a running bookie has a ledger in limbo."""
+        storage = self.cluster.bookies[name].storage
+        return any(storage.is_limbo(ledger_id) for ledger_id in storage.ledgers())
+
+    @does(UNSYNCED)
+    def _lose_what_was_not_synced(self, fault: Fault) -> bool:
+        if not self.may_lose():
+            return False
+        self.on_loss(fault.target)
+        self.cluster.machine(fault.target).power_off()
+        return True
+
+    @does(DISK)
+    def _lose_a_disk(self, fault: Fault) -> bool:
+        if not self.may_lose():
+            return False
+        self.on_loss(fault.target)
+        self.cluster.machine(fault.target).kill()
+        self.cluster.machine(fault.target).disk.wipe()
+        return True
