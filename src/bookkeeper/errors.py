@@ -9,6 +9,7 @@
 - `BookieError`: what a bookie's storage and request handling report inside the bookie. Never crosses
   the wire; the server turns each into a status code.
 - `ProtocolError`: bytes from a peer that are not a legal message.
+- `StreamError`: what streams report; `code` is DistributedLog's number where it has one.
 - `ConfigurationError`: a setting or argument the user should correct.
 """
 
@@ -498,3 +499,74 @@ class InvalidCookieError(BookieError):
 
 class FatalBookieError(BookieError):
     """The bookie cannot go on (failed sync, lost disk): it stops and recovers from disk at its next start."""
+
+
+# --- streams (spec streams §14) ------------------------------------------------------------------
+
+
+class StreamError(BookKeeperError):
+    """Base class of what streams report; `code` is DistributedLog's number, or -1."""
+
+    code: ClassVar[int] = -1
+
+
+class InvalidStreamNameError(StreamError):
+    """No stream can have this name."""
+
+    code = 602
+
+
+class StreamNotFoundError(StreamError):
+    """There is no such stream."""
+
+    code = 510
+
+
+class StreamExistsError(StreamError):
+    """There is a stream of this name already."""
+
+    code = 522
+
+
+class StreamMetadataError(StreamError):
+    """A record of a stream or namespace makes no sense."""
+
+    code = 506
+
+
+class NamespaceNotBoundError(StreamMetadataError):
+    """There is no namespace at this address: nothing says where its ledgers are."""
+
+
+class NamespaceExistsError(StreamError):
+    """There is a namespace at this address already."""
+
+
+class NamespaceNotEmptyError(StreamError):
+    """The namespace has streams."""
+
+
+class StreamConflictError(StreamError):
+    """Another client changed the record meanwhile."""
+
+
+class StreamStateError(StreamError):
+    """What was asked for does not fit the state of the stream."""
+
+    code = 600
+
+
+class LockError(StreamError):
+    """The lock of the stream is not held, or stands in the way."""
+
+    code = 504
+
+
+class NotOwnerError(StreamError):
+    """Another client owns the stream; `owner` is what is known of it, perhaps nothing."""
+
+    code = 302
+
+    def __init__(self, message: str, owner: str = "") -> None:
+        super().__init__(message)
+        self.owner = owner
