@@ -8,5 +8,7 @@ segments        the contract with the store of segments, and what follows from t
 segment_writer  entries of one segment, out to its ledger
 recovery        ends a segment whose writer is gone
 writer          appends to a stream
+cursor          what a reader reads next
+reader          reads a stream
 errors          what goes wrong with them
 """

@@ -72,6 +72,11 @@ class EntryPacker:
         self._bytes = 0
 
     @property
+    def records(self) -> int:
+        """User records so far."""
+        return self.sealed_records + len(self._payloads)
+
+    @property
     def has_buffered(self) -> bool:
         """Whether records wait for their entry to be sealed."""
         return bool(self._payloads)

@@ -226,7 +226,7 @@ class StreamWriter:
     def _is_roll_due(self, segment: SegmentWriter) -> bool:
         return self._policy.is_roll_due(
             size=segment.size,
-            records=segment.packer.sealed_records,
+            records=segment.packer.records,
             age=self._runtime.now() - segment.started,
         )
 
