@@ -40,6 +40,8 @@ class MemorySegmentStore:
         self.records = records or Records()
         self._client = client
         self._seen: int | None = None
+        self.ledgers: list[LedgerWriter] = []
+        """All that were made."""
 
     async def load(self) -> StreamState:
         if self._seen is None:
@@ -57,6 +59,7 @@ class MemorySegmentStore:
     async def start(self, number: int, first_txid: int) -> tuple[SegmentMetadata, LedgerWriter]:
         await self._own()
         ledger = await self._client.create_ledger(digest=DigestType.CRC32, ensemble_size=3, write_quorum=3)
+        self.ledgers.append(ledger)
         segment = SegmentMetadata(ledger_id=ledger.id, first_txid=first_txid, number=number)
         self.records.segments[number, False] = encode_segment(segment)
         self.records.max_segment = number
