@@ -5,7 +5,18 @@ one record in the metadata store that says where in the stream it stands. One cl
 keeps it so is not its lock, which is advisory, but compare-and-set on the stream's records, and the fencing of its
 ledgers.
 
-names/    what stands where in the metadata store: namespaces, streams, segments, locks, allocated ledgers
+names/          what stands where in the metadata store: namespaces, streams, segments, locks, allocated ledgers
+formats/        bytes from and to values
+dlsn            where a record is
+policy          when entries leave, when segments are rolled
+packing         which record goes into which entry, and where it is then
+segments        the contract with the store of segments, and what follows from their list
+segment_writer  entries of one segment, out to its ledger
+recovery        ends a segment whose writer is gone
+writer          appends to a stream
+cursor          what a reader reads next
+reader          reads a stream
+errors          what goes wrong with them
 
 The records in the store are the same on every kind of store, at the same paths, with the same text; Java's
 DistributedLog can share those in ZooKeeper.

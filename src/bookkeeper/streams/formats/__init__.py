@@ -1,0 +1,9 @@
+"""The formats of streams: bytes from and to values, no I/O (spec streams §4, §5).
+
+segment      the record of a segment
+entry        an entry: its envelope, and which records it must hold
+records      records in an entry
+record_set   many payloads in one record
+lz4          compressed blocks
+codec        which codecs there are, by number
+"""

@@ -1,0 +1,211 @@
+"""Reads a stream (spec streams §9, §15.6).
+
+Theory of operation
+
+Segments are read one after the other, each to the end of its ledger: only the ledger knows where it ends, the segment's
+record says it for whole records at best. A ledger that is still written is tailed; when it is closed and read, the list
+of segments says what follows. Where nothing follows yet, the reader waits for the list to change.
+
+Ledgers are read ahead, within the bounds of the client (`LedgerReader.entries`, `tail`). What is given out is a batch,
+the records of one entry: making a generator step for each record would cost more than decoding it.
+
+A position can be stored, and read on from in another process: `position` is where the next record will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from ..client.entry import LedgerEntry
+from ..client.reader import LedgerReader
+from ..errors import NoSuchLedgerError, NoSuchLedgerOnMetadataError
+from .cursor import after, find_next, find_start, find_txid
+from .dlsn import DLSN
+from .errors import CorruptEntryError, EndOfStreamError, TruncatedError
+from .formats.entry import decode_entry
+from .formats.records import END, StoredRecord
+from .formats.segment import SegmentMetadata
+from .segments import SegmentStore
+
+T = TypeVar("T")
+
+EARLIEST = DLSN(0, 0, 0)
+"""Begin with the first record that is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxId:
+    """Begin with the first record that has this transaction id or a higher one."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Begin after the last record that can be read now."""
+
+
+LATEST = Latest()
+
+
+class Record(NamedTuple):
+    """A record of a stream."""
+
+    position: DLSN
+    txid: int
+    payload: bytes
+    sequence_id: int
+    """Its number in the stream, from 0; negative where segments have no sequence ids."""
+
+
+class RecordBatch(NamedTuple):
+    """The records of one entry, as far as they were asked for; at least one."""
+
+    segment: SegmentMetadata
+    entry: int
+    stored: Sequence[StoredRecord]
+
+    @property
+    def next_position(self) -> DLSN:
+        """Reading from here gives what comes after this batch."""
+        return DLSN(self.segment.number, self.entry + 1, 0)
+
+    def payloads(self) -> list[bytes]:
+        return [record.payload for record in self.stored]
+
+    def records(self) -> Iterator[Record]:
+        base = self.segment.sequence_id - 1
+        for slot, _, position, txid, payload in self.stored:
+            yield Record(DLSN(self.segment.number, self.entry, slot), txid, payload, base + position)
+
+
+class StreamReader:
+    """Reads a stream from a position on. Every iteration begins at `position`, and moves it."""
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        start: DLSN | TxId | Latest = EARLIEST,
+        *,
+        tail: bool = True,
+        ignore_truncation: bool = False,
+    ) -> None:
+        self._store = store
+        self._start = start
+        self._tail = tail
+        self._ignore_truncation = ignore_truncation
+        self._lowest = -1
+        """Records with lower transaction ids are left out."""
+
+    @property
+    def position(self) -> DLSN | TxId | Latest:
+        """Where the next record will be; before the first was read, where to begin."""
+        return self._start
+
+    async def __aiter__(self) -> AsyncGenerator[Record, None]:
+        """All records in order. Ends as `batches` does."""
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for record in batch.records():
+                    self._start = record.position.next()
+                    yield record
+
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
+        """All records in order, those of an entry together. Moves `position` before a batch is given out.
+
+        A reader that tails waits for more, and ends only with the stream; others end where nothing more can be read.
+
+        Raises `EndOfStreamError` for a stream that was sealed, after its last record; `TruncatedError` when records
+        that were not read yet are gone; `CorruptEntryError`; and what the client's reads raise.
+        """
+        position = await self.locate()
+        start = await self._find(
+            lambda segments: find_start(segments, position, ignore_truncation=self._ignore_truncation)
+        )
+        if start is None:
+            return
+        segment, position = start.segment, start.position
+        while True:
+            async with aclosing(self._batches_of(segment, position)) as batches:
+                async for batch in batches:
+                    self._start = batch.next_position
+                    yield batch
+            following = await self._find(lambda segments, done=segment: self._next(segments, done))  # type: ignore[misc]
+            if following is None:
+                return
+            segment, position = following, DLSN(following.number, 0, 0)
+
+    def _next(self, segments: Sequence[SegmentMetadata], done: SegmentMetadata) -> SegmentMetadata | None:
+        return find_next(segments, done, ignore_truncation=self._ignore_truncation)
+
+    async def _find(self, look: Callable[[Sequence[SegmentMetadata]], T | None]) -> T | None:
+        """What is found in the list of segments, once it is there; None if it is not and the reader does not tail."""
+        if not self._tail:
+            return look((await self._store.load()).segments)
+        async with aclosing(self._store.watch()) as lists:
+            async for segments in lists:
+                found = look(segments)
+                if found is not None:
+                    return found
+        return None
+
+    async def locate(self) -> DLSN:
+        """Turn a transaction id or *latest* into a position, as the stream is now; `position` from here on."""
+        self._start = await self._resolve(self._start)
+        return self._start
+
+    async def _resolve(self, start: DLSN | TxId | Latest) -> DLSN:
+        if isinstance(start, DLSN):
+            return start
+        segments = (await self._store.load()).segments
+        if isinstance(start, TxId):
+            self._lowest = start.txid
+            return find_txid(segments, start.txid)
+        if not segments or segments[-1].completed:
+            return after(segments)
+        async with await self._store.open(segments[-1]) as ledger:
+            return DLSN(segments[-1].number, await ledger.read_last_add_confirmed() + 1, 0)
+
+    async def _batches_of(self, segment: SegmentMetadata, position: DLSN) -> AsyncGenerator[RecordBatch, None]:
+        """The batches of one segment, to the end of its ledger."""
+        try:
+            async with (
+                await self._store.open(segment) as ledger,
+                aclosing(self._entries(ledger, position.entry)) as entries,
+            ):
+                async for entry in entries:
+                    first_slot = position.slot if entry.entry_id == position.entry else 0
+                    stored = _decode(segment, entry)
+                    wanted = [
+                        record
+                        for record in stored
+                        if not record.flags and record.slot >= first_slot and record.txid >= self._lowest
+                    ]
+                    if wanted:
+                        yield RecordBatch(segment, entry.entry_id, wanted)
+                    if stored[-1].flags & END:
+                        raise EndOfStreamError("the stream was sealed; all of it was read")
+        except (NoSuchLedgerError, NoSuchLedgerOnMetadataError) as error:
+            raise TruncatedError(f"segment {segment.number} of the stream was removed: {error}", "") from error
+
+    def _entries(self, ledger: LedgerReader, first: int) -> AsyncGenerator[LedgerEntry, None]:
+        return ledger.tail(first) if self._tail else _confirmed(ledger, first)
+
+
+async def _confirmed(ledger: LedgerReader, first: int) -> AsyncGenerator[LedgerEntry, None]:
+    """What can be read now."""
+    if first <= ledger.last_add_confirmed:
+        async with aclosing(ledger.entries(first)) as entries:
+            async for entry in entries:
+                yield entry
+
+
+def _decode(segment: SegmentMetadata, entry: LedgerEntry) -> list[StoredRecord]:
+    try:
+        return decode_entry(entry.data, enveloped=segment.enveloped)
+    except CorruptEntryError as error:
+        where = f"segment {segment.number}, ledger {segment.ledger_id}, entry {entry.entry_id}"
+        raise CorruptEntryError(f"{where}: {error}", error.offset) from error

@@ -1,0 +1,162 @@
+"""Readers of streams (spec streams §9)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.streams.cursor import find_next, find_start, find_txid
+from bookkeeper.streams.dlsn import DLSN
+from bookkeeper.streams.errors import EndOfStreamError, TruncatedError
+from bookkeeper.streams.formats.segment import SegmentMetadata
+from bookkeeper.streams.policy import WritePolicy
+from bookkeeper.streams.reader import EARLIEST, LATEST, Record, RecordBatch, StreamReader, TxId
+from bookkeeper.streams.writer import StreamWriter, open_writer
+from tests.support.segment_store import MemorySegmentStore
+
+
+async def writer_of(store: MemorySegmentStore) -> StreamWriter:
+    return await open_writer(RealRuntime(), store, WritePolicy(roll_records=4, buffer_bytes=50))
+
+
+async def write(store: MemorySegmentStore, first: int, count: int) -> list[DLSN]:
+    """Records whose payload is their transaction id."""
+    async with await writer_of(store) as writer:
+        return [await writer.append(b"%d" % n, txid=n) for n in range(first, first + count)]
+
+
+async def read(reader: StreamReader) -> list[int]:
+    return [int(record.payload) async for record in reader]
+
+
+async def test_all_is_read_in_order_across_segments(store: MemorySegmentStore) -> None:
+    positions = await write(store, 0, 20)
+    records = [record async for record in StreamReader(store, tail=False)]
+    assert records == [Record(at, n, b"%d" % n, n) for n, at in enumerate(positions)]
+    assert records[-1].position.segment == 5
+
+
+async def test_a_reader_begins_at_any_position(store: MemorySegmentStore) -> None:
+    positions = await write(store, 0, 20)
+    for n, position in enumerate(positions):
+        assert await read(StreamReader(store, position, tail=False)) == list(range(n, 20))
+        assert await read(StreamReader(store, position.next(), tail=False)) == list(range(n + 1, 20))
+
+
+async def test_a_reader_begins_at_any_transaction_id(store: MemorySegmentStore) -> None:
+    await write(store, 0, 10)
+    await write(store, 15, 5)
+    for txid in range(22):
+        expected = [n for n in [*range(10), *range(15, 20)] if n >= txid]
+        assert await read(StreamReader(store, TxId(txid), tail=False)) == expected
+
+
+async def test_a_stored_position_is_read_on_from(store: MemorySegmentStore) -> None:
+    async with await writer_of(store) as writer:
+        await writer.append_batch([b"%d" % n for n in range(20)], txid=1)
+    found: list[int] = []
+    text = str(EARLIEST)
+    while True:
+        reader = StreamReader(store, DLSN.parse(text), tail=False)
+        batch: RecordBatch | None = await anext(reader.batches(), None)
+        if batch is None:
+            break
+        found += map(int, batch.payloads())
+        assert isinstance(reader.position, DLSN)
+        text = str(reader.position)
+    assert found == list(range(20))
+
+
+async def test_a_tail_follows_over_rolls_until_the_stream_is_sealed(store: MemorySegmentStore) -> None:
+    found: list[int] = []
+
+    async def follow() -> None:
+        async for record in StreamReader(store):
+            found.append(int(record.payload))  # noqa: PERF401 - those before the end count
+
+    following = asyncio.ensure_future(follow())
+    writer = await writer_of(store)
+    for n in range(13):
+        await writer.append(b"%d" % n, txid=n)
+    await writer.mark_end()
+    with pytest.raises(EndOfStreamError):
+        await following
+    assert found == list(range(13))
+
+
+async def test_a_tail_goes_on_after_a_writer_that_died(store: MemorySegmentStore) -> None:
+    records = aiter(StreamReader(store))
+    first = await writer_of(store)
+    await first.append(b"0", txid=0)
+    await first.flush()
+    assert (await anext(records)).payload == b"0"
+    await first.abort()
+    second = await writer_of(MemorySegmentStore(store._client, store.records))
+    await second.append(b"1", txid=1)
+    await second.flush()
+    found = await anext(records)
+    assert (found.position, found.sequence_id) == (DLSN(2, 0, 0), 1)
+    await records.aclose()
+    await second.close()
+
+
+async def test_the_latest_position_is_behind_what_can_be_read(store: MemorySegmentStore) -> None:
+    await write(store, 0, 5)
+    reader = StreamReader(store, LATEST)
+    assert await reader.locate() == DLSN(3, 0, 0)
+    async with await writer_of(store) as writer:
+        await writer.append(b"5", txid=5)
+        await writer.flush()
+        inside = StreamReader(store, LATEST, tail=False)
+        await inside.locate()
+        await writer.append(b"6", txid=6)
+    assert (await anext(reader.batches())).payloads() == [b"5"]
+    assert await read(inside) == [6]
+
+
+async def test_truncated_segments_are_skipped_at_the_start(store: MemorySegmentStore) -> None:
+    await write(store, 0, 12)
+    one, two, *_ = store.records.list()
+    await store.load()
+    await store.replace(one.truncate(None))
+    await store.replace(two.truncate(DLSN(2, 1, 0)))
+    left = await read(StreamReader(store, tail=False))
+    assert left == list(range(left[0], 12))
+    assert 4 < left[0] < 8
+    every = StreamReader(store, tail=False, ignore_truncation=True)
+    assert await read(every) == list(range(12))
+
+
+def segment(number: int, ledger: int, status: int = 0) -> SegmentMetadata:
+    done = SegmentMetadata(ledger_id=ledger, first_txid=number * 10, number=number, status=status)
+    return replace(done, completed=True, records=5, last_txid=number * 10 + 4)
+
+
+def test_a_reader_under_way_does_not_skip() -> None:
+    one, two, three = segment(1, 11), segment(2, 12, 2), segment(3, 13)
+    with pytest.raises(TruncatedError) as caught:
+        find_next([one, two, three], one)
+    assert caught.value.first_available == str(DLSN(3, 0, 0))
+    with pytest.raises(TruncatedError):
+        find_next([three], one)
+    assert find_next([one, two, three], one, ignore_truncation=True) == two
+
+
+def test_a_number_that_is_used_again_is_another_segment() -> None:
+    empty, again = segment(1, 11), segment(1, 12)
+    assert find_next([again], empty) == again
+    assert find_next([empty], empty) is None
+
+
+def test_where_a_reader_begins() -> None:
+    segments = [segment(1, 11, 2), segment(2, 12), segment(3, 13)]
+    start = find_start(segments, EARLIEST)
+    assert start is not None
+    assert start.position == DLSN(2, 0, 0)
+    assert find_start(segments, DLSN(4, 0, 0)) is None
+    assert find_txid(segments, 0) == DLSN(2, 0, 0)
+    assert find_txid(segments, 25) == DLSN(3, 0, 0)
+    assert find_txid(segments, 35) == DLSN(4, 0, 0)
