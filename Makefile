@@ -156,8 +156,12 @@ bench: setup ## microseconds per stage of the data path
 PAIRS ?= 3
 MEASURED ?= 10
 WARM ?= 30
-bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (two hours; PAIRS=3, MEASURED=10 seconds after WARM=30; needs Maven)
+bench-compare: jdk setup ## Apache BookKeeper beside this one: ratios as JSON, chart, table (hours; PAIRS=3, MEASURED=10 seconds after WARM=30; needs Maven)
 	$(BIN)/python -m bench.compare --pairs $(PAIRS) --seconds $(MEASURED) --warm $(WARM) --json compare.json --svg compare.svg --table compare.md
+
+.PHONY: bench-quick
+bench-quick: jdk setup ## the rows that matter beside Apache BookKeeper, and what changed since the last run (below ten minutes; needs Maven)
+	$(BIN)/python -m bench.compare --quick --json compare.json
 
 .PHONY: hostile
 SECONDS_EACH ?= 120

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -40,6 +41,12 @@ BATCH = 64
 """Appends handed in between two looks at the clock, at most."""
 
 PASSWORD = b"bench"
+
+PACE_SECONDS = 0.001
+"""How often an append at a fixed rate looks what is due."""
+
+SCATTER = 7919
+"""A scattered read goes on so many entries further: a prime, so that it comes by all of a ledger."""
 
 BATCHES_UNDER_WAY = 8
 """So many batches at least make up the window: of fewer, each end would leave much of the window empty."""
@@ -132,6 +139,7 @@ def write(
     window: Annotated[int, typer.Option("--window", min=1, help="Appends under way, over all ledgers.")] = 5000,
     seconds: SecondsOption = 10.0,
     warm: Annotated[float, typer.Option("--warm", min=0, help="Seconds before measuring.")] = 3.0,
+    rate: Annotated[int | None, typer.Option("--rate", "-r", min=1, help="Appends a second, at most.")] = None,
     ensemble: EnsembleOption = 3,
     write_quorum: WriteQuorumOption = None,
     ack_quorum: AckQuorumOption = None,
@@ -146,8 +154,8 @@ def write(
             share = max(1, window // ledgers)
             result = Result(f"write {size} B", size)
             with stoppable() as stop:
-                await _measure_writes(runtime, writers, size, share, warm, Result("warm-up", size), stop)
-                await _measure_writes(runtime, writers, size, share, seconds, result, stop)
+                for took, found in ((warm, Result("warm-up", size)), (seconds, result)):
+                    await _measure_writes(runtime, writers, size, share, took, found, stop, rate)
                 for writer in writers:
                     await writer.close(drain=True)
         if not as_json:
@@ -159,11 +167,22 @@ def write(
 
 
 async def _measure_writes(
-    runtime: Runtime, writers: list[LedgerWriter], size: int, window: int, seconds: float, result: Result, stop: Stop
+    runtime: Runtime,
+    writers: list[LedgerWriter],
+    size: int,
+    window: int,
+    seconds: float,
+    result: Result,
+    stop: Stop,
+    rate: int | None = None,
 ) -> None:
     payload = bytes(i & 0xFF for i in range(size))
     deadline = runtime.now() + seconds
-    feeders = [_feed(runtime, writer, payload, window, deadline, result, stop) for writer in writers]
+    if rate is None:
+        feeders = [_feed(runtime, writer, payload, window, deadline, result, stop) for writer in writers]
+    else:
+        share = rate / len(writers)
+        feeders = [_feed_slowly(runtime, writer, payload, window, deadline, result, stop, share) for writer in writers]
     await _all_done(runtime, feeders, seconds, result)
 
 
@@ -215,6 +234,45 @@ async def _feed(
         await _settle(runtime, under_way, result)
 
 
+async def _feed_slowly(
+    runtime: Runtime,
+    writer: LedgerWriter,
+    payload: bytes,
+    window: int,
+    deadline: float,
+    result: Result,
+    stop: Stop,
+    rate: float,
+) -> None:
+    """Append what is due at this rate, with at most `window` under way, until the deadline or `stop`; wait for all.
+
+    The latency of each append is from its call on.
+    """
+    under_way: set[asyncio.Future[int]] = set()
+    failed: list[asyncio.Future[int]] = []
+
+    def done(future: asyncio.Future[int], began: float) -> None:
+        under_way.discard(future)
+        if future.cancelled() or future.exception() is not None:
+            failed.append(future)
+        else:
+            result.latency.record(runtime.now() - began)
+            result.entries += 1
+
+    started = runtime.now()
+    count = 0
+    while runtime.now() < deadline and stop.signal is None and not failed:
+        due = int((runtime.now() - started) * rate)
+        while count < due and len(under_way) < window:
+            began = runtime.now()
+            future = await writer.append_soon(payload)
+            under_way.add(future)
+            future.add_done_callback(partial(done, began=began))
+            count += 1
+        await asyncio.sleep(PACE_SECONDS)
+    await asyncio.gather(*under_way, *failed)
+
+
 async def _settle(runtime: Runtime, under_way: deque[tuple[asyncio.Future[int], float, int]], result: Result) -> int:
     """Wait for the oldest batch. Its latency is that of its last entry, counted for all of them."""
     future, started, count = under_way.popleft()
@@ -234,6 +292,7 @@ def read(
     batch: Annotated[bool, typer.Option("--batch/--single", help="Batch reads, or a request for each entry.")] = True,
     once: Annotated[bool, typer.Option("--once", help="Stop at the end of the ledger, or after --seconds.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many entries from the start.")] = None,
+    scatter: Annotated[bool, typer.Option("--scatter", help="Reads far from each other, not in a row.")] = False,
     password: Annotated[str, typer.Option("--password", "-p")] = "bench",
     protocol: ProtocolOption = "auto",
     as_json: JsonOption = False,
@@ -252,16 +311,19 @@ def read(
             if limit is not None:
                 last = min(last, limit - 1)
             with stoppable() as stop:
-                await _measure_reads(runtime, reader, _spans(last, step, once), seconds, window, batch, result, stop)
+                await _measure_reads(
+                    runtime, reader, _spans(last, step, once, scatter), seconds, window, batch, result, stop
+                )
         return _report(result, as_json, stop)
 
     _run(main)
 
 
-def _spans(last: int, step: int, once: bool) -> Iterator[tuple[int, int]]:
-    """First and last entry of each read: once up to `last`, or again and again."""
+def _spans(last: int, step: int, once: bool, scatter: bool = False) -> Iterator[tuple[int, int]]:
+    """First and last entry of each read: once up to `last`, or again and again; in a row, or scattered."""
     while True:
-        for first in range(0, last + 1, step):
+        for place in range(0, last + 1, step):
+            first = place * SCATTER % (last + 1) if scatter else place
             yield first, min(first + step - 1, last)
         if once:
             return

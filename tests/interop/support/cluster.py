@@ -122,7 +122,7 @@ class Bookie:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=peer.environment(self.cluster.java_options),
+                env=peer.environment(self.cluster.java_options, self.cluster.java_version),
                 start_new_session=True,
             )
 
@@ -185,6 +185,8 @@ class Cluster:
     directory: Path
     settings: Mapping[str, object] = field(default_factory=dict)
     java_options: str = peer.SMALL_JVM
+    java_version: str = ""
+    """Of its Java bookies; "" is the one that is selected for all."""
     bookies: list[Bookie] = field(default_factory=list)
 
     @property

@@ -31,15 +31,17 @@ def version() -> str:
     return subprocess.run([SCRIPT, "version"], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def set_up() -> None:
+def set_up(java_version: str = "") -> None:
     """Fetch the jars and compile the drivers, unless that was done before."""
-    done = subprocess.run([SCRIPT, "setup"], capture_output=True, text=True)
+    done = subprocess.run([SCRIPT, "setup"], capture_output=True, text=True, env=environment(java_version=java_version))
     if done.returncode:
         raise RuntimeError(f"the Java peer cannot be set up (a JDK 17+ and Maven are needed): {done.stderr[-2000:]}")
 
 
-def environment(java_options: str = SMALL_JVM) -> dict[str, str]:
-    return {**os.environ, "PEER_JAVA_OPTS": java_options}
+def environment(java_options: str = SMALL_JVM, java_version: str = "") -> dict[str, str]:
+    """Of a Java process; without a version it is the one that is selected for all (`version`)."""
+    selected = {"PEER_VERSION": java_version} if java_version else {}
+    return {**os.environ, "PEER_JAVA_OPTS": java_options, **selected}
 
 
 @dataclass(frozen=True)

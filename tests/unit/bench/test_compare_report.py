@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench import compare_report
-from bench.compare_report import HIGHER, LOWER, Figure, lines_of, together
+from bench.compare import report as compare_report
+from bench.compare.report import HIGHER, LOWER, Figure, lines_of, together
 from tests.interop.support.cluster import JAVA, OURS
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+import pytest
+
 from bookkeeper import LedgerWriter
-from bookkeeper.cli.bench import Result, _feed
+from bookkeeper.cli.bench import Result, _feed, _feed_slowly, _spans
+from bookkeeper.cli.session import stoppable
+from bookkeeper.errors import BKError
 from bookkeeper.runtime import Runtime
 
 
@@ -80,3 +84,61 @@ async def test_the_window_is_filled_up_again_long_before_it_is_empty() -> None:
         writer.acknowledge(len(writer.under_way))
         await asyncio.sleep(0)
     assert result.entries > 600
+
+
+class TickingClock:
+    """Time that goes on by a step with each look at it."""
+
+    def __init__(self, step: float) -> None:
+        self.step = step
+        self.time = 0.0
+
+    def now(self) -> float:
+        self.time += self.step
+        return self.time
+
+
+class QuickAppends(ManualAppends):
+    """Every append is acknowledged, or refused, at once."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error
+
+    def append_nowait(self, payload: bytes) -> asyncio.Future[int]:
+        future = super().append_nowait(payload)
+        if self.error is None:
+            future.set_result(len(self.under_way) - 1)
+        else:
+            future.set_exception(self.error)
+        return future
+
+
+async def paced(writer: QuickAppends, rate: float, deadline: float) -> Result:
+    result, clock = Result("write", 1), TickingClock(0.01)
+    with stoppable() as stop:
+        await _feed_slowly(cast(Runtime, clock), cast(LedgerWriter, writer), b"x", 50, deadline, result, stop, rate)
+    return result
+
+
+async def test_at_a_rate_no_more_is_appended_than_is_due() -> None:
+    writer = QuickAppends()
+    result = await paced(writer, rate=10.0, deadline=5.0)
+    assert result.entries == len(writer.under_way)
+    assert 40 <= result.entries <= 50
+
+
+async def test_an_append_that_fails_at_a_rate_is_not_lost() -> None:
+    writer = QuickAppends(BKError("refused"))
+    with pytest.raises(BKError, match="refused"):
+        await paced(writer, rate=10.0, deadline=5.0)
+    assert len(writer.under_way) < 40  # it ends the run at once
+
+
+@pytest.mark.parametrize("count", [1, 7, 100, 7919, 20_000])
+def test_scattered_reads_come_by_other_entries_each_time_and_stay_in_the_ledger(count: int) -> None:
+    spans = list(_spans(count - 1, 1, once=True, scatter=True))
+    assert len(spans) == count
+    assert all(first == last < count for first, last in spans)
+    if count % 7919:
+        assert {first for first, _ in spans} == set(range(count))

@@ -132,6 +132,7 @@ public final class Drive {
         int size = number("size", 100);
         int ledgers = number("ledgers", 1);
         int window = number("window", 2000);
+        int rate = number("rate", 0); // appends a second; 0: as fast as the window allows
         double seconds = Double.parseDouble(text("seconds", "15"));
         double warm = Double.parseDouble(text("warm", "10"));
         BookKeeper client = connect();
@@ -149,6 +150,9 @@ public final class Drive {
         long end = measureFrom + (long) (seconds * 1e9);
         AtomicLong measured = new AtomicLong();
         for (int i = 0; System.nanoTime() < end && failure.get() == null; i++) {
+            while (rate > 0 && i >= (System.nanoTime() - begin) / 1e9 * rate) {
+                java.util.concurrent.locks.LockSupport.parkNanos(200_000);
+            }
             credit.acquire();
             long sent = System.nanoTime();
             handles.get(i % ledgers).appendAsync(entry).whenComplete((id, error) -> {
@@ -185,6 +189,7 @@ public final class Drive {
         int step = number("step", 100);
         int window = number("window", 20);
         boolean batch = flag("batchread", false);
+        boolean scatter = flag("scatter", false); // one entry after the other, far from each other: the order of `bench read --scatter`
         long last = Math.min(handle.getLastAddConfirmed(), Long.parseLong(text("limit", "100000000")));
         for (int round = 0; round < number("rounds", 2); round++) {
             long begin = System.nanoTime();
@@ -205,7 +210,8 @@ public final class Drive {
             } else {
                 for (long from = 0; from <= last; from += step) {
                     credit.acquire();
-                    handle.readAsync(from, Math.min(last, from + step - 1)).whenComplete((entries, error) -> {
+                    long first = scatter ? from * 7919 % (last + 1) : from;
+                    handle.readAsync(first, Math.min(last, first + step - 1)).whenComplete((entries, error) -> {
                         if (error != null) {
                             failure.set(error);
                         } else {

@@ -1,6 +1,6 @@
 """What a comparison found, as JSON, as a picture and as a table; of one run of it, or of several together.
 
-    python -m bench.compare_report monday.json tuesday.json --svg compare.svg --table compare.md
+    python -m bench.compare.report monday.json tuesday.json --svg compare.svg --table compare.md
 
 The picture has a bar for each figure, on a logarithmic scale around 1, with the spread as a line. The table has a row
 for each measurement, with the median and the spread of each of its figures. Of several runs each pair counts alike.
@@ -108,9 +108,20 @@ def together(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def show(report: dict[str, Any]) -> None:
     """Print the ratios and which runs failed."""
     for line in report["results"]:
-        print(f"{line['what']:<50} {line['ratio']:>7.2f}  ({line['least']:.2f} to {line['greatest']:.2f})")
+        print(
+            f"{line['what']:<60} {line['ratio']:>7.2f}  ({line['least']:.2f} to {line['greatest']:.2f}){_asides(line)}"
+        )
+    if "ceiling_mb_per_s" in report:
+        print(f"the disk's ceiling, before and after: {report['ceiling_mb_per_s']} MB of payload a second")
     for failure in report["failures"]:
-        print(f"a run failed: {failure['who']}: {failure['what']}")
+        print(f"a run failed: {failure['who']}: {failure['what']}: {failure.get('why', '')}")
+
+
+def _asides(line: dict[str, Any]) -> str:
+    """What is asked for, and how much of the disk's ceiling was used, where these are known."""
+    goal = f"  asked: {line['goal']:g}" if "goal" in line else ""
+    part = line.get("of_ceiling")
+    return goal + (f"  of the ceiling: {part[OURS]:.2f}, Java {part[JAVA]:.2f}" if part else "")
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
@@ -193,7 +204,7 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.compare_report",
+        prog="python -m bench.compare.report",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
