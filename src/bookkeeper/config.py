@@ -235,9 +235,9 @@ class ServerConfiguration(StoreSettings):
     that are not taken. Unset: a quarter of the budget of the caches; never less than 16 of the largest frames. Beyond
     it, connections of the peer that holds most are closed. Not a Java key."""
     peerLoopSharePercent: int = Field(25, gt=0, le=100)
-    """Of the event loop's time, for a peer (all that comes from one address) that could use all of it, while there are
-    peers that ask for little: these are served within a few milliseconds. Peers that all ask for much are not held
-    back. 100: no bound; peers still take turns. Not a Java key."""
+    """Of the event loop's time, that a peer (all that comes from one address) has in any case. One that wants more has
+    to wait in the first milliseconds after each request of a peer that wants less. 100: none waits; peers still take
+    turns. Not a Java key."""
     maxConnections: int = Field(10000, gt=0)
     """Connections served at once, as far as the process may have open files; beyond it the longest idle one is closed,
     or the new one. Not a Java key."""

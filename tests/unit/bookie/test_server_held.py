@@ -152,6 +152,9 @@ class AddBench(Service):
         everything: Any = self
         self.held = HeldAdds(everything, everything, self.account, self.ask, self.waits.append)
 
+    async def turn(self) -> None:
+        """The peer of the caller does not rest."""
+
 
 def add(number: int) -> AddRun:
     return AddRun(1, b"", 0, 0, V3, [number], [bytes(10)], [b""])

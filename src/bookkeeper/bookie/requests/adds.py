@@ -65,7 +65,7 @@ class AddPath:
 
     def left_for_others(self, caller: Caller) -> int:
         """Bytes of the write cache that a caller's adds must not take."""
-        return self.storage.reserve if caller.in_debt else 0
+        return self.storage.reserve if caller.must_spare else 0
 
     async def wait_for_room(self, caller: Caller, run: AddRun) -> bool:
         """Wait until the run can be tried again; False if the storage had no room for too long."""

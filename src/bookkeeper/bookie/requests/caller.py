@@ -62,5 +62,8 @@ class Caller(Protocol):
         """They are in the journal."""
 
     @property
-    def in_debt(self) -> bool:
-        """Its peer uses more than its share, and must leave something for others."""
+    def must_spare(self) -> bool:
+        """Its peer wants much, and must leave something for others."""
+
+    async def turn(self) -> None:
+        """Wait while its peer rests, and then for its turn."""

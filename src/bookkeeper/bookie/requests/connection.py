@@ -402,8 +402,11 @@ class BookieConnection(asyncio.Protocol):
         self._service.turns.journal_has_adds(self.source, size, count)
 
     @property
-    def in_debt(self) -> bool:
-        return self._service.turns.in_debt(self.source, self._now())
+    def must_spare(self) -> bool:
+        return self._service.turns.must_spare(self.source, self._now())
+
+    async def turn(self) -> None:
+        await self._service.turns.turn(self.source)
 
     def may_ask_more(self) -> bool:
         """Whether the requests that it has waiting leave room for more."""

@@ -102,6 +102,9 @@ class HeldAdds:
         held = self._waiting
         try:
             while held:
+                await self._caller.turn()
+                if not held:
+                    break
                 first = held[0]
                 if isinstance(first, Reply):
                     await self._service.journaled.wait_for_room(first)

@@ -11,8 +11,8 @@ Before each request a runner waits until the connection takes output, and then f
 connections share, in turn. No request holds a slot while it waits for its peer: a peer that does not read its socket
 stops its own requests only.
 
-What runners do costs the loop's time, and they give way as often as whoever serves the socket (`sharing.turns`): after
-a slice, and for as long as their peer rests.
+What runners do costs the loop's time, and they give way as whoever serves the socket does (`sharing.turns`): for as
+long as their peer rests, and after a slice.
 
 `width` may change: it is as many as there may be answers of the size that this connection has.
 """
@@ -132,8 +132,9 @@ class LedgerQueues:
             while self._ready and self._runners <= self._width():
                 ledger_id = self._ready.popleft()
                 await self._slot()
-                began = turns.now()
                 try:
+                    await turns.turn(self._peer())
+                    began = turns.now()
                     await self._run_one(self._queues[ledger_id])
                 finally:
                     self._slots.release(self._peer())
@@ -144,7 +145,7 @@ class LedgerQueues:
                 now = turns.now()
                 turns.charge(self._peer(), min(now - began, LONGEST_STEP), now)
                 if now - since > turns.slice_seconds(now):
-                    await turns.pause(self._peer())
+                    await asyncio.sleep(0)
                     since = turns.now()
         finally:
             self._runners -= 1

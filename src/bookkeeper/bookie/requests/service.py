@@ -39,6 +39,9 @@ log.addFilter(LogRate())
 CONNECTION_SECONDS = 0.0003
 """Of the loop's time, for a connection from its acceptance to its end."""
 
+ACCEPT_PAUSE_SECONDS = 0.002
+"""After a connection of a peer that wants much. All that connect wait then: so it is short."""
+
 COLLECTED_TOGETHER = 16
 """Connections that have ended. Each leaves some fifty objects that refer to each other."""
 
@@ -118,7 +121,7 @@ class RequestService:
         """Seconds for which no connection is accepted after one from this address."""
         peer, now = self.peer_at(address), self.runtime.now()
         self.turns.charge(peer, CONNECTION_SECONDS, now)
-        return max(0.0, peer.rests_until - now)
+        return ACCEPT_PAUSE_SECONDS if now < peer.rests_until and self.turns.must_spare(peer, now) else 0.0
 
     def connections(self) -> list[ServedConnection]:
         return list(self._admission.connections)

@@ -3,13 +3,12 @@
 Theory of operation
 
 A loop that is busy all the time lets each request wait for a whole turn at each of its steps, however short its own
-work is. So a peer that could keep the loop busy alone does not, while there is one that asks for little: it has
-`peerLoopSharePercent` of the time, and may save up `BURST_SECONDS` of it. A peer that stays within its share always has
-credit: it is *light*. One that has none is in debt, and *rests* until it is paid back, if a light one was served
-lately.
+work is. So a peer that could keep the loop busy alone gives way when there is a request of one that asks for little
+(`turns`). `peerLoopSharePercent` of the time is its own in any case, and it may save up `BURST_SECONDS` of it: one
+that stays within that has credit. One that has none is in debt, and may have to wait until it is paid back.
 
-Where all peers want much, none is light and none rests. Where many want the same, each has less than its share, and
-none rests either.
+A peer that was not in debt lately is *light*. Where all peers want much, none is light and none gives way. Where many
+want the same, each has less than its share, and none gives way either.
 """
 
 from __future__ import annotations
@@ -64,6 +63,6 @@ class Lately(Generic[P]):
         """Whether more than one came lately."""
         return now - self._others_at < LATELY_SECONDS
 
-    def other_than(self, who: P, now: float) -> bool:
-        """Whether another one than this came lately."""
-        return now - (self._others_at if who == self._last else self._last_at) < LATELY_SECONDS
+    def other_than(self, who: P, now: float, seconds: float = LATELY_SECONDS) -> bool:
+        """Whether another one than this came, so many seconds ago at most."""
+        return now - (self._others_at if who == self._last else self._last_at) < seconds

@@ -20,6 +20,7 @@ anything is closed every account is measured anew.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -46,7 +47,7 @@ ALWAYS_ALLOWED = 64 * REQUEST_COST
 class Peer:
     """All that comes from one network address."""
 
-    __slots__ = ("address", "connections", "credit", "held", "in_journal", "rests_until", "spent")
+    __slots__ = ("address", "connections", "credit", "held", "in_debt_at", "in_journal", "rests_until", "spent")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -58,8 +59,9 @@ class Peer:
         self.spent = 0.0
         """Seconds of the loop's turn that its requests have taken (`turns`)."""
         self.credit = Credit()
+        self.in_debt_at = -math.inf
         self.rests_until = 0.0
-        """When it is served again (`turns`)."""
+        """When its debt is paid (`turns`)."""
 
 
 class Holder(Protocol):

@@ -12,11 +12,12 @@ where there is more than one peer. They may be long where a peer is alone, which
 told by whom was served lately (`contested`). Beside others:
 
 - slices and rounds are short;
-- a peer that keeps the loop busy rests now and then, if there are some that ask for little (`credit`): after many short
-  slices, or after one request of megabytes, of which nothing is cut off once it has begun;
+- a peer that keeps the loop busy (`credit`), by many short slices or by requests of megabytes, of which nothing is cut
+  off once it has begun, rests now and then in the first milliseconds after a request of one that asks for little. So
+  the turns that this one needs come soon, and in between the other has all the time there is;
 - a peer with much that waits for the journal waits until half of it is done, as all that the journal takes after it is
   done after it;
-- a peer that is in debt leaves some of the write cache to others.
+- a peer that wants much leaves some of the write cache to others.
 
 So a peer that sends little is served at once, however much others send. A peer that sends much gets all the time
 there is when it is alone.
@@ -52,6 +53,9 @@ ADD_LATER_SECONDS = 2e-6
 BYTE_LATER_SECONDS = 8e-9
 """What an add costs after it was served: to be written twice, by threads that share the interpreter, and answered."""
 
+HELD_BACK_SECONDS = 0.01
+"""For so long after a request of a light peer others may have to rest: it takes no longer to be answered."""
+
 SHORTEST_REST_SECONDS = 0.001
 """Timers are no finer."""
 
@@ -61,6 +65,20 @@ class Waiting(Protocol):
 
     def serve_more(self, until: float) -> bool:
         """Serve what waits, up to about this moment; whether some is left."""
+
+
+class _Task:
+    """A task that waits for its turn."""
+
+    __slots__ = ("turn",)
+
+    def __init__(self) -> None:
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def serve_more(self, _until: float) -> bool:
+        if not self.turn.done():
+            self.turn.set_result(None)
+        return False
 
 
 class Turns:
@@ -96,7 +114,7 @@ class Turns:
         )
 
     def _must_wait(self, peer: Peer, now: float) -> bool:
-        return now < peer.rests_until or self.fills_journal(peer, now)
+        return self._rests(peer, now) or self.fills_journal(peer, now)
 
     def fills_journal(self, peer: Peer, now: float) -> bool:
         """Whether others would wait for what the journal has of this peer."""
@@ -133,18 +151,33 @@ class Turns:
         """This peer made the loop work for so long, until now."""
         self._served.came(peer.address, now)
         rest = peer.credit.spend(seconds, now, self._share)
-        if rest <= 0:
-            self._light.came(peer.address, now)
-        elif self._light.other_than(peer.address, now):
+        if rest > 0:
+            peer.in_debt_at = now
             peer.rests_until = now + max(rest, SHORTEST_REST_SECONDS)
+        elif not self._wants_much(peer, now):
+            self._light.came(peer.address, now)
 
-    def in_debt(self, peer: Peer, now: float) -> bool:
-        """Whether it has used more than its share, and others that want less would suffer."""
-        return now < peer.rests_until + LATELY_SECONDS
+    @staticmethod
+    def _wants_much(peer: Peer, now: float) -> bool:
+        """Whether it was in debt lately. One that was not is light."""
+        return now - peer.in_debt_at < LATELY_SECONDS
 
-    async def pause(self, peer: Peer) -> None:
-        """Let the loop turn, and wait while this peer rests."""
-        await asyncio.sleep(max(0.0, peer.rests_until - self.now()))
+    def must_spare(self, peer: Peer, now: float) -> bool:
+        """Whether it wants much, and there are others that want little."""
+        return self._wants_much(peer, now) and self._light.other_than(peer.address, now)
+
+    def _rests(self, peer: Peer, now: float) -> bool:
+        return now < peer.rests_until and self._light.other_than(peer.address, now, HELD_BACK_SECONDS)
+
+    async def turn(self, peer: Peer) -> None:
+        """For a task that works for this peer: wait while it rests, and then for its turn."""
+        if self._rests(peer, self.now()):
+            task = _Task()
+            self.wait(peer, task)
+            try:
+                await task.turn
+            finally:
+                self.forget(peer, task)
 
     def wait(self, peer: Peer, connection: Waiting) -> None:
         """Call `connection.serve_more` when it is its turn, until nothing is left."""
@@ -199,7 +232,10 @@ class Turns:
         if connections:
             del self._waiting[peer]
             self._waiting[peer] = connections
-        more = connection.serve_more(now + self.slice_seconds(now))
+        slice_seconds = self.slice_seconds(now)
+        more = connection.serve_more(now + slice_seconds)
+        if isinstance(connection, _Task):
+            return now + slice_seconds  # which it uses after this round, and is charged for then
         after = self._runtime.now()
         self.charge(peer, after - now, after)
         if more:
