@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from itertools import count
 from pathlib import Path
@@ -21,20 +22,14 @@ from .harm.nemesis import FAULTS
 from .run import Report, Run
 from .swarm import HARDENING, IMPATIENTS, Options
 
+SHORT = "make simulate SEED="
+"""Replays a run without options."""
+
 
 def main() -> int:
     """Returns the exit code."""
-    arguments = _parser().parse_args()
-    options = Options(
-        seconds=arguments.seconds,
-        faults=tuple(arguments.fault) or None,
-        fault_count=arguments.fault_count,
-        skip=frozenset(arguments.skip),
-        corrupt_network=arguments.corrupt_network,
-        hardening=arguments.hardening,
-        calm=arguments.calm,
-        programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
-    )
+    arguments = parser().parse_args()
+    options = options_of(arguments)
     if arguments.seed is None:
         return _many(arguments, options)
     if arguments.shrink:
@@ -45,39 +40,69 @@ def main() -> int:
     return _show(run.execute(), options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bookkeeper.simulation", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
-    parser.add_argument("--hours", type=float, help="run for so long, instead of so many")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--cancellations", type=int, default=0, help="run until so many operations were cancelled")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--json", type=Path, help="write the summary there, too")
-    parser.add_argument("--stop-after", type=int, default=0, help="end after so many failures")
-    parser.add_argument("--seed", type=int, help="run this one seed and show what happens")
-    parser.add_argument("--until", type=float, help="with --seed: stop at this virtual second")
-    parser.add_argument("--machine", action="append", default=[], help="with --seed: show only this machine")
-    parser.add_argument("--impatient", action="store_true", help="with --seed: the programs of --cancellations")
-    parser.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
-    parser.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
-    parser.add_argument(
+def options_of(arguments: argparse.Namespace) -> Options:
+    """What the command says of each run."""
+    return Options(
+        seconds=arguments.seconds,
+        faults=tuple(arguments.fault) or None,
+        fault_count=arguments.fault_count,
+        skip=frozenset(arguments.skip),
+        corrupt_network=arguments.corrupt_network,
+        hardening=arguments.hardening,
+        calm=arguments.calm,
+        programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
+    )
+
+
+def replay_command(options: Options) -> str:
+    """The command that runs one seed with these options and shows it, up to the seed."""
+    words = [
+        *(["--seconds", f"{options.seconds}"] if options.seconds is not None else []),
+        *(word for kind in options.faults or () for word in ("--fault", kind)),
+        *(["--fault-count", f"{options.fault_count}"] if options.fault_count is not None else []),
+        *(word for number in sorted(options.skip) for word in ("--skip", f"{number}")),
+        *(["--corrupt-network"] if options.corrupt_network else []),
+        *([f"--{'' if options.hardening else 'no-'}hardening"] if options.hardening != HARDENING else []),
+        *([f"--{'' if options.calm else 'no-'}calm"] if options.calm is not None else []),
+        *(["--impatient"] if options.programs is not None else []),
+    ]
+    return f"python -m bookkeeper.simulation {shlex.join(words)} --seed " if words else SHORT
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's words."""
+    words = argparse.ArgumentParser(prog="python -m bookkeeper.simulation", description=__doc__.partition("\n")[0])
+    words.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
+    words.add_argument("--hours", type=float, help="run for so long, instead of so many")
+    words.add_argument("--first", type=int, default=0, help="the first of them")
+    words.add_argument("--cancellations", type=int, default=0, help="run until so many operations were cancelled")
+    words.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    words.add_argument("--json", type=Path, help="write the summary there, too")
+    words.add_argument("--stop-after", type=int, default=0, help="end after so many failures")
+    words.add_argument("--seed", type=int, help="run this one seed and show what happens")
+    words.add_argument("--until", type=float, help="with --seed: stop at this virtual second")
+    words.add_argument("--machine", action="append", default=[], help="with --seed: show only this machine")
+    words.add_argument("--impatient", action="store_true", help="with --seed: the programs of --cancellations")
+    words.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
+    words.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
+    words.add_argument(
         "--fault", action="append", default=[], choices=(*FAULTS, *HARDSHIPS), help="only faults of this kind"
     )
-    parser.add_argument("--fault-count", type=int, help="how many faults")
-    parser.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
-    parser.add_argument("--corrupt-network", action="store_true", help="flip bits in what is sent")
-    parser.add_argument(
+    words.add_argument("--fault-count", type=int, help="how many faults")
+    words.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
+    words.add_argument("--corrupt-network", action="store_true", help="flip bits in what is sent")
+    words.add_argument(
         "--hardening",
         action=argparse.BooleanOptionalAction,
         default=HARDENING,
         help="also what is in simulation/harm/hardships.py",
     )
-    parser.add_argument(
+    words.add_argument(
         "--calm",
         action=argparse.BooleanOptionalAction,
         help="with --hardening: only (or no) runs in which nothing may fail",
     )
-    return parser
+    return words
 
 
 def _many(arguments: argparse.Namespace, options: Options) -> int:
@@ -111,7 +136,7 @@ def _many(arguments: argparse.Namespace, options: Options) -> int:
         stop_after=arguments.stop_after,
         cancellations=cancellations,
     )
-    for line in summary.lines():
+    for line in summary.lines(replay_command(options)):
         print(line)
     if arguments.json is not None:
         arguments.json.write_text(summary.as_json())
