@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import logging
 import socket
@@ -22,8 +23,11 @@ log = logging.getLogger(__name__)
 ACCEPTED_AT_ONCE = 4
 """Connections in one turn of the loop."""
 
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""`errno` of a failure to accept that the next connection would meet too."""
+
 ACCEPT_PAUSE_SECONDS = 1.0
-"""After a failure, for want of file descriptors above all, no connection is accepted for so long."""
+"""After such a failure no connection is accepted for so long."""
 
 _SIOCGIFADDR = 0x8915
 
@@ -45,9 +49,12 @@ class Listener(ServiceListener):
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 connection, _ = self._sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except BlockingIOError:
                 return
             except OSError as error:
+                if error.errno not in EXHAUSTED:  # this one only: its peer has gone, or its network has failed
+                    log.debug("a connection ended before it was accepted: %s", error)
+                    continue
                 log.warning("no connections are accepted for %g s: %s", ACCEPT_PAUSE_SECONDS, error.strerror or error)
                 self._loop.remove_reader(self._sock)
                 self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._go_on)
