@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bookkeeper.simulation.__main__ import options_of, parser, replay_command
+from bookkeeper.simulation.__main__ import _parser, options_of, replay_command
 from bookkeeper.simulation.campaign import Summary
 from bookkeeper.simulation.swarm import HARDENING, IMPATIENTS, Options
 
@@ -25,7 +25,7 @@ from bookkeeper.simulation.swarm import HARDENING, IMPATIENTS, Options
 )
 def test_the_command_has_the_options_of_the_run(options: Options) -> None:
     python, _, module, *words = shlex.split(replay_command(options) + "7")
-    arguments = parser().parse_args(words)
+    arguments = _parser().parse_args(words)
     assert (python, module, arguments.seed) == ("python", "bookkeeper.simulation", 7)
     assert options_of(arguments) == options
 

@@ -28,7 +28,7 @@ SHORT = "make simulate SEED="
 
 def main() -> int:
     """Returns the exit code."""
-    arguments = parser().parse_args()
+    arguments = _parser().parse_args()
     options = options_of(arguments)
     if arguments.seed is None:
         return _many(arguments, options)
@@ -69,40 +69,39 @@ def replay_command(options: Options) -> str:
     return f"python -m bookkeeper.simulation {shlex.join(words)} --seed " if words else SHORT
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's words."""
-    words = argparse.ArgumentParser(prog="python -m bookkeeper.simulation", description=__doc__.partition("\n")[0])
-    words.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
-    words.add_argument("--hours", type=float, help="run for so long, instead of so many")
-    words.add_argument("--first", type=int, default=0, help="the first of them")
-    words.add_argument("--cancellations", type=int, default=0, help="run until so many operations were cancelled")
-    words.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    words.add_argument("--json", type=Path, help="write the summary there, too")
-    words.add_argument("--stop-after", type=int, default=0, help="end after so many failures")
-    words.add_argument("--seed", type=int, help="run this one seed and show what happens")
-    words.add_argument("--until", type=float, help="with --seed: stop at this virtual second")
-    words.add_argument("--machine", action="append", default=[], help="with --seed: show only this machine")
-    words.add_argument("--impatient", action="store_true", help="with --seed: the programs of --cancellations")
-    words.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
-    words.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
-    words.add_argument(
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bookkeeper.simulation", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
+    parser.add_argument("--hours", type=float, help="run for so long, instead of so many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--cancellations", type=int, default=0, help="run until so many operations were cancelled")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--json", type=Path, help="write the summary there, too")
+    parser.add_argument("--stop-after", type=int, default=0, help="end after so many failures")
+    parser.add_argument("--seed", type=int, help="run this one seed and show what happens")
+    parser.add_argument("--until", type=float, help="with --seed: stop at this virtual second")
+    parser.add_argument("--machine", action="append", default=[], help="with --seed: show only this machine")
+    parser.add_argument("--impatient", action="store_true", help="with --seed: the programs of --cancellations")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: look for the faults that matter")
+    parser.add_argument("--skip", type=int, action="append", default=[], help="leave out this fault of the plan")
+    parser.add_argument(
         "--fault", action="append", default=[], choices=(*FAULTS, *HARDSHIPS), help="only faults of this kind"
     )
-    words.add_argument("--fault-count", type=int, help="how many faults")
-    words.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
-    words.add_argument("--corrupt-network", action="store_true", help="flip bits in what is sent")
-    words.add_argument(
+    parser.add_argument("--fault-count", type=int, help="how many faults")
+    parser.add_argument("--seconds", type=float, help="virtual seconds of work and harm")
+    parser.add_argument("--corrupt-network", action="store_true", help="flip bits in what is sent")
+    parser.add_argument(
         "--hardening",
         action=argparse.BooleanOptionalAction,
         default=HARDENING,
         help="also what is in simulation/harm/hardships.py",
     )
-    words.add_argument(
+    parser.add_argument(
         "--calm",
         action=argparse.BooleanOptionalAction,
         help="with --hardening: only (or no) runs in which nothing may fail",
     )
-    return words
+    return parser
 
 
 def _many(arguments: argparse.Namespace, options: Options) -> int:
