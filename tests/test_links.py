@@ -23,7 +23,7 @@ GUIDES = (
 """They lead to the code. Files are named from the root of the repository, or from the package's."""
 
 FENCED = re.compile(r"^ *```.*?^ *```", re.M | re.S)
-QUOTED = re.compile(r"`([^`\n]+)`")
+QUOTED = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"[\w./-]+\.(?:py|md|txt|toml)|[\w-]+(?:/[\w-]+)*/")
 TARGET = re.compile(r"^ *make ([a-z][a-z-]*)", re.M)

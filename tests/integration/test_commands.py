@@ -121,7 +121,8 @@ async def test_the_life_of_a_ledger(uri: str, tmp_path: Path) -> None:
     again = await run("ledger", "append", ledger_id, source, "--password", "s", uri=uri)
     assert "it has, or had, a writer" in again.error
 
-    assert (await run("ledger", "delete", ledger_id, "--force", uri=uri)).code == 0
+    gone = await run("ledger", "delete", ledger_id, "--force", "--json", uri=uri)
+    assert (gone.code, json.loads(gone.out)) == (0, {"deleted": [int(ledger_id)]})
     assert ledger_id not in (await run("ledger", "list", uri=uri)).out.split()
 
 

@@ -9,7 +9,7 @@ from bookkeeper.simulation.run import run_seed
 from .mutations import MUTATIONS
 
 SEEDS = 30
-"""So many are tried before a mistake counts as missed; the ones below need up to three today."""
+"""So many are tried before a mistake counts as missed; the ones below need up to six today."""
 
 
 @pytest.mark.parametrize(

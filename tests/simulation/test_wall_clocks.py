@@ -24,6 +24,7 @@ READERS = {
     "metadata/sqlite.py": "handed to the file's module",
     "metadata/sqlite_file.py": "how long news are kept, in a file of one machine",
     "metadata/zookeeper/repair/underreplication.py": "when a ledger was marked, for people",
+    "streams/writer.py": "when a segment was completed, for people; a txid where none is given, never a lower one",
 }
 """Modules that ask for the time of day, and what for."""
 

@@ -88,9 +88,12 @@ def log_name(log_id: int) -> str:
 
 
 def parse_log_name(name: str) -> int | None:
-    """The id of an entry log's file name; None for other files."""
+    """The id of an entry log's file name; None for other files.
+
+    `01.log` is another file, too: entries of log 1 are looked for in `1.log`.
+    """
     match = _LOG.fullmatch(name)
-    return int(match[1], 16) if match else None
+    return int(match[1], 16) if match and log_name(int(match[1], 16)) == name else None
 
 
 def is_log_stray(name: str) -> bool:

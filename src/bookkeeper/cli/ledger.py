@@ -431,6 +431,7 @@ def delete(
     ledger_ids: Annotated[list[int], typer.Argument(min=0, help="Ledger ids.")],
     uri: UriOption,
     force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete ledgers. Their space on the bookies comes back through garbage collection."""
     if not force and not typer.confirm(f"Delete {len(ledger_ids)} ledger(s) for good?", err=True):
@@ -443,3 +444,5 @@ def delete(
                 await bk.delete_ledger(ledger_id)
 
     execute(main)
+    if as_json:
+        print_json({"deleted": ledger_ids})

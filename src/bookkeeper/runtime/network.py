@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import logging
 import socket
@@ -21,8 +22,11 @@ from .api import (
 
 log = logging.getLogger(__name__)
 
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""`errno` of a failure to accept that the next connection would meet too."""
+
 ACCEPT_PAUSE_SECONDS = 1.0
-"""After a failure, for want of file descriptors above all, no connection is accepted for so long."""
+"""After such a failure no connection is accepted for so long."""
 
 _SIOCGIFADDR = 0x8915
 
@@ -46,11 +50,14 @@ class Listener(ServiceListener):
     def _accept_one(self) -> None:
         try:
             connection, address = self._sock.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+        except BlockingIOError:
             return
         except OSError as error:
-            log.warning("no connections are accepted for %g s: %s", ACCEPT_PAUSE_SECONDS, error.strerror or error)
-            self._rest(ACCEPT_PAUSE_SECONDS)
+            if error.errno in EXHAUSTED:
+                log.warning("no connections are accepted for %g s: %s", ACCEPT_PAUSE_SECONDS, error.strerror or error)
+                self._rest(ACCEPT_PAUSE_SECONDS)
+            else:  # this one only: its peer has gone, or its network has failed
+                log.debug("a connection ended before it was accepted: %s", error)
             return
         connection.setblocking(False)
         begin = self._loop.create_task(self._begin(connection), name="accepted connection")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from itertools import count
 from pathlib import Path
@@ -22,11 +23,27 @@ from .harm.nemesis import FAULTS
 from .run import Report, Run
 from .swarm import HARDENING, IMPATIENTS, Options
 
+SHORT = "make simulate SEED="
+"""Replays a run without options."""
+
 
 def main() -> int:
     """Returns the exit code."""
     arguments = _parser().parse_args()
-    options = Options(
+    options = options_of(arguments)
+    if arguments.seed is None:
+        return _many(arguments, options)
+    if arguments.shrink:
+        options, _ = shrink(arguments.seed, options, print)
+    machines = tuple(arguments.machine)
+    run = Run(arguments.seed, options, show=print, machines=machines, until=arguments.until)
+    print(run.report.description)
+    return _show(run.execute(), options)
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    """What the command says of each run."""
+    return Options(
         seconds=arguments.seconds,
         faults=tuple(arguments.fault) or None,
         fault_count=arguments.fault_count,
@@ -37,14 +54,21 @@ def main() -> int:
         losing=arguments.losing,
         programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
     )
-    if arguments.seed is None:
-        return _many(arguments, options)
-    if arguments.shrink:
-        options, _ = shrink(arguments.seed, options, print)
-    machines = tuple(arguments.machine)
-    run = Run(arguments.seed, options, show=print, machines=machines, until=arguments.until)
-    print(run.report.description)
-    return _show(run.execute(), options)
+
+
+def replay_command(options: Options) -> str:
+    """The command that runs one seed with these options and shows it, up to the seed."""
+    words = [
+        *(["--seconds", f"{options.seconds}"] if options.seconds is not None else []),
+        *(word for kind in options.faults or () for word in ("--fault", kind)),
+        *(["--fault-count", f"{options.fault_count}"] if options.fault_count is not None else []),
+        *(word for number in sorted(options.skip) for word in ("--skip", f"{number}")),
+        *(["--corrupt-network"] if options.corrupt_network else []),
+        *([f"--{'' if options.hardening else 'no-'}hardening"] if options.hardening != HARDENING else []),
+        *([f"--{'' if options.calm else 'no-'}calm"] if options.calm is not None else []),
+        *(["--impatient"] if options.programs is not None else []),
+    ]
+    return f"python -m bookkeeper.simulation {shlex.join(words)} --seed " if words else SHORT
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -120,7 +144,7 @@ def _many(arguments: argparse.Namespace, options: Options) -> int:
         stop_after=arguments.stop_after,
         cancellations=cancellations,
     )
-    for line in summary.lines():
+    for line in summary.lines(replay_command(options)):
         print(line)
     if arguments.json is not None:
         arguments.json.write_text(summary.as_json())

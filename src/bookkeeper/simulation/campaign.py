@@ -72,8 +72,8 @@ class Summary:
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
 
-    def lines(self) -> Iterator[str]:
-        """The summary for people."""
+    def lines(self, replay: str) -> Iterator[str]:
+        """The summary for people. `replay` with a seed behind it is the command that runs that seed again."""
         yield (
             f"{self.runs:,} runs in {self.real_seconds:,.0f} s: {self.virtual_seconds:,.0f} virtual seconds "
             f"({self.rate:,.0f} per second), {self.steps:,} callbacks"
@@ -101,7 +101,7 @@ class Summary:
         for seed, violation, description in sorted(self.failures):
             yield f"VIOLATION  seed {seed}: {violation}"
             yield f"           {description}"
-            yield f"           replay: make simulate SEED={seed}"
+            yield f"           replay: {replay}{seed}"
 
 
 def run_many(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..errors import ProtocolError
 from ..protocol import v2, v3
@@ -38,6 +39,8 @@ from ..protocol.messages import (
 from ..types import WriteFlag
 from .history import Violation
 from .world.network import SimulatedTransport
+
+T = TypeVar("T")
 
 MAX_FRAME = 64 << 20
 
@@ -154,15 +157,9 @@ class WireTap:
 
     def received(self, transport: SimulatedTransport, data: bytes) -> None:
         conversation = self._conversation(transport)
-        if conversation is None:
-            return
-        name = transport.owner.machine.name
-        try:
-            for body in conversation.requests.feed(data):
-                request = v2.decode_request(body) if body[0] < 8 else v3.decode_request(body)
-                self._requested(name, conversation, request)
-        except Violation as violation:
-            self._fail(violation)
+        if conversation is not None:
+            codecs = v2.decode_request, v3.decode_request
+            self._hear(transport, conversation, conversation.requests, data, codecs, self._requested)
 
     def _requested(self, name: str, conversation: _Conversation, request: Request) -> None:
         promises = self.promises[name]
@@ -191,15 +188,26 @@ class WireTap:
 
     def sent(self, transport: SimulatedTransport, data: bytes) -> None:
         conversation = self._conversation(transport)
-        if conversation is None:
-            return
+        if conversation is not None:
+            codecs = v2.decode_response, v3.decode_response
+            self._hear(transport, conversation, conversation.responses, data, codecs, self._answered)
+
+    def _hear(
+        self,
+        transport: SimulatedTransport,
+        conversation: _Conversation,
+        frames: FrameSplitter,
+        data: bytes,
+        codecs: tuple[Callable[[bytes], T], Callable[[bytes], T]],
+        note: Callable[[str, _Conversation, T], None],
+    ) -> None:
+        """Note what a bookie got or sent, read as v2 or v3."""
         name = transport.owner.machine.name
         try:
-            for body in conversation.responses.feed(data):
-                response = v2.decode_response(body) if body[0] < 8 else v3.decode_response(body)
-                self._answered(name, conversation, response)
+            for body in frames.feed(data):
+                note(name, conversation, codecs[0 if body[0] < 8 else 1](body))
         except ProtocolError as error:
-            self._fail(Violation(f"{name} sent a frame that cannot be read: {error}"))
+            self._fail(Violation(f"{name}: a frame cannot be read: {error}"))
         except Violation as violation:
             self._fail(violation)
 

@@ -68,8 +68,9 @@ def test_logs_have_unpadded_hexadecimal_names() -> None:
     assert log_name(0) == "0.log"
     assert log_name(31) == "1f.log"
     assert parse_log_name("1f.log") == 31
-    for other in ("1F.log", "x.log", "1f.log.compacting", "lastId", "0x1.log", ".log"):
+    for other in ("1F.log", "01.log", "00.log", "x.log", "1f.log.compacting", "lastId", "0x1.log", "-1.log", ".log"):
         assert parse_log_name(other) is None
+        assert is_log_stray(other) == other.endswith(".log")
 
 
 def test_compactions_of_a_java_bookie_claim_ids_too() -> None:

@@ -543,6 +543,7 @@ async def test_requests_that_wait_for_their_turn_are_served_in_order_and_to_the_
 async def test_a_request_that_cannot_be_handled_ends_its_connection_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """G14."""
     monkeypatch.setattr("bookkeeper.bookie.sharing.turns.Turns.slice_seconds", lambda *_: 1e-9)
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client, RawClient.to(bookie) as other:
 

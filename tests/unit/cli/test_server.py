@@ -103,7 +103,7 @@ async def test_a_full_disk_at_the_start_is_told_with_its_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = OSError(errno.ENOSPC, "No space left on device", "/data/l1/current/0.log")
-    monkeypatch.setattr(server, "Bookie", lambda *_: FakeBookie(starts=False, error=error))
+    monkeypatch.setattr(server, "Bookie", lambda *_, **__: FakeBookie(starts=False, error=error))
     assert await server._serve(RealRuntime(), ServerConfiguration()) is ExitCode.SERVER_EXCEPTION
     assert capsys.readouterr().err == "error: /data/l1/current/0.log: No space left on device\n"
 
@@ -116,7 +116,7 @@ async def test_a_bookie_that_cannot_be_closed_is_ended_with_its_process(
     bookie.code = ExitCode.BOOKIE_EXCEPTION
     bookie.failure = OSError(5, "Input/output error", "/journal/1.txn")
     await bookie.stop()
-    monkeypatch.setattr(server, "Bookie", lambda *_: bookie)
+    monkeypatch.setattr(server, "Bookie", lambda *_, **__: bookie)
     ended: list[int] = []
     runtime: Any = RealRuntime()
     runtime.end_process = ended.append

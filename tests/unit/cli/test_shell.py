@@ -105,7 +105,7 @@ def test_a_cluster_is_removed_when_it_is_surely_meant(uri: str) -> None:
     """SEC-48."""
     assert shell("initnewcluster", "-u", uri)[0] == 0
     name = instance_id(uri)
-    for words in (["-i", "wrong"], ["-i", name, "-f"], ["-f", "-p", "/other"], []):
+    for words in (["-i", "wrong"], ["-i", name, "-f"], ["-f", "-p", "/other"], [], ["--json"]):
         assert shell("nukeexistingcluster", "-u", uri, *words)[0] != 0
         assert instance_id(uri) == name
     path = uri.removeprefix("sqlite://")
@@ -113,6 +113,27 @@ def test_a_cluster_is_removed_when_it_is_surely_meant(uri: str) -> None:
     assert shell("whatisinstanceid", "-u", uri)[0] == 1
     code, out, _ = shell("nukeexistingcluster", "-u", uri, "-f")
     assert (code, "there is no cluster" in out) == (0, True)
+
+
+def test_what_changes_a_cluster_says_so_in_json(uri: str, tmp_path: Path) -> None:
+    assert shell("initnewcluster", "-u", uri)[0] == 0
+    name = instance_id(uri)
+    cookie = Cookie.build(BOOKIE, journal_dirs=["/j"], ledger_dirs=["/l"], index_dirs=None, instance_id=name)
+    file = tmp_path / "cookie"
+    file.write_bytes(encode_cookie(cookie))
+    at = ["-u", uri, "--json"]
+    steps: list[tuple[list[str], dict[str, str | None]]] = [
+        (["cookie_create", BOOKIE, "-cf", str(file)], {"bookie": BOOKIE, "cookie": "created"}),
+        (["cookie_update", BOOKIE, "-cf", str(file)], {"bookie": BOOKIE, "cookie": "updated"}),
+        (["cookie_delete", BOOKIE], {"bookie": BOOKIE, "cookie": "deleted"}),
+        (["nukeexistingcluster", "-f"], {"uri": uri, "removed": name}),
+        (["nukeexistingcluster", "-f"], {"uri": uri, "removed": None}),
+    ]
+    for words, expected in steps:
+        code, out, err = shell(*words, *at)
+        assert (code, json.loads(out), err) == (0, expected, "")
+    code, out, err = shell("cookie_delete", BOOKIE, *at)
+    assert (code, out, bool(err)) == (1, "", True)
 
 
 def test_a_cluster_with_a_running_bookie_is_not_removed(uri: str) -> None:

@@ -280,7 +280,8 @@ def test_a_repeated_header_merges_and_its_last_value_wins() -> None:
 def test_an_operation_without_its_message_is_unsupported() -> None:
     """SEC-4."""
     for operation in Operation:
-        body = bytes.fromhex(f"0a08 0803 10{operation:02x} 1801 2005")
+        header = bytes.fromhex("0803 10") + varint(operation) + bytes.fromhex("1801 2005")
+        body = bytes((0x0A, len(header))) + header
         assert v3.decode_request(body) == UnsupportedRequest(operation, txn_id=1, priority=5, version=V3)
 
 

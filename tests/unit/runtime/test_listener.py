@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 
 import pytest
@@ -69,31 +70,53 @@ async def test_a_protocol_that_cannot_be_made_costs_one_connection(caplog: pytes
     await listener.close()
 
 
-async def test_a_failure_to_accept_is_over_after_a_pause(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(network, "ACCEPT_PAUSE_SECONDS", 0.01)
+class Failing:
+    """A listening socket whose next calls of `accept` fail with these numbers."""
+
+    def __init__(self, sock: socket.socket, *failures: int) -> None:
+        self._sock = sock
+        self.failures = list(failures)
+
+    def accept(self) -> object:
+        if self.failures:
+            number = self.failures.pop(0)
+            raise OSError(number, os.strerror(number))
+        return self._sock.accept()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+
+async def failing(monkeypatch: pytest.MonkeyPatch, *failures: int) -> tuple[network.Listener, Failing]:
     listener = await RealNetwork().listen("127.0.0.1", 0, Greeter)
     assert isinstance(listener, network.Listener)
-    accept = listener._sock.accept
-    fails = [True]
+    sock = Failing(listener._sock, *failures)
+    monkeypatch.setattr(listener, "_sock", sock)
+    return listener, sock
 
-    class Full:
-        def accept(self) -> object:
-            if fails:
-                fails.pop()
-                raise OSError(errno.EMFILE, "Too many open files")
-            return accept()
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(sock, name)
-
-    sock = listener._sock
-    monkeypatch.setattr(listener, "_sock", Full())
+@pytest.mark.parametrize("number", network.EXHAUSTED)
+async def test_what_the_machine_has_run_out_of_may_be_there_after_a_pause(
+    number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(network, "ACCEPT_PAUSE_SECONDS", 0.01)
+    listener, sock = await failing(monkeypatch, number)
     with socket.create_connection(("127.0.0.1", listener.port)):
         await until(lambda: Greeter.made == 1)
-    assert not fails
-    assert "Too many open files" in caplog.text
+    assert not sock.failures
+    assert os.strerror(number) in caplog.text
+    await listener.close()
+
+
+@pytest.mark.parametrize("number", [errno.ECONNABORTED, errno.ECONNRESET, errno.EPROTO, errno.ETIMEDOUT, errno.EPERM])
+async def test_a_connection_that_ends_before_it_is_accepted_holds_up_no_other(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "ACCEPT_PAUSE_SECONDS", 3600.0)
+    listener, sock = await failing(monkeypatch, number, number)
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        await until(lambda: Greeter.made == 1)
+    assert not sock.failures
     await listener.close()
 
 

@@ -100,11 +100,14 @@ class BookieState:
             log.info("read-only as before the restart (%s)", "chosen by hand" if status.manual else "by itself")
 
     async def register(self, registry: BookieRegistry, info: BookieServiceInfo) -> None:
-        """Register for the first time. Raises `MetadataError`."""
+        """Register for the first time, unless the bookie ends already. Raises `MetadataError`."""
         self._registry, self._info = registry, info
         registry.on_registration_lost(self._registration_lost)
         async with self._serial:
-            await self._register_once()
+            if not self.shutting_down:
+                await self._register_once()
+        if self.shutting_down:  # the end may have come while the store was asked
+            await self.unregister()
 
     async def close(self) -> None:
         """No transitions from now on. The registration ends with the metadata session, or with `unregister`."""

@@ -33,11 +33,9 @@ from ..journal.format import entry_prefix
 from ..journal.journals import key_record_if_due
 from ..ledgers import BookieLedger
 from ..sharing.permits import Permits
+from ..storage.packing import JOIN_BELOW
 from .caller import Caller
 from .error_status import ADD, status_of
-
-JOIN_BELOW = 4096
-"""Entries up to this size are copied into one piece per run: cheaper than two pieces each all the way to the disk."""
 
 _RECOVERY_ADD = int(Flags.RECOVERY_ADD)
 _HIGH_PRIORITY = int(Flags.HIGH_PRIORITY)

@@ -11,6 +11,10 @@ from array import array
 from collections.abc import Iterable, Sequence
 from struct import Struct
 
+JOIN_BELOW = 4096
+"""Pieces of a write up to this size on average are copied into one: each piece costs more than that, all the way to
+the disk."""
+
 CHUNK = 512
 """Entries that a worker handles between two offers of the interpreter to the loop (`Runtime.give_way`): about 0.2 ms of
 work. An offer costs up to 30 µs of CPU, so much smaller chunks would be paid for by every entry."""

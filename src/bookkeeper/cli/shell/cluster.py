@@ -88,6 +88,7 @@ def nukeexistingcluster(
         typer.Option("--instanceid", "-instanceid", "-i", help="The cluster's instance id, to be sure."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", "-force", "-f", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove a cluster from its metadata store, with all its ledgers. Refuses while a bookie is registered.
 
@@ -100,7 +101,7 @@ def nukeexistingcluster(
         fail(f"--zkledgersrootpath {root} is not the path of {where}: nothing was changed")
     found = with_store(where, _instance_id)
     if found == NO_CLUSTER:
-        console.print(f"there is no cluster at {where}", markup=False, soft_wrap=True)
+        _print_nuked(where, None, f"there is no cluster at {where}", as_json)
         return
     if instance_id is not None and instance_id != found:
         fail(f"the cluster at {where} has instance id {found}, not {instance_id}: nothing was changed")
@@ -109,7 +110,15 @@ def nukeexistingcluster(
         fail("nothing was changed")
     if not with_store(where, _nuke):
         fail(f"the cluster at {where} has registered bookies, or something unknown beside it: nothing was changed")
-    console.print("Successfully nuked existing cluster", markup=False)
+    _print_nuked(where, found, "Successfully nuked existing cluster", as_json)
+
+
+def _print_nuked(where: str, instance_id: str | None, text: str, as_json: bool) -> None:
+    """`instance_id`: of the cluster that was removed, None if there was none."""
+    if as_json:
+        print_json({"uri": where, "removed": instance_id})
+    else:
+        console.print(text, markup=False, soft_wrap=True)
 
 
 async def _instance_id(driver: MetadataDriver) -> str | None:

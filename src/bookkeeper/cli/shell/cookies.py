@@ -41,7 +41,9 @@ def cookie_get(bookie: BookieArgument, cluster: ClusterOptions, as_json: JsonOpt
 
 
 @grouped
-def cookie_create(bookie: BookieArgument, file: FileOption, cluster: ClusterOptions) -> None:
+def cookie_create(
+    bookie: BookieArgument, file: FileOption, cluster: ClusterOptions, as_json: JsonOption = False
+) -> None:
     """Give a bookie a cookie. It must have none."""
     data = _read(file)
 
@@ -52,10 +54,13 @@ def cookie_create(bookie: BookieArgument, file: FileOption, cluster: ClusterOpti
             raise MetadataError(f"Cookie already exist for bookie '{bookie}'") from None
 
     in_cluster(cluster, create)
+    _print_done(bookie, "created", as_json)
 
 
 @grouped
-def cookie_update(bookie: BookieArgument, file: FileOption, cluster: ClusterOptions) -> None:
+def cookie_update(
+    bookie: BookieArgument, file: FileOption, cluster: ClusterOptions, as_json: JsonOption = False
+) -> None:
     """Replace a bookie's cookie. It must have one."""
     data = _read(file)
 
@@ -67,10 +72,11 @@ def cookie_update(bookie: BookieArgument, file: FileOption, cluster: ClusterOpti
             raise _not_found(bookie) from None
 
     in_cluster(cluster, update)
+    _print_done(bookie, "updated", as_json)
 
 
 @grouped
-def cookie_delete(bookie: BookieArgument, cluster: ClusterOptions) -> None:
+def cookie_delete(bookie: BookieArgument, cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Take a bookie's cookie away, so that a new one with this id may begin on empty directories."""
 
     async def delete(driver: MetadataDriver) -> None:
@@ -80,6 +86,13 @@ def cookie_delete(bookie: BookieArgument, cluster: ClusterOptions) -> None:
             raise _not_found(bookie) from None
 
     in_cluster(cluster, delete)
+    _print_done(bookie, "deleted", as_json)
+
+
+def _print_done(bookie: str, done: str, as_json: bool) -> None:
+    """Java's shell says nothing of it."""
+    if as_json:
+        print_json({"bookie": bookie, "cookie": done})
 
 
 def _not_found(bookie: str) -> MetadataError:

@@ -31,16 +31,13 @@ from typing import NamedTuple
 from ....errors import CorruptStorageError, FatalBookieError
 from ....runtime import File, Files
 from ...file_names import LAST_LOG_ID, is_log_stray, log_ids, log_name, parse_log_name
-from ..packing import words
+from ..packing import JOIN_BELOW, words
 from . import format as fmt
 
 log = logging.getLogger(__name__)
 
 WRITE_BYTES = 1 << 20
 """Records are gathered to writes of about this size."""
-
-JOIN_BELOW = 4096
-"""Records that are shorter on average are joined, as each piece of a write costs. Longer ones are not copied."""
 
 SYNC_BYTES = 16 << 20
 """Written data is synced at least this often, so that the sync at the end of a flush, which shares the disk with
