@@ -166,8 +166,7 @@ class AddPipeline:
         if index is None or self.stopped is not None:
             return
         try:
-            self.window.ack(index, acked)
-            if not self.keeper.changing:
+            if self.window.ack(index, acked) and not self.keeper.changing:
                 self._confirm()
             if failed:
                 self.keeper.changes_disabled = self._context.ensemble_change_disabled

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ...errors import BKError, RequestTimeoutError
@@ -209,17 +209,29 @@ class AddChannel:
             self._route.detach(None)
 
 
-def by_ledger(acks: Acks) -> AddAnswers:
-    """Sort stored entries by ledger."""
+def rows(acks: Acks) -> Iterator[tuple[int, list[int]]]:
+    """Stored entries, at least one, as a ledger and those that stand together of it: bookies answer by ledger."""
     ledgers, entries = zip(*acks, strict=True)
     current = ledgers[0]
     if ledgers.count(current) == len(ledgers):
-        return {current: (list(entries), [])}
+        yield current, list(entries)
+        return
     acked: list[int] = []
-    adds: AddAnswers = {current: (acked, [])}
     for ledger_id, entry_id in acks:
         if ledger_id != current:
-            current = ledger_id
-            acked = adds.setdefault(current, ([], []))[0]
-        acked.append(entry_id)
+            yield current, acked
+            current, acked = ledger_id, [entry_id]
+        else:
+            acked.append(entry_id)
+    yield current, acked
+
+
+def by_ledger(acks: Acks) -> AddAnswers:
+    """Sort stored entries by ledger, to add what was refused."""
+    adds: AddAnswers = {}
+    for ledger_id, acked in rows(acks) if acks else ():
+        if (answers := adds.get(ledger_id)) is None:
+            adds[ledger_id] = (acked, [])
+        else:
+            answers[0].extend(acked)
     return adds
