@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ def test_rows_are_the_acks_in_their_order_and_each_is_as_long_as_can_be(acks: li
     found = list(rows(acks))
     assert [(ledger_id, entry_id) for ledger_id, entries in found for entry_id in entries] == acks
     ledgers = [ledger_id for ledger_id, _ in found]
-    assert all(one != other for one, other in zip(ledgers, ledgers[1:], strict=False))
+    assert all(one != other for one, other in itertools.pairwise(ledgers))
 
 
 @given(ACKS)
