@@ -12,7 +12,6 @@ than all that is pushed then, and so overtakes none of it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from ...config import ClientConfiguration
@@ -32,7 +31,7 @@ CHANGE_BACKOFF = Backoff(first=0.01, longest=1.0)
 class AddDeadlines:
     """See the module."""
 
-    __slots__ = ("_history", "_on_tick", "_quorum_ticks", "_timed", "clock", "running")
+    __slots__ = ("_history", "_most_history", "_on_tick", "_quorum_ticks", "_timed", "clock", "running")
 
     def __init__(
         self,
@@ -54,10 +53,11 @@ class AddDeadlines:
         self._on_tick = on_tick
         self._timed = bool(timeouts)
         self._quorum_ticks = self.clock.ticks(quorum_timeout)
-        self._history: deque[list[float]] | None = None
+        self._history: list[list[float]] | None = None
         """Times of the latest acks at the last ticks, as many as an add may take; None: as long as it likes."""
         if add_timeout > 0:
-            self._history = deque(maxlen=int(self.clock.ticks(add_timeout)) + 1)
+            self._history = []
+            self._most_history = int(self.clock.ticks(add_timeout)) + 1
 
     def run(self) -> int:
         """Something will be outstanding; the time now."""
@@ -81,8 +81,9 @@ class AddDeadlines:
         if history is None:
             return None
         history.append(list(acked))
-        if len(history) < (history.maxlen or 0):
+        if len(history) < self._most_history:
             return None
+        del history[: -self._most_history]
         # Of an index that was sent everything again since, only what it acked since counts.
         return [min(old, new) for old, new in zip(history[0], acked, strict=True)]
 
