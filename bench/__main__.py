@@ -17,6 +17,7 @@ STAGES = {
     "bookie_add": "a bookie's way from socket bytes to acknowledgement",
     "journal": "group commit",
     "storage": "write cache, flush, reads",
+    "metadata": "ledgers created, opened and closed in the metadata store",
     "streams": "records of streams, into entries and back",
 }
 

@@ -105,7 +105,10 @@ class NullStorage:
     def has_room(self, ledger_id: int, size: int, count: int) -> bool:
         return True
 
-    def add_entries(self, ledger_id: int, entry_ids: Any, entries: Any) -> None:
+    def has_room_everywhere(self, size: int, count: int) -> bool:
+        return True
+
+    def add_runs(self, runs: Any) -> None:
         pass
 
 

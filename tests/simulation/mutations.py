@@ -324,13 +324,13 @@ def connections_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("ACT-4: a fenced ledger takes no normal adds", **RECOVERY)
 def fenced_ledgers_take_adds(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = bookie_adds.AddBatch.add
+    original = bookie_adds.AddBatch._admit
 
-    def add(self: Any, run: Any) -> bool:
+    def admit(self: Any, run: Any) -> Any:
         run.flags |= int(Flags.RECOVERY_ADD)
         return original(self, run)
 
-    monkeypatch.setattr(bookie_adds.AddBatch, "add", add)
+    monkeypatch.setattr(bookie_adds.AddBatch, "_admit", admit)
 
 
 # MU-20

@@ -110,7 +110,8 @@ class LedgerTable:
             handle = self._add(ledger_id, lac_known=is_new)
             handle.key = key
         else:
-            self._touch(handle)
+            del self._handles[ledger_id]  # as `_touch`, without a call: this is asked for each run of adds
+            self._handles[ledger_id] = handle
             if handle.key is None or not hmac.compare_digest(handle.key, key):
                 self._judge(ledger_id, key)
                 handle.key = key

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -50,6 +50,11 @@ SCATTER = 7919
 
 BATCHES_UNDER_WAY = 8
 """So many batches at least make up the window: of fewer, each end would leave much of the window empty."""
+
+CALLS_AT_ONCE = 100
+"""Ledgers that are created or closed at a time: the metadata store does many together for little more than one."""
+
+T = TypeVar("T")
 
 ProtocolOption = Annotated[str, typer.Option("--protocol", help="auto, v2 or v3.")]
 SecondsOption = Annotated[float, typer.Option("--seconds", "-s", min=0.1, help="Measured time.")]
@@ -126,6 +131,24 @@ async def _create(bk: BookKeeper, ensemble: int, write_quorum: int | None, ack_q
     return await bk.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack, password=PASSWORD)
 
 
+async def _at_once(count: int, call: Callable[[int], Awaitable[T]]) -> list[T]:
+    """`call` for each number below `count`, `CALLS_AT_ONCE` at a time; the results in order."""
+    results: dict[int, T] = {}
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            results[number] = await call(number)
+
+    workers = [asyncio.ensure_future(worker()) for _ in range(min(count, CALLS_AT_ONCE))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for each in workers:
+            each.cancel()
+    return [results[number] for number in range(count)]
+
+
 def _connect(runtime: Runtime, uri: str, protocol: str) -> BookKeeper:
     config = ClientConfiguration.from_mapping({"protocol": protocol}, source="--protocol")
     return connect(uri, runtime, config)
@@ -150,14 +173,13 @@ def write(
 
     async def main(runtime: Runtime) -> int:
         async with _connect(runtime, uri, protocol) as bk:
-            writers = [await _create(bk, ensemble, write_quorum, ack_quorum) for _ in range(ledgers)]
+            writers = await _at_once(ledgers, lambda _: _create(bk, ensemble, write_quorum, ack_quorum))
             share = max(1, window // ledgers)
             result = Result(f"write {size} B", size)
             with stoppable() as stop:
                 for took, found in ((warm, Result("warm-up", size)), (seconds, result)):
                     await _measure_writes(runtime, writers, size, share, took, found, stop, rate)
-                for writer in writers:
-                    await writer.close(drain=True)
+                await _at_once(ledgers, lambda number: writers[number].close(drain=True))
         if not as_json:
             console.print(f"ledgers: {', '.join(str(writer.id) for writer in writers)}", markup=False)
         total = sum(writer.last_add_confirmed + 1 for writer in writers)  # the warm-up's among them

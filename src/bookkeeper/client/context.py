@@ -14,6 +14,7 @@ from ..config import ClientConfiguration
 from ..metadata.api import BookieDirectory, LedgerIdAllocator, LedgerStore
 from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
+from ..runtime.awake import SharedClock
 from ..runtime.tasks import TaskScope
 from ..types import BookieId, Quorums, WriteFlag
 from .stats import ClientStats
@@ -134,9 +135,19 @@ class ClientContext:
     stats: ClientStats = field(default_factory=ClientStats)
     departures: Departures = field(default_factory=Departures)
     """When frames leave."""
+    clocks: dict[float, SharedClock] = field(default_factory=dict)
+    """See `clock`."""
     batch_support: BatchSupport = field(default_factory=BatchSupport)
     ensemble_change_disabled: bool = False
     """The feature `disable_ensemble_change`: failed bookies are not replaced."""
     closed: bool = False
     home: Home = field(default_factory=Home)
     """The loop that all of this belongs to."""
+
+    def clock(self, interval: float) -> SharedClock:
+        """The clock with a tick every `interval` seconds: one for all writers, which need it while they have adds under
+        way."""
+        clock = self.clocks.get(interval)
+        if clock is None:
+            clock = self.clocks[interval] = SharedClock(self.runtime, interval, "timeouts of adds")
+        return clock

@@ -106,7 +106,7 @@ class WritableLedger(ReadableLedger):
             quorum_timeout=context.config.addEntryQuorumTimeoutSec,
         )
         self._outbox = adds.outbox
-        self._gate = AppendGate(context.runtime, context.config, adds.window, lambda: adds.outbox.writable)
+        self._gate = AppendGate(context.runtime, context.config, adds.window, adds.outbox.writable)
         adds.on_progress = self._gate.progress
         self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
         self._plain = self._plain_payload()  # a larger payload needs a closer look

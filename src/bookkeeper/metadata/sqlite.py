@@ -3,7 +3,8 @@
     sqlite:///absolute/path/metadata.db[?root=name]
 
 `root` names one of several clusters in the file. Local file systems only. Processes that are killed lose their
-registrations and locks at once. All blocking work is done by one thread per driver; see `sqlite_file`.
+registrations and locks at once. All blocking work is done by one thread per driver; see `sqlite_file`. Transactions
+that wait for it are run together, and share one commit: so many at once cost little more than one.
 
 Changes made by other processes are noticed by looking at SQLite's data version every `poll_interval_ms`; own changes
 are told at once.
@@ -13,20 +14,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..errors import ConfigurationError, MetadataError, ServiceUnavailable
 from ..runtime import Runtime, TaskScope, Workers
 from ..runtime.backoff import Backoff
 from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, RecordDriver
 from .records.store import SCAN_LIMIT, Changes, RecordStore, Transaction
-from .sqlite_file import LARGEST_RECORD, SqliteFile
+from .sqlite_file import LARGEST_RECORD, Call, SqliteFile
 from .tree import TransactionLimits
 from .uri import ServiceUri
 
 T = TypeVar("T")
+
+Line = deque[Call[Any]]
+"""Transactions that wait for the thread. The loop appends, the thread takes from the left."""
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,9 @@ LIMITS = TransactionLimits(operations=SCAN_LIMIT, bytes=LARGEST_RECORD)
 
 BUSY_TIMEOUT_MS = 5_000
 """How long one transaction waits for those of other processes."""
+
+TOGETHER = 128
+"""Transactions that share a commit at most: the file is theirs for some milliseconds."""
 
 LONGEST_POLL_PAUSE_SECONDS = 5.0
 """Between two looks at a file that cannot be read."""
@@ -69,6 +77,7 @@ class SqliteStore(RecordStore):
             wall_ms=runtime.wall_ms,
         )
         self._lane: Workers | None = None
+        self._lines: tuple[Line, Line] = (deque(), deque())  # transactions that read, and that write
         self._scope = TaskScope(runtime, "metadata-sqlite")
 
     async def open(self, *, create: bool = False) -> None:
@@ -87,7 +96,7 @@ class SqliteStore(RecordStore):
                 await lane.close()
 
     async def run(self, name: str, transaction: Callable[[Transaction], T], *, write: bool = True) -> T:  # noqa: ARG002
-        return await self._in_lane(lambda: self._file.run(transaction, write=write))
+        return await self._in_lane(_Joined(Call(transaction), self._file, self._lines[write], write))
 
     async def start_session(self, timeout: float) -> int:
         return await self._in_lane(lambda: self._file.start_session(int(timeout * 1000)))
@@ -115,6 +124,8 @@ class SqliteStore(RecordStore):
             else:
                 answer.set_result(outcome.result)
 
+        if isinstance(call, _Joined):
+            call.queue()
         self._lane.post(_step, (call, self._file), done)
         return await answer
 
@@ -132,6 +143,32 @@ class SqliteStore(RecordStore):
                 failures += 1
             else:
                 failures = 0
+
+
+class _Joined(Generic[T]):
+    """Runs a transaction with those that were queued behind it meanwhile, unless it was run with one before it.
+
+    The lane keeps the order in which they were queued: who comes first finds itself at the head of the line.
+    """
+
+    __slots__ = ("_call", "_file", "_line", "_write")
+
+    def __init__(self, call: Call[T], file: SqliteFile, line: Line, write: bool) -> None:
+        self._call = call
+        self._file = file
+        self._line = line
+        self._write = write
+
+    def queue(self) -> None:
+        """On the loop, before it is posted to the lane."""
+        self._line.append(self._call)
+
+    def __call__(self) -> T:
+        line = self._line
+        if not self._call.done:
+            assert line[0] is self._call
+            self._file.run([line.popleft() for _ in range(min(len(line), TOGETHER))], write=self._write)
+        return self._call.outcome()
 
 
 class _Outcome(NamedTuple):

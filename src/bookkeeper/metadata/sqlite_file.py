@@ -18,6 +18,9 @@ Theory of operation
   sessions and their records first. To look at a lock costs a few system calls, so each process looks at one lock only,
   that of the session next after its own, and at all of them about once a second: many idle clients cost each other
   next to nothing, and a process that is killed is noticed by its neighbour at the next poll.
+- A commit waits for the disk, whatever is in it. So transactions of this process that wait for the thread together are
+  run one after the other in one transaction of SQLite's, each in a savepoint: one that fails leaves nothing, and the
+  others are committed. If the commit fails, it fails for all.
 - A commit that fails for lack of the lock did not happen. One that fails in any other way may have.
 
 The lock files are held by open files, so a child made by a bare fork would keep a session of its parent alive; use
@@ -27,11 +30,12 @@ spawned processes.
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 from ..errors import (
     ConfigurationError,
@@ -94,6 +98,25 @@ def _failure(error: sqlite3.Error, path: str, *, committing: bool) -> MetadataEr
     if code == _TOO_BIG:
         return RecordTooLarge(f"metadata file {path}: a record is larger than {LARGEST_RECORD} bytes")
     return ServiceUnavailable(f"metadata file {path}: {error}", maybe_applied=committing)
+
+
+class Call(Generic[T]):
+    """A transaction on its way, and its outcome."""
+
+    __slots__ = ("done", "error", "result", "transaction")
+
+    def __init__(self, transaction: Callable[[Transaction], T]) -> None:
+        self.transaction = transaction
+        self.done = False
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+    def outcome(self) -> T:
+        """The transaction's result, or its error. Once, when it is done."""
+        assert self.done
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.result)
 
 
 class SqliteFile:
@@ -184,14 +207,38 @@ class SqliteFile:
 
     # --- transactions ---
 
-    def run(self, transaction: Callable[[Transaction], T], *, write: bool) -> T:
-        """The transaction's result."""
-        self._sweep()
-        with self._transaction(write=write) as db:
-            tx = _SqliteTransaction(self, db)
-            result = transaction(tx)
-        self._add_news(tx.changes)
-        return result
+    def run(self, calls: Sequence[Call[Any]], *, write: bool) -> None:
+        """Run transactions together; each has its outcome then."""
+        changes: list[Change] = []
+        try:
+            self._sweep()
+            with self._transaction(write=write) as db:
+                for call in calls:
+                    changes += self._run_one(db, call)
+        except Exception as error:
+            for call in calls:
+                if call.error is None:
+                    call.error = copy.copy(error)  # raising it adds to its traceback, so each has its own
+            return
+        finally:
+            for call in calls:
+                call.done = True
+        self._add_news(changes)
+
+    def _run_one(self, db: sqlite3.Connection, call: Call[Any]) -> list[Change]:
+        """One transaction among others; returns what it changed. Raises only what is the end of all of them."""
+        tx = _SqliteTransaction(self, db)
+        db.execute("SAVEPOINT one")
+        try:
+            call.result = call.transaction(tx)
+        except Exception as error:
+            if not db.in_transaction:
+                raise  # SQLite has rolled back all
+            db.execute("ROLLBACK TO one")
+            tx.changes.clear()
+            call.error = _failure(error, self.path, committing=False) if isinstance(error, sqlite3.Error) else error
+        db.execute("RELEASE one")
+        return tx.changes
 
     def take_changes(self) -> Changes:
         """What changed in our cluster since the last call, as far as we did it or `poll` noticed it."""

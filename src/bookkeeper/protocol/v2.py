@@ -319,15 +319,16 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
         if entry_id < 0:
             break
         if its_head != head:
-            run = runs.get(its_head) or _begin_run(its_head)
+            run = runs.get(its_head)
             if run is None:
-                break
-            runs[its_head] = run
+                run = _begin_run(its_head)
+                if run is None:
+                    break
+                runs[its_head] = run
             head = its_head
-            add_id = run.entry_ids.append
-            add_entry = run.entries.append
-        add_id(entry_id)
-        add_entry(body[_ENTRY_AT:])
+            entry_ids, entries = run.entry_ids, run.entries
+        entry_ids.append(entry_id)
+        entries.append(body[_ENTRY_AT:])
         taken += 1
     return list(runs.values()), taken
 

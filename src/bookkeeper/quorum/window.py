@@ -129,8 +129,11 @@ class PendingWindow:
 
     # --- answers ---
 
-    def ack(self, index: int, entry_ids: Sequence[int]) -> None:
-        """The bookie at `index` has stored these entries. Unknown and repeated ids are ignored."""
+    def ack(self, index: int, entry_ids: Sequence[int]) -> bool:
+        """The bookie at `index` has stored these entries. Unknown and repeated ids are ignored.
+
+        Returns whether the first pending entry has its acks now, and `confirm` may be worth a call.
+        """
         bit = 1 << index
         if self._failed:
             self._forget_failures(bit, entry_ids)
@@ -152,6 +155,8 @@ class PendingWindow:
         self.unsettled_bytes -= freed
         if self._failed:
             self._settle_answered(entry_ids)
+        mask = open_masks.get(head + 1, -1)
+        return mask >= 0 and mask.bit_count() <= self._slack
 
     def _forget_failures(self, bit: int, entry_ids: Iterable[int]) -> None:
         """An ack that comes after a failure (time-out, second sending) is worth as much as any."""

@@ -76,3 +76,30 @@ class AwakeClock:
         self.tick += 1
         with guarded(self.name):
             self.on_tick()
+
+
+class SharedClock(AwakeClock):
+    """One timer for many that need ticks now and then; it stands still while none of them does."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self, runtime: Runtime, interval: float, name: str) -> None:
+        super().__init__(runtime, interval, name, self._tell)
+        self._listeners: dict[Callable[[], object], None] = {}
+
+    def listen(self, on_tick: Callable[[], object]) -> None:
+        """Call this with every tick from now on. Its errors are logged, and keep no tick from the others."""
+        self._listeners[on_tick] = None
+        self.start()
+
+    def leave(self, on_tick: Callable[[], object]) -> None:
+        """Call it no more. Idempotent."""
+        self._listeners.pop(on_tick, None)
+        if not self._listeners:
+            self.stop()
+
+    def _tell(self) -> None:
+        for on_tick in list(self._listeners):
+            if on_tick in self._listeners:
+                with guarded(self.name):
+                    on_tick()

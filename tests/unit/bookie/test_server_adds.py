@@ -60,6 +60,36 @@ async def test_many_adds_in_one_segment_are_all_answered(tmp_path: Path) -> None
         assert sorted(txns) == list(range(1000, 1300))
 
 
+@pytest.mark.parametrize("version", [2, 3])
+async def test_adds_of_many_ledgers_in_one_segment_are_judged_each_by_its_own_ledger(
+    tmp_path: Path, version: int
+) -> None:
+    ledgers = range(20)
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
+        await client.v2(fence(7))
+        await client.v2(add(11, 0, master_key=OTHER_KEY))
+        requests = [add(ledger_id, entry_id, txn_id=entry_id) for entry_id in (0, 1) for ledger_id in ledgers]
+        codec: Any = v2 if version == 2 else v3
+        client.send(b"".join(codec.encode_request(request) for request in requests))
+        answers = [codec.decode_response(await client.body()) for _ in requests]
+        expected = {7: Status.EFENCED, 11: Status.EUA}
+        assert sorted((a.ledger_id, a.entry_id, a.status) for a in answers) == sorted(
+            (r.ledger_id, r.entry_id, expected.get(r.ledger_id, Status.EOK)) for r in requests
+        )
+        for ledger_id in set(ledgers) - expected.keys():
+            assert (await client.v2(read(ledger_id, 1))).entry == entry(ledger_id, 1)
+
+
+async def test_adds_of_many_ledgers_that_have_no_room_together_are_taken_one_after_the_other(tmp_path: Path) -> None:
+    settings = {"maxAddsInProgressLimit": 3}
+    async with running_bookie(tmp_path, **settings) as bookie, RawClient.to(bookie) as client:
+        client.send(b"".join(v2.encode_add_request(KEY, entry(ledger_id, 0)) for ledger_id in range(30)))
+        answers = [v2.decode_response(await client.body()) for _ in range(30)]
+        assert [(a.ledger_id, a.status) for a in answers] == [(i, Status.EOK) for i in range(30)]  # type: ignore[union-attr]
+        assert bookie.service is not None
+        assert bookie.service.adds.permits.used == 0
+
+
 async def test_v2_and_v3_may_alternate_on_one_connection(tmp_path: Path) -> None:
     """SEC-6."""
     async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:

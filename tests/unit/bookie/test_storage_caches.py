@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bookkeeper.bookie.storage.entry_log.reader import Records
 from bookkeeper.bookie.storage.read_cache import ReadCache
 from bookkeeper.bookie.storage.write_cache import WriteCache
+from bookkeeper.protocol.messages import V2, AddRun
 from tests.support.storage import entry, record
 
 # --- write cache ---
@@ -62,9 +63,27 @@ def test_a_run_is_added_as_its_entries_would_be(rows: list[list[int]]) -> None:
         together.add_run(1, ids, entries)
         for entry_id, data in zip(ids, entries, strict=True):
             singly.add(1, entry_id, data)
-    assert together.used == singly.used
-    assert together.ledgers.keys() == singly.ledgers.keys()
-    for buffer, expected in zip(together.ledgers.values(), singly.ledgers.values(), strict=True):
+    assert_alike(together, singly)
+
+
+@given(runs)
+def test_runs_of_several_ledgers_are_added_as_each_would_be(rows: list[list[int]]) -> None:
+    together, singly = WriteCache(1 << 20), WriteCache(1 << 20)
+    both = [
+        AddRun(number % 3, b"", 0, 0, V2, ids, [entry(number % 3, entry_id, number, number) for entry_id in ids])
+        for number, ids in enumerate(rows)
+        if ids
+    ]
+    together.add_runs(both)
+    for run in both:
+        singly.add_run(run.ledger_id, run.entry_ids, run.entries)
+    assert_alike(together, singly)
+
+
+def assert_alike(one: WriteCache, other: WriteCache) -> None:
+    assert one.used == other.used
+    assert one.ledgers.keys() == other.ledgers.keys()
+    for buffer, expected in zip(one.ledgers.values(), other.ledgers.values(), strict=True):
         assert all(getattr(buffer, name) == getattr(expected, name) for name in buffer.__slots__)
 
 

@@ -82,6 +82,34 @@ async def test_an_entry_that_its_bookie_has_lost_is_noticed_although_later_ones_
         await writer.close()
 
 
+async def test_a_writer_that_was_quiet_while_others_wrote_has_all_the_time_for_its_next_entry() -> None:
+    async with World(3, addEntryTimeoutSec=3, addEntryQuorumTimeoutSec=3, timeoutMonitorIntervalSec=1) as world:
+        quiet, busy = await world.writer(), await world.writer()
+        clock = world.pipeline(quiet)._deadlines.clock
+        assert world.pipeline(busy)._deadlines.clock is clock
+        await quiet.append(b"first")
+        for _ in range(10):
+            await busy.append(b"x")
+            clock._tick()
+        assert clock.tick == 10
+        assert not world.pipeline(quiet)._deadlines.running
+        world["b1"].hold = world["b2"].hold = world["b3"].hold = True
+        late = quiet.append_nowait(b"second")
+        await settle()
+        for _ in range(3):
+            clock._tick()
+            world.pipeline(quiet).window.check()
+        assert not late.done()
+        for bookie in ("b1", "b2", "b3"):
+            world[bookie].release()
+        assert await late == 1
+        await settle()
+        clock._tick()
+        assert not clock.running
+        await quiet.close()
+        await busy.close()
+
+
 async def test_entries_that_were_sent_again_are_not_taken_for_overtaken_ones() -> None:
     async with World(5, addEntryTimeoutSec=3, timeoutMonitorIntervalSec=1) as world:
         writer = await world.writer((3, 3, 3))

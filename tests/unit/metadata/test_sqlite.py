@@ -7,10 +7,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -25,13 +26,15 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, LedgerLayout, Mode
 from bookkeeper.metadata.records.store import Topic, Transaction
-from bookkeeper.metadata.sqlite import SqliteDriver, SqliteStore
-from bookkeeper.metadata.sqlite_file import SqliteFile
+from bookkeeper.metadata.sqlite import TOGETHER, SqliteDriver, SqliteStore
+from bookkeeper.metadata.sqlite_file import LARGEST_RECORD, Call, SqliteFile
 from bookkeeper.metadata.uri import parse_service_uri
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, LedgerState
 from tests.support.metadata_stores import ledger
 from tests.support.waiting import until
+
+T = TypeVar("T")
 
 A = BookieId("127.0.0.1:1")
 INFO = BookieServiceInfo((Endpoint("bookie", "127.0.0.1", 1),))
@@ -232,25 +235,32 @@ def file(path: Path, *, clock_ms: Callable[[], int] = lambda: 0) -> SqliteFile:
     return SqliteFile(str(path), "ledgers", boot_id="b", clock_ms=clock_ms, wall_ms=lambda: 0)
 
 
+def run(file: SqliteFile, transaction: Callable[[Transaction], T], *, write: bool) -> T:
+    """One transaction alone."""
+    call = Call(transaction)
+    file.run([call], write=write)
+    return call.outcome()
+
+
 def test_a_file_in_use_for_too_long_did_not_take_the_change(tmp_path: Path) -> None:
     mine = file(tmp_path / "m.db")
     mine.open(busy_timeout_ms=10, create=True)
     with sqlite3.connect(tmp_path / "m.db", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(ServiceUnavailable) as raised:
-            mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b""), write=True)
+            run(mine, lambda tx: tx.put(Topic.CLUSTER, "k", b""), write=True)
         assert not raised.value.maybe_applied
-        mine.run(lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
+        run(mine, lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
         other.execute("ROLLBACK")
     other.close()
-    mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b""), write=True)
+    run(mine, lambda tx: tx.put(Topic.CLUSTER, "k", b""), write=True)
     mine.close()
 
 
 def test_a_transaction_that_raises_changes_nothing(tmp_path: Path) -> None:
     mine = file(tmp_path / "m.db")
     mine.open(busy_timeout_ms=10, create=True)
-    version = mine.run(lambda tx: tx.put(Topic.CLUSTER, "k", b"old"), write=True)
+    version = run(mine, lambda tx: tx.put(Topic.CLUSTER, "k", b"old"), write=True)
 
     def fail(tx: Transaction) -> None:
         tx.put(Topic.CLUSTER, "k", b"new")
@@ -258,13 +268,87 @@ def test_a_transaction_that_raises_changes_nothing(tmp_path: Path) -> None:
         raise SessionLost("no")
 
     with pytest.raises(SessionLost):
-        mine.run(fail, write=True)
-    record = mine.run(lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
+        run(mine, fail, write=True)
+    record = run(mine, lambda tx: tx.get(Topic.CLUSTER, "k"), write=False)
     assert record is not None
     assert (record.data, record.version) == (b"old", version)
-    assert mine.run(lambda tx: tx.keys(Topic.CLUSTER), write=False) == ["k"]
-    assert mine.run(lambda tx: tx.revision(Topic.CLUSTER), write=False) == version
+    assert run(mine, lambda tx: tx.keys(Topic.CLUSTER), write=False) == ["k"]
+    assert run(mine, lambda tx: tx.revision(Topic.CLUSTER), write=False) == version
     mine.close()
+
+
+def test_of_transactions_that_run_together_one_that_raises_leaves_nothing(tmp_path: Path) -> None:
+    mine = file(tmp_path / "m.db")
+    mine.open(busy_timeout_ms=10, create=True)
+
+    def put(key: str, error: Exception | None = None) -> Call[int]:
+        def transaction(tx: Transaction) -> int:
+            assert tx.get(Topic.CLUSTER, key) is None
+            version = tx.put(Topic.CLUSTER, key, b"")
+            if error is not None:
+                raise error
+            return version
+
+        return Call(transaction)
+
+    def too_large(tx: Transaction) -> int:
+        return tx.put(Topic.CLUSTER, "large", bytes(LARGEST_RECORD + 1))
+
+    calls = [put("a"), put("b", SessionLost("no")), Call(too_large), put("c"), put("a")]
+    mine.run(calls, write=True)
+    assert [type(call.error) for call in calls] == [type(None), SessionLost, RecordTooLarge, type(None), AssertionError]
+    assert calls[0].outcome() < calls[3].outcome()
+    assert mine.take_changes() == [(Topic.CLUSTER, "a"), (Topic.CLUSTER, "c")]
+    mine.close()
+    after = file(tmp_path / "m.db")
+    after.open(busy_timeout_ms=10, create=False)
+    assert run(after, lambda tx: tx.keys(Topic.CLUSTER), write=False) == ["a", "c"]
+    after.close()
+
+
+def test_transactions_that_cannot_be_committed_have_each_an_error_of_its_own(tmp_path: Path) -> None:
+    mine = file(tmp_path / "m.db")
+    mine.open(busy_timeout_ms=10, create=True)
+    with sqlite3.connect(tmp_path / "m.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        calls = [Call(lambda tx: tx.put(Topic.CLUSTER, "k", b"")) for _ in range(3)]
+        mine.run(calls, write=True)
+        assert len({id(call.error) for call in calls}) == 3
+        for call in calls:
+            with pytest.raises(ServiceUnavailable):
+                call.outcome()
+        other.execute("ROLLBACK")
+    other.close()
+    assert run(mine, lambda tx: tx.keys(Topic.CLUSTER), write=False) == []
+    mine.close()
+
+
+async def test_what_is_asked_for_while_the_thread_is_busy_shares_a_commit(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = await drivers.open()
+    original = SqliteFile.run
+    entered, go_on = threading.Event(), threading.Event()
+    together: list[int] = []
+
+    def counted(self: SqliteFile, calls: Sequence[Call[Any]], *, write: bool) -> None:
+        if write:
+            together.append(len(calls))
+            entered.set()
+            assert go_on.wait(30)
+        original(self, calls, write=write)
+
+    monkeypatch.setattr(SqliteFile, "run", counted)
+    first = asyncio.create_task(driver.ledgers.create(0, ledger(0)))
+    await until(entered.is_set)
+    others = [asyncio.create_task(driver.ledgers.create(1 + i, ledger(1 + i))) for i in range(TOGETHER + 10)]
+    await asyncio.sleep(0)  # handed to the thread
+    go_on.set()
+    created = await asyncio.gather(first, *others)
+    assert together == [1, TOGETHER, 10]
+    versions = [each.version for each in created]
+    assert versions == sorted(set(versions))
+    assert (await driver.ledgers.read(5)).version == versions[5]
 
 
 def test_a_session_ends_at_its_deadline_though_its_process_lives(tmp_path: Path) -> None:
@@ -273,17 +357,17 @@ def test_a_session_ends_at_its_deadline_though_its_process_lives(tmp_path: Path)
     mine.open(busy_timeout_ms=10, create=True)
     other.open(busy_timeout_ms=10, create=True)
     session = mine.start_session(1000)
-    mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
+    run(mine, lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
     now = 900
     assert mine.renew_session(session, 1000)
     now = 1900
-    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == ["k"]
+    assert run(other, lambda tx: tx.keys(Topic.LOCKS), write=False) == ["k"]
     assert other.take_changes() == []
     now = 1901
-    assert other.run(lambda tx: tx.keys(Topic.LOCKS), write=False) == []
+    assert run(other, lambda tx: tx.keys(Topic.LOCKS), write=False) == []
     assert other.take_changes() == [(Topic.LOCKS, "k")]
     with pytest.raises(SessionLost):
-        mine.run(lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
+        run(mine, lambda tx: tx.put(Topic.LOCKS, "k", b"", session=session), write=True)
     assert not mine.renew_session(session, 1000)
     mine.close()
     other.close()

@@ -407,6 +407,9 @@ def test_a_run_is_answered_as_its_adds_would_be(ledger: int, adds: list[tuple[in
     run = AddRun(ledger, KEY, 0, 0, V3, [e for _, e in adds], [b""] * len(adds), [v3.txn_token(t) for t, _ in adds])
     expected = b"".join(v3.encode_response(AddResponse(status, ledger, entry, txn_id=txn)) for txn, entry in adds)
     assert v3.encode_add_responses(run, status) == expected
+    others = [AddRun(ledger_id, KEY, 0, 0, V3, [1, 300], [b""] * 2, [b"\x01", b"\x02"]) for ledger_id in (0, 127, 128)]
+    together = b"".join(v3.encode_add_responses(each, status) for each in (*others, run, *others))
+    assert v3.encode_adds_answered((*others, run, *others), status) == together
 
 
 @given(

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from bookkeeper.runtime.api import Runtime
-from bookkeeper.runtime.awake import AwakeClock
+from bookkeeper.runtime.awake import AwakeClock, SharedClock
 
 
 class Timer:
@@ -135,3 +135,29 @@ def test_a_tick_may_stop_the_clock() -> None:
     time.run(10)
     assert watch.tick == 1
     assert not watch.running
+
+
+def test_a_shared_clock_ticks_for_each_while_it_listens_and_stands_still_when_none_does() -> None:
+    time = Time()
+    watch = SharedClock(cast(Runtime, time), 1.0, "test")
+    heard: list[tuple[str, int]] = []
+
+    def one() -> None:
+        heard.append(("one", watch.tick))
+        watch.leave(other)
+
+    def other() -> None:
+        heard.append(("other", watch.tick))
+        raise KeyError("nobody expects this")
+
+    assert not watch.running
+    watch.listen(other)
+    time.run(1.5)
+    watch.listen(one)
+    watch.listen(one)
+    time.run(2)
+    assert heard == [("other", 1), ("other", 2), ("one", 2), ("one", 3)]
+    watch.leave(one)
+    assert not watch.running
+    time.run(5)
+    assert watch.tick == 3

@@ -3,11 +3,14 @@
 Theory of operation
 
 What one socket read brought is one `AddBatch`. Its adds come as runs, entries of one ledger with the same key and
-flags; each run is judged once and then handled with list operations. In one turn of the loop, without an await:
+flags; each run is judged once. Those that are accepted go on together: room, storage, records and permits are asked for
+once, so that a thousand ledgers with an entry each cost little more than one with a thousand. In one turn of the loop,
+without an await:
 
 1. read-only? key? fenced? A refused run is answered at once and leaves no trace.
 2. room in storage, journal and the limit on adds in progress (which recovery does not wait for). If there is none
-   nothing is done: the connection keeps the run, stops reading, and tries again later from step 1.
+   nothing is done: the connection keeps the run, stops reading, and tries again later from step 1. If there is room for
+   some runs only they are taken one by one, in their order, up to the first that has none.
 3. the entries go into the storage, then their records into the batch for the ledger's journal, the key record first.
 
 `submit` hands each journal its records with one callback, which acknowledges all of them with one write. As fences
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from struct import Struct
 
 from ...errors import NoWritableLedgerDirError
@@ -61,6 +65,25 @@ class AddPath:
         self.write_data = config.journalWriteData
         self.room_timeout = config.dbStorage_maxThrottleTimeMs / 1000
 
+    def has_room(self, caller: Caller, run: AddRun) -> bool:
+        """Whether a run can be taken now."""
+        size, count = sum(map(len, run.entries)), len(run.entries)
+        return (
+            self.storage.has_room(run.ledger_id, size + self.left_for_others(caller), count)
+            and self.journals.of(run.ledger_id).room.has(size)
+            and (self.permits.free() or bool(run.flags & _RECOVERY_ADD))
+        )
+
+    def has_room_for_all(self, caller: Caller, runs: Sequence[AddRun]) -> bool:
+        """Whether runs of any ledgers can be taken together now. If not, some of them may still have room."""
+        sizes = [len(entry) for run in runs for entry in run.entries]
+        size, count = sum(sizes), len(sizes)
+        return (
+            self.storage.has_room_everywhere(size + self.left_for_others(caller), count)
+            and all(journal.room.has(size) for journal in self.journals)
+            and self.permits.free(count)
+        )
+
     def left_for_others(self, caller: Caller) -> int:
         """Bytes of the write cache that a caller's adds must not take."""
         return self.storage.reserve if caller.must_spare else 0
@@ -80,6 +103,10 @@ class AddPath:
                     return False
             else:
                 return True
+
+
+Admitted = tuple[AddRun, BookieLedger]
+"""A run that may be added, and its ledger."""
 
 
 class _Group:
@@ -108,47 +135,62 @@ class AddBatch:
 
     def add(self, run: AddRun) -> bool:
         """Handle a run; False if there is no room for it: nothing has happened then."""
+        handle = self._admit(run)
+        if handle is None:
+            return True
+        if not self._path.has_room(self._caller, run):
+            return False
+        self._take([(run, handle)])
+        return True
+
+    def add_all(self, runs: Sequence[AddRun]) -> int:
+        """Handle runs up to the first for which there is no room; returns how many.
+
+        Nothing has happened with the others.
+        """
+        if len(runs) == 1 or not self._path.has_room_for_all(self._caller, runs):
+            return next((taken for taken, run in enumerate(runs) if not self.add(run)), len(runs))
+        admitted = [(run, handle) for run in runs if (handle := self._admit(run)) is not None]
+        if admitted:
+            self._take(admitted)
+        return len(runs)
+
+    def _admit(self, run: AddRun) -> BookieLedger | None:
+        """The ledger that a run may be added to; None if it was refused."""
         path = self._path
         if path.runtime.buggify("add refused", 0.002):
-            self.refuse(run, Status.ETOOMANYREQUESTS)
-            return True
-        if path.state.read_only and path.state.refuses_writes(bool(run.flags & _HIGH_PRIORITY)):
-            self.refuse(run, Status.EREADONLY)
-            return True
-        ledger_id = run.ledger_id
+            status = Status.ETOOMANYREQUESTS
+        elif path.state.read_only and path.state.refuses_writes(bool(run.flags & _HIGH_PRIORITY)):
+            status = Status.EREADONLY
+        else:
+            try:
+                handle = path.ledgers.open(run.ledger_id, run.master_key)
+            except Exception as error:
+                status = status_of(error, ADD)
+            else:
+                if not handle.fenced or run.flags & _RECOVERY_ADD:
+                    return handle
+                status = Status.EFENCED
+        self.refuse(run, status)
+        return None
+
+    def _take(self, admitted: list[Admitted]) -> None:
+        """Store runs that have room, and gather their records."""
+        path = self._path
+        runs = [run for run, _ in admitted]
         try:
-            handle = path.ledgers.open(ledger_id, run.master_key)
-        except Exception as error:
-            self.refuse(run, status_of(error, ADD))
-            return True
-        if handle.fenced and not run.flags & _RECOVERY_ADD:
-            self.refuse(run, Status.EFENCED)
-            return True
-        entries = run.entries
-        count = len(entries)
-        sizes = [*map(len, entries)]
-        size = sum(sizes)
-        storage = path.storage
-        if not (
-            storage.has_room(ledger_id, size + path.left_for_others(self._caller), count)
-            and path.journals.of(ledger_id).room.has(size)
-            and (path.permits.free() or run.flags & _RECOVERY_ADD)
-        ):
-            return False
-        try:
-            storage.add_entries(ledger_id, run.entry_ids, entries)
+            path.storage.add_runs(runs)
         except Exception as error:
             if isinstance(error, NoWritableLedgerDirError):
                 path.state.no_space(str(error))
-            self.refuse(run, status_of(error, ADD))
-            return True
-        path.stats.WRITE_BYTES += size
-        path.permits.acquire(count)
-        self._journal(handle, run, sizes)
-        lac = greatest_lac(entries)
-        if lac > handle.lac:
-            path.ledgers.raise_lac(handle, lac)
-        return True
+            for run in runs:
+                self.refuse(run, status_of(error, ADD))
+            return
+        self._journal(admitted)
+        for run, handle in admitted:
+            lac = greatest_lac(run.entries)
+            if lac > handle.lac:
+                path.ledgers.raise_lac(handle, lac)
 
     def refuse(self, run: AddRun, status: Status) -> None:
         """Answer all adds of a run with this error."""
@@ -164,21 +206,36 @@ class AddBatch:
         for index, group in groups.items():
             self._submit(index, group)
 
-    def _journal(self, handle: BookieLedger, run: AddRun, sizes: list[int]) -> None:
-        index = run.ledger_id % len(self._path.journals)
-        early = bool(run.write_flags & _DEFERRED_SYNC) and not run.flags & _RECOVERY_ADD
+    def _journal(self, admitted: list[Admitted]) -> None:
+        """Gather records, those of each ledger in order."""
+        journals = len(self._path.journals)
+        if journals == 1 and not any(run.write_flags for run, _ in admitted):
+            self._gather(0, admitted, early=False)
+            return
+        admitted.sort(key=lambda one: one[0].ledger_id % journals)  # stable
+        for (index, early), part in groupby(admitted, lambda one: (one[0].ledger_id % journals, _is_early(one[0]))):
+            self._gather(index, [*part], early=early)
+
+    def _gather(self, index: int, admitted: list[Admitted], *, early: bool) -> None:
+        """Gather records for one journal, all of which are acknowledged alike."""
+        path = self._path
         group = self._groups.get(index)
         if group is None or group.early != early:
             if group is not None:
                 self._submit(index, group)  # records of a ledger must stay in order
             group = self._groups[index] = _Group(early)
-        if not handle.key_journaled:
-            keys = key_record_if_due(handle)
-            group.pieces += keys
-            group.key_records += len(keys)
-        if self._path.write_data:
-            group.pieces += records(run.entries, sizes)
-        group.runs.append(run)
+        for run, handle in admitted:
+            group.runs.append(run)
+            if not handle.key_journaled:
+                keys = key_record_if_due(handle)
+                group.pieces += keys
+                group.key_records += len(keys)
+        entries = admitted[0][0].entries if len(admitted) == 1 else [e for run, _ in admitted for e in run.entries]
+        sizes = [*map(len, entries)]
+        path.stats.WRITE_BYTES += sum(sizes)
+        path.permits.acquire(len(sizes))
+        if path.write_data:
+            group.pieces += records(entries, sizes)
         group.count += len(sizes)
 
     def _submit(self, index: int, group: _Group) -> None:
@@ -199,6 +256,11 @@ class AddBatch:
         if group.pieces:  # key records are journaled in any case; no client waits for them
             path.journals.of(index).append(group.pieces, size, group.key_records, _nothing)
         done()
+
+
+def _is_early(run: AddRun) -> bool:
+    """Acknowledged before the sync."""
+    return bool(run.write_flags & _DEFERRED_SYNC) and not run.flags & _RECOVERY_ADD
 
 
 def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, size: int, started: float) -> None:
@@ -243,8 +305,11 @@ def greatest_lac(entries: Sequence[bytes]) -> int:
 
 def encode_all_responses(runs: Sequence[AddRun]) -> bytes:
     """The frames that say that all adds of these runs are stored."""
-    if all(run.version == V2 for run in runs):
+    versions = {run.version for run in runs}
+    if versions == {V2}:
         return v2.encode_adds_stored(runs)
+    if versions == {V3}:
+        return v3.encode_adds_answered(runs)
     return b"".join([encode_responses(run, Status.EOK) for run in runs])
 
 

@@ -267,9 +267,9 @@ class BookieConnection(asyncio.Protocol):
                         runs, at = v2.decode_add_runs(bodies, at)
                     else:
                         runs = []
-                    for run in runs:
-                        self._add(batch, run)
-                    if at < end and not runs:
+                    if runs:
+                        self._add(batch, runs)
+                    elif at < end:
                         self._dispatch(batch, bodies[at])
                         at += 1
                 if at < end and (now() > until or self._fills_journal):
@@ -363,16 +363,17 @@ class BookieConnection(asyncio.Protocol):
         request = reply.request
         run = as_run(request, reply.protocol)
         if run is not None:
-            self._add(batch, run)
+            self._add(batch, [run])
         elif self._service.state.refuses_writes(bool(request.flags & m.Flags.HIGH_PRIORITY)):
             self.send(reply.plain(Status.EREADONLY))
         else:
             self._service.stats.ADD_ENTRY.fail()
             self.send(reply.plain(Status.EBADREQ))
 
-    def _add(self, batch: AddBatch, run: AddRun) -> None:
-        """Handle a run of adds, behind those that wait already."""
-        if self._paused & _ADDS or not batch.add(run):
+    def _add(self, batch: AddBatch, runs: list[AddRun]) -> None:
+        """Handle runs of adds, behind those that wait already."""
+        taken = 0 if self._paused & _ADDS else batch.add_all(runs)
+        for run in runs[taken:]:
             self._held_adds.hold(run)
 
     def _read(self, reply: Reply[Any]) -> None:

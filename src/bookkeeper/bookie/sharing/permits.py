@@ -20,9 +20,9 @@ class Permits:
         self._idle: asyncio.Event | None = None
         self.used = 0
 
-    def free(self) -> bool:
-        """Whether another one may start. What is asked for in one piece may overshoot the bound once."""
-        return self._limit <= 0 or self.used < self._limit
+    def free(self, count: int = 1) -> bool:
+        """Whether so many more may start. What is asked for in one piece may overshoot the bound once."""
+        return self._limit <= 0 or self.used + count <= self._limit
 
     def acquire(self, count: int = 1) -> None:
         self.used += count

@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from ...metadata.api import MetadataDriver
+from ...protocol.messages import AddRun
 from ...types import BookieId
 
 
@@ -140,6 +141,10 @@ class LedgerStorage(ABC):
         """Whether `count` entries of together `size` bytes can be added now. If not, a flush is under way."""
 
     @abstractmethod
+    def has_room_everywhere(self, size: int, count: int) -> bool:
+        """`has_room` for entries of any ledgers."""
+
+    @abstractmethod
     async def wait_for_room(self, ledger_id: int, size: int, count: int, timeout: float) -> bool:
         """Wait until `has_room`; False when `timeout` seconds passed first. Raises `FatalBookieError`."""
 
@@ -150,11 +155,16 @@ class LedgerStorage(ABC):
         `entry` is kept, not copied.
         """
 
-    def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
-        """Add the entries of one ledger that came in together, in this order.
+    def add_runs(self, runs: Sequence[AddRun]) -> None:
+        """Add the entries of several ledgers that came in together, those of a ledger in this order.
 
         The data path calls this, not `add_entry`: engines that can do it for less than an entry at a time override it.
         """
+        for run in runs:
+            self.add_entries(run.ledger_id, run.entry_ids, run.entries)
+
+    def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        """Add entries of one ledger, in this order."""
         add = self.add_entry
         for entry_id, entry in zip(entry_ids, entries, strict=True):
             add(ledger_id, entry_id, entry)

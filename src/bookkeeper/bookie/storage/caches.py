@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
+from ...protocol.messages import AddRun
 from .entry_log import format as fmt
 from .packing import CHUNK, words
 from .read_cache import ReadCache
@@ -43,6 +44,9 @@ class Caches:
 
     def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
         self.active.add_run(ledger_id, entry_ids, entries)
+
+    def add_runs(self, runs: Sequence[AddRun]) -> None:
+        self.active.add_runs(runs)
 
     def swap(self) -> None:
         """What was added so far is to be flushed. The flush before must be done."""

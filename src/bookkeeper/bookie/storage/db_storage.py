@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ...config import ServerConfiguration
 from ...errors import ConfigurationError
 from ...metadata.api import MetadataDriver
+from ...protocol.messages import AddRun
 from ...runtime import Runtime
 from ...types import BookieId
 from ..file_names import current
@@ -117,7 +118,7 @@ class DbLedgerStorage(LedgerStorage):
         self._closed = False
         if self._count == 1:  # the usual case, without a step between on the hot calls
             self.add_entry = self._directories[0].caches.add_entry  # type: ignore[method-assign]
-            self.add_entries = self._directories[0].caches.add_entries  # type: ignore[method-assign]
+            self.add_runs = self._directories[0].caches.add_runs  # type: ignore[method-assign]
             self.cached_entry = self._directories[0].caches.get  # type: ignore[method-assign]
 
     def _of(self, ledger_id: int) -> DbDirectory:
@@ -236,11 +237,18 @@ class DbLedgerStorage(LedgerStorage):
     def has_room(self, ledger_id: int, size: int, count: int) -> bool:
         return self._of(ledger_id).has_room(size, count)
 
+    def has_room_everywhere(self, size: int, count: int) -> bool:
+        return all(directory.has_room(size, count) for directory in self._directories)
+
     async def wait_for_room(self, ledger_id: int, size: int, count: int, timeout: float) -> bool:
         return await self._of(ledger_id).wait_for_room(size, count, timeout)
 
     def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
         self._of(ledger_id).caches.add_entry(ledger_id, entry_id, entry)
+
+    def add_runs(self, runs: Sequence[AddRun]) -> None:
+        for run in runs:
+            self._of(run.ledger_id).caches.add_entries(run.ledger_id, run.entry_ids, run.entries)
 
     def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
         self._of(ledger_id).caches.add_entries(ledger_id, entry_ids, entries)

@@ -17,6 +17,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from operator import lt
 
+from ...protocol.messages import AddRun
+
 RUN_OVERHEAD = 56
 """Bytes an entry in a run takes beside its data: object header, rounding of the allocator, list slot."""
 
@@ -172,6 +174,22 @@ class WriteCache:
                 return
         for entry_id, entry in zip(entry_ids, entries, strict=True):
             self.add(ledger_id, entry_id, entry)
+
+    def add_runs(self, runs: Sequence[AddRun]) -> None:
+        """`add_run` for each: of many ledgers most have brought one entry, which goes where the last one did."""
+        ledgers = self.ledgers
+        used = 0
+        for run in runs:
+            entries = run.entries
+            if len(entries) == 1:
+                buffer = ledgers.get(run.ledger_id)
+                if buffer is not None and buffer.expected == run.entry_ids[0]:
+                    buffer.run.append(entries[0])
+                    buffer.expected += 1
+                    used += len(entries[0]) + RUN_OVERHEAD
+                    continue
+            self.add_run(run.ledger_id, run.entry_ids, entries)
+        self.used += used
 
     def has_room(self, size: int, count: int) -> bool:
         """Whether `count` entries of together `size` bytes fit. An empty cache takes anything."""

@@ -1,19 +1,21 @@
 """Time, for one writer's adds: what takes too long although its bookies answer, and pauses between changes.
 
 That a bookie does not answer at all is noticed by the channels (`wire.add_channel`), which know what it is busy with
-but not which entries it answered. Here is the rest, in ticks of a clock that runs while something is outstanding: an
-entry that was *overtaken*, because its bookie answered later ones for as long as adds may take and so has lost it; and
-the quorum timeout, for entries that no ack quorum of bookies takes.
+but not which entries it answered. Here is the rest: an entry that was *overtaken*, because its bookie answered later
+ones for as long as adds may take and so has lost it; and the quorum timeout, for entries that no ack quorum of bookies
+takes.
+
+Time is counted in ticks of a clock that all writers of a client share. A writer hears them while it has something
+outstanding. It misses others, so it asks for the time before it pushes; what it remembers of its last ticks is older
+than all that is pushed then, and so overtakes none of it.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from ...config import ClientConfiguration
-from ...runtime.api import Runtime
-from ...runtime.awake import AwakeClock
+from ...runtime.awake import SharedClock
 from ...runtime.backoff import Backoff
 
 MAX_SWEEP_SECONDS = 1.0
@@ -29,32 +31,46 @@ CHANGE_BACKOFF = Backoff(first=0.01, longest=1.0)
 class AddDeadlines:
     """See the module."""
 
-    __slots__ = ("_history", "_quorum_ticks", "_timed", "clock")
+    __slots__ = ("_history", "_most_history", "_on_tick", "_quorum_ticks", "_timed", "clock", "running")
 
     def __init__(
         self,
-        runtime: Runtime,
         config: ClientConfiguration,
-        name: str,
+        clock_of: Callable[[float], SharedClock],
         quorum_timeout: float,
         on_tick: Callable[[], None],
     ) -> None:
-        """`quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit."""
+        """`clock_of`: the clock that ticks every so many seconds.
+
+        `quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit.
+        """
         add_timeout = float(config.readTimeout if config.addEntryTimeoutSec is None else config.addEntryTimeoutSec)
         timeouts = [timeout for timeout in (add_timeout, quorum_timeout) if timeout > 0]
         interval = config.timeoutMonitorIntervalSec or min([MAX_SWEEP_SECONDS, *(t / 2 for t in timeouts)])
-        self.clock = AwakeClock(runtime, interval, name, on_tick)
+        self.clock = clock_of(interval)
+        self.running = False
+        """It hears the ticks."""
+        self._on_tick = on_tick
         self._timed = bool(timeouts)
         self._quorum_ticks = self.clock.ticks(quorum_timeout)
-        self._history: deque[list[float]] | None = None
+        self._history: list[list[float]] | None = None
         """Times of the latest acks at the last ticks, as many as an add may take; None: as long as it likes."""
         if add_timeout > 0:
-            self._history = deque(maxlen=int(self.clock.ticks(add_timeout)) + 1)
+            self._history = []
+            self._most_history = int(self.clock.ticks(add_timeout)) + 1
 
-    def run(self) -> None:
-        """Something is outstanding."""
-        if self._timed and not self.clock.running:
-            self.clock.start()
+    def run(self) -> int:
+        """Something will be outstanding; the time now."""
+        if self._timed and not self.running:
+            self.running = True
+            self.clock.listen(self._on_tick)
+        return self.clock.tick
+
+    def stop(self) -> None:
+        """Nothing is outstanding. Idempotent."""
+        if self.running:
+            self.running = False
+            self.clock.leave(self._on_tick)
 
     def overtaken_before(self, acked: Sequence[float]) -> list[float] | None:
         """By index: what was pushed before that and is not answered was overtaken; None: too early to say.
@@ -65,8 +81,9 @@ class AddDeadlines:
         if history is None:
             return None
         history.append(list(acked))
-        if len(history) < (history.maxlen or 0):
+        if len(history) < self._most_history:
             return None
+        del history[: -self._most_history]
         # Of an index that was sent everything again since, only what it acked since counts.
         return [min(old, new) for old, new in zip(history[0], acked, strict=True)]
 

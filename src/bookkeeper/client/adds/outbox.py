@@ -68,20 +68,19 @@ class Outbox:
         """Hand what was put in to the connections."""
         self.flushing = False
         self.bytes = 0
-        unsent = self._routed_without.union(self._keeper.held)
         if not self._boxes:
             return
         shared = len(self._boxes) == 1
         data, count = _emptied(self._boxes[0]) if shared else (b"", 0)
+        routed_without, held = self._routed_without, self._keeper.held
         for index, channel in enumerate(self._channels):
-            if index in unsent:
+            if index in routed_without or index in held:
                 continue
             if not shared:
                 data, count = _emptied(self._boxes[index])
             if count:
                 channel.send(data, count)
 
-    @property
     def writable(self) -> bool:
         """No connection in use has its buffer above the high-water mark."""
         if not self._departures.blocked:

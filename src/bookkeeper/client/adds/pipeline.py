@@ -103,8 +103,7 @@ class AddPipeline:
         self._futures = self._waiters.futures  # at hand for each entry
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
         self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, self._has_sent)
-        name = f"timeouts of ledger {ledger_id}"
-        self._deadlines = AddDeadlines(context.runtime, config, name, quorum_timeout, self._on_tick)
+        self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
         self._pause_timer: TimerHandle | None = None  # the end of the last pause before a change or retry
@@ -122,6 +121,10 @@ class AddPipeline:
         if self.keeper.delayed or self.stopped is not None:
             self._prepare_to_push()
         window = self.window
+        outbox = self.outbox
+        if not outbox.flushing:  # the first of this turn
+            outbox.flush_soon()
+            window.now = self._deadlines.run()
         if entry_id is None:
             entry_id = window.lap + 1
         size = len(payload)
@@ -129,14 +132,10 @@ class AddPipeline:
         window.push(entry_id, size, frame)
         if future is not None:
             self._futures[entry_id] = future
-        outbox = self.outbox
         targets = outbox.targets
         for put in targets[entry_id % len(targets)]:
             put(frame)
         outbox.bytes += len(frame)
-        if not outbox.flushing:  # the first of this turn
-            outbox.flush_soon()
-            self._deadlines.run()
         return entry_id
 
     def _has_sent(self) -> None:
@@ -166,8 +165,7 @@ class AddPipeline:
         if index is None or self.stopped is not None:
             return
         try:
-            self.window.ack(index, acked)
-            if not self.keeper.changing:
+            if self.window.ack(index, acked) and not self.keeper.changing:
                 self._confirm()
             if failed:
                 self.keeper.changes_disabled = self._context.ensemble_change_disabled
@@ -271,10 +269,9 @@ class AddPipeline:
     # --- time ---
 
     def _on_tick(self) -> None:
-        clock = self._deadlines.clock
-        self.window.now = clock.tick
+        self.window.now = self._deadlines.clock.tick
         if self.stopped is not None or not self.window.open:
-            clock.stop()
+            self._deadlines.stop()
             return
         overtaken = self._deadlines.overtaken_before(self.window.acked_times)
         if overtaken is not None:
@@ -295,7 +292,7 @@ class AddPipeline:
         if self.stopped is not None:
             return
         self.stopped = code
-        self._deadlines.clock.stop()
+        self._deadlines.stop()
         if self._pause_timer is not None:
             self._pause_timer.cancel()
             self._pause_timer = None

@@ -36,11 +36,11 @@ from ...errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
-from ...protocol.frames import ResponseStream
+from ...protocol.frames import Acks, ResponseStream
 from ...protocol.messages import Request, Response
 from ...runtime import guarded
 from ...types import BookieId
-from .add_channel import AddAnswers, AddRoute, by_ledger
+from .add_channel import AddAnswers, AddRoute, by_ledger, rows
 from .attempt import Attempt
 from .calls import OnReply, ReadCall
 from .dialer import Dialer
@@ -331,10 +331,12 @@ class Connection(asyncio.Protocol):
             progress.heard = True
             if acks or bodies:
                 progress.understood = True
-            adds = by_ledger(acks) if acks else {}
             if bodies:
+                adds = by_ledger(acks)
                 self._bodies_received(bodies, adds)
-            self._deliver_adds(adds)
+                self._deliver_adds(adds)
+            elif acks:
+                self._deliver_acks(acks)
             if responses.error is not None:
                 raise responses.error
         except ProtocolError as error:
@@ -343,6 +345,14 @@ class Connection(asyncio.Protocol):
             # A caller failed on its answer. What else this read brought may be lost: all callers are told so.
             log.exception("answers of bookie %s: unexpected error", self.bookie)
             self.lose(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
+
+    def _deliver_acks(self, acks: Acks) -> None:
+        """Nothing else came with them, as nearly always: each row goes to its ledger as it stands."""
+        routes = self.routes
+        for ledger_id, acked in rows(acks):
+            route = routes.get(ledger_id)
+            if route is not None:
+                route.deliver(acked, [])
 
     def _deliver_adds(self, adds: AddAnswers) -> None:
         for ledger_id, (acked, failed) in adds.items():

@@ -15,6 +15,7 @@ from .adds import (
     decode_add_runs,
     encode_add_response,
     encode_add_responses,
+    encode_adds_answered,
     txn_id,
     txn_token,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "decode_response",
     "encode_add_response",
     "encode_add_responses",
+    "encode_adds_answered",
     "encode_read_requests",
     "encode_read_responses",
     "encode_request",

@@ -14,7 +14,7 @@ h, n, k and m are the sizes of what follows them: of the header, of the add, of 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -33,6 +33,9 @@ ADD_HEADER = b"\x08\x03\x10\x02\x18"
 
 ADD_TAG = tag(101, BYTES)
 """`addRequest` in a request, `addResponse` in a response."""
+
+_ENTRY_TAG = b"\x18"
+"""`entryId` in a response, which follows the ledger id."""
 
 _PRIORITY_TAG = tag(4, VARINT)
 _RECOVERY_ADD_FIELD = b"\xa0\x06\x01"
@@ -101,35 +104,46 @@ def encode_add_response(txn_id: int, ledger_id: int, entry_id: int, status: int 
     """The frame that answers one add."""
     token = varint(txn_id)
     number = varint(entry_id)
-    ledger = varint(ledger_id)
-    start, middle = _add_response_around(len(token), len(number), ledger, status)
-    return start + token + middle + number
+    ledger = varint(ledger_id) + _ENTRY_TAG
+    start, middle = _add_response_around(len(token), len(number), len(ledger), status)
+    return start + token + middle + ledger + number
 
 
 def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:
     """The frames that answer all adds of a run alike."""
-    ledger = varint(run.ledger_id)
-    token_size = number_size = 0
-    start = middle = b""
+    return encode_adds_answered((run,), status)
+
+
+def encode_adds_answered(runs: Iterable[AddRun], status: int = Status.EOK) -> bytes:
+    """The frames that answer all adds of these runs alike; as cheap for many runs as for one."""
     pieces: list[bytes] = []
     add = pieces.append
-    for token, entry_id in zip(run.txn_tokens, run.entry_ids, strict=True):
-        number = varint(entry_id)
-        if len(token) != token_size or len(number) != number_size:
-            token_size = len(token)
-            number_size = len(number)
-            start, middle = _add_response_around(token_size, number_size, ledger, status)
-        add(b"%b%b%b%b" % (start, token, middle, number))
+    for run in runs:
+        ledger = varint(run.ledger_id) + _ENTRY_TAG
+        token_size = number_size = 0
+        start = middle = b""
+        for token, entry_id in zip(run.txn_tokens, run.entry_ids, strict=True):
+            number = varint(entry_id)
+            if len(token) != token_size or len(number) != number_size:
+                token_size = len(token)
+                number_size = len(number)
+                start, middle = _add_response_around(token_size, number_size, len(ledger), status)
+                middle += ledger
+            add(b"%b%b%b%b" % (start, token, middle, number))
     return b"".join(pieces)
 
 
-def _add_response_around(token_size: int, number_size: int, ledger: bytes, status: int) -> tuple[bytes, bytes]:
-    """The bytes in front of the txn id and those between it and the entry id, which ends the frame."""
+@functools.lru_cache(maxsize=1024)
+def _add_response_around(token_size: int, number_size: int, ledger_size: int, status: int) -> tuple[bytes, bytes]:
+    """The bytes in front of the txn id, and those between it and the ledger id.
+
+    The ledger id, with the tag behind it of `ledger_size` bytes, and the entry id end the frame.
+    """
     code = varint(status)
-    ids = b"\x08" + code + b"\x10" + ledger + b"\x18"
-    middle = b"\x10" + code + ADD_TAG + varint(len(ids) + number_size) + ids
+    ids = b"\x08" + code + b"\x10"
+    middle = b"\x10" + code + ADD_TAG + varint(len(ids) + ledger_size + number_size) + ids
     header = b"\x0a" + varint(len(ADD_HEADER) + token_size) + ADD_HEADER
-    return _pack_length(len(header) + token_size + len(middle) + number_size) + header, middle
+    return _pack_length(len(header) + token_size + len(middle) + ledger_size + number_size) + header, middle
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
