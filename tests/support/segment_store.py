@@ -89,6 +89,9 @@ class MemorySegmentStore:
     async def recover(self, segment: SegmentMetadata) -> LedgerReader:
         return await self._client.recover_ledger(segment.ledger_id)
 
+    async def release(self) -> None:
+        """There is no lock."""
+
     async def watch(self) -> AsyncGenerator[Sequence[SegmentMetadata], None]:
         seen = -1
         while True:

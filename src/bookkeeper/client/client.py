@@ -244,6 +244,11 @@ class BookKeeper:
         state = "closed" if self.context.closed else "connected" if self._connected else "not connected"
         return f"<BookKeeper of {self._store_name}: {state}>"
 
+    @property
+    def service_uri(self) -> str:
+        """Address of its metadata store, as `connect` was told; a remark in brackets if that was given a driver."""
+        return self._store_name
+
     def _check_open(self) -> None:
         self._home.check()
         if self.context.closed:

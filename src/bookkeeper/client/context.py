@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..config import ClientConfiguration
 from ..metadata.api import BookieDirectory, LedgerIdAllocator, LedgerStore
+from ..metadata.tree import RecordTree
 from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.awake import SharedClock
@@ -119,6 +120,8 @@ class Store(Protocol):
     def ids(self) -> LedgerIdAllocator: ...
     @property
     def discovery(self) -> BookieDirectory: ...
+    @property
+    def tree(self) -> RecordTree: ...
 
 
 @dataclass(slots=True)

@@ -13,6 +13,9 @@ packing         which record goes into which entry, and where it is then
 segments        the contract with the store of segments, and what follows from their list
 segment_writer  entries of one segment, out to its ledger
 recovery        ends a segment whose writer is gone
+ledgers         the ledgers of segments, made and opened
+named_segments  the store of segments of a stream with a name
+namespace       streams by name: what programs use
 writer          appends to a stream
 cursor          what a reader reads next
 reader          reads a stream

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
 
 from ..client.entry import LedgerEntry
 from ..client.reader import LedgerReader
@@ -99,6 +100,14 @@ class StreamReader:
         self._ignore_truncation = ignore_truncation
         self._lowest = -1
         """Records with lower transaction ids are left out."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held between iterations: a reader may be used again."""
 
     @property
     def position(self) -> DLSN | TxId | Latest:

@@ -7,11 +7,15 @@ completed only after the one before it, which its first sequence id builds on.
 
 from __future__ import annotations
 
-from ..errors import NoSuchEntryError
+import logging
+
+from ..errors import NoSuchEntryError, NoSuchLedgerOnMetadataError
 from .dlsn import DLSN
 from .formats.entry import decode_entry
 from .formats.segment import SegmentMetadata
 from .segments import SegmentStore, start_sequence_id
+
+log = logging.getLogger(__name__)
 
 
 async def recover_stream(store: SegmentStore, wall_ms: int) -> list[SegmentMetadata]:
@@ -35,7 +39,13 @@ async def _completed(
     store: SegmentStore, segment: SegmentMetadata, sequence_id: int, wall_ms: int
 ) -> SegmentMetadata | None:
     """The segment with what its ledger tells, or None if that is empty."""
-    async with await store.recover(segment) as ledger:
+    try:
+        recovered = await store.recover(segment)
+    except NoSuchLedgerOnMetadataError:
+        # who removes an empty segment deletes its ledger first, and may have come no further
+        log.warning("segment %d is removed: its ledger %d is gone", segment.number, segment.ledger_id)
+        return None
+    async with recovered as ledger:
         try:
             entry = await ledger.read_last_entry()
         except NoSuchEntryError:

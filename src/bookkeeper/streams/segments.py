@@ -56,6 +56,9 @@ class SegmentStore(Protocol):
     def watch(self) -> AsyncGenerator[Sequence[SegmentMetadata], None]:
         """All segments in order, now and after each change."""
 
+    async def release(self) -> None:
+        """The owner is done: lets the next one in. Idempotent."""
+
 
 def next_number(state: StreamState) -> int:
     """The number of the segment to begin. Raises `StreamStateError` when list and highest number disagree."""

@@ -187,10 +187,14 @@ class StreamWriter:
             raise self._error
 
     async def _end(self, error: StreamError) -> None:
+        """Whatever fails on the way, the stream is given back."""
         self._fail(error)
-        await self._tasks.close()
-        if self._segment is not None:
-            await self._segment.release()
+        try:
+            await self._tasks.close()
+            if self._segment is not None:
+                await self._segment.release()
+        finally:
+            await self._store.release()
 
     @contextmanager
     def _fatal(self) -> Iterator[None]:
@@ -265,7 +269,12 @@ class StreamWriter:
 
 
 async def open_writer(runtime: Runtime, store: SegmentStore, policy: WritePolicy | None = None) -> StreamWriter:
-    """A writer of the stream, after what former writers left is recovered. The caller has the stream's lock."""
-    segments = await recover_stream(store, runtime.wall_ms())
+    """A writer of the stream, after what former writers left is recovered. The store is the stream's owner, and is
+    released when the writer ends, or cannot be opened."""
+    try:
+        segments = await recover_stream(store, runtime.wall_ms())
+    except BaseException:
+        await store.release()
+        raise
     last_txid = max((segment.last_txid for segment in segments), default=-999)
     return StreamWriter(runtime, store, policy or WritePolicy(), last_txid)

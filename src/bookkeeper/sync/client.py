@@ -59,6 +59,11 @@ class BookKeeper(ClosedAtExit, Blocking):
     def __repr__(self) -> str:
         return repr(self._client)
 
+    @property
+    def service_uri(self) -> str:
+        """Address of its metadata store, as `connect` was told; a remark in brackets if that was given a driver."""
+        return self._client.service_uri
+
     def close(self, *, timeout: float | None = None) -> None:
         """End the client and its thread. Writers are not closed. Idempotent.
 

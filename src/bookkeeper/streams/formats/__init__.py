@@ -1,5 +1,6 @@
 """The formats of streams: bytes from and to values, no I/O (spec streams §4, §5).
 
+binding      the record of a namespace
 segment      the record of a segment
 entry        an entry: its envelope, and which records it must hold
 records      records in an entry

@@ -81,6 +81,19 @@ class LogHead:
             self._max_txid = Versioned(max_txid, written[self._paths.max_txid])
         return written
 
+    async def retract(self, number: int) -> None:
+        """Take back a segment in progress that has no records; its number is used again. Raises `NotOwnerError`.
+
+        Unlike `remove` for owners only: by now another one may have begun a segment of this number.
+        """
+        await self._commit(
+            [
+                Delete(self._paths.segment(inprogress_name(number)), ANY),
+                Write(self._paths.segments, encode_number(self.max_segment), self._max_segment.version),
+            ],
+            max_segment=self.max_segment,
+        )
+
     async def replace(self, segments: Mapping[str, bytes]) -> None:
         """Give completed segments other data, all or none: how they are marked truncated. By name.
 

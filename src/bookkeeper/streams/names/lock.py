@@ -92,6 +92,11 @@ class LogLock:
         if member is not None:
             await member.leave()
 
+    async def owner(self) -> str | None:
+        """Who has the lock, or is next to have it; None: nobody. May be asked whether this one is held or not."""
+        found = await self._owner()
+        return None if found is None else found.client
+
     # --- taking it ---
 
     async def _take(self, timeout: float | None) -> Member:

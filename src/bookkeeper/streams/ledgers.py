@@ -1,0 +1,65 @@
+"""The ledgers of a stream: as Java's DistributedLog makes and opens them (spec streams §2.2, §13.1)."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from ..client.client import BookKeeper
+from ..client.reader import LedgerReader
+from ..client.writer import LedgerWriter
+from ..errors import NoSuchLedgerOnMetadataError
+from ..types import DigestType
+
+DIGEST = DigestType.CRC32
+"""Of all ledgers of streams: Java's readers know no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """On how many bookies a segment is: as `create_ledger` takes it."""
+
+    ensemble_size: int = 3
+    """Bookies that a segment is spread over."""
+    write_quorum: int = 3
+    """Copies of each entry."""
+    ack_quorum: int = 2
+    """Copies that an append waits for."""
+    password: bytes = b""
+    """Of the ledgers; Java's `digestPw`. One for all streams of a namespace."""
+
+
+class StreamLedgers:
+    """Makes, opens and deletes ledgers; a `names.allocation.LedgerMaker`."""
+
+    def __init__(self, client: BookKeeper, replication: Replication) -> None:
+        self._client = client
+        self._replication = replication
+
+    async def create(self) -> LedgerWriter:
+        """One for a new segment. Raises what `create_ledger` raises."""
+        wanted = self._replication
+        return await self._client.create_ledger(
+            ensemble_size=wanted.ensemble_size,
+            write_quorum=wanted.write_quorum,
+            ack_quorum=wanted.ack_quorum,
+            password=wanted.password,
+            digest=DIGEST,
+        )
+
+    def id_of(self, ledger: LedgerWriter) -> int:
+        """Its id."""
+        return ledger.id
+
+    async def delete(self, ledger_id: int) -> None:
+        """One that is gone already is a success."""
+        with contextlib.suppress(NoSuchLedgerOnMetadataError):
+            await self._client.delete_ledger(ledger_id)
+
+    async def open(self, ledger_id: int) -> LedgerReader:
+        """To be read; a writer of it is not disturbed."""
+        return await self._client.open_ledger(ledger_id, password=self._replication.password, digest=DIGEST)
+
+    async def recover(self, ledger_id: int) -> LedgerReader:
+        """Closed: a writer of it is fenced off."""
+        return await self._client.recover_ledger(ledger_id, password=self._replication.password, digest=DIGEST)

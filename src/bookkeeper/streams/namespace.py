@@ -1,0 +1,310 @@
+"""Streams by name: what programs use (spec streams §15.3).
+
+    async with bookkeeper.open_namespace("distributedlog://zk1:2181/orders", create=True) as namespace:
+        async with namespace.open_writer("clicks", create=True) as writer:
+            position = await writer.append(b"hello")
+        async with namespace.open_reader("clicks") as reader:
+            async for record in reader:
+                print(record.position, record.payload)
+
+A namespace's records are in one metadata store, its ledgers in one cluster, often in the same store. Everything opened
+here uses the namespace's session and its client, and ends with it; writers are not closed by that, the next owner
+recovers their segment. As with the client, a call ends when its task is cancelled, and `asyncio.timeout` limits it;
+calls of the metadata store end after `metadataTimeoutSec` by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ..client.client import BookKeeper, connect
+from ..client.opening import Opening
+from ..client.store import ClientStore, Home
+from ..config import ClientConfiguration
+from ..errors import ConfigurationError, NamespaceNotBoundError, StreamNotFoundError
+from ..metadata import open_driver
+from ..metadata.tree import RecordTree, check_path
+from ..runtime import Runtime
+from ..runtime.real import RealRuntime
+from .dlsn import DLSN
+from .formats.binding import Binding, decode_binding, encode_binding
+from .formats.records import END_TXID
+from .formats.segment import SegmentMetadata, decode_segment
+from .ledgers import Replication, StreamLedgers
+from .named_segments import NamedSegments
+from .names.address import parse_namespace
+from .names.lock import LogLock
+from .names.logs import Logs
+from .names.namespaces import bind, resolve
+from .policy import WritePolicy
+from .reader import EARLIEST, Latest, StreamReader, TxId
+from .writer import StreamWriter, open_writer
+
+Position = DLSN
+"""Where a record is in a stream. `str(position)` is text to store, `Position.parse(text)` the way back."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as its metadata has it."""
+
+    name: str
+    segments: Sequence[SegmentMetadata]
+    """In order; only the last ones can be open."""
+    last_txid: int
+    """The highest transaction id of completed segments; 0 if there is none."""
+    owner: str | None
+    """Who writes it, or is about to; None: nobody."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nothing can be appended any more."""
+        return self.last_txid == END_TXID
+
+    @property
+    def records(self) -> int:
+        """Records of completed segments; what is in the open one is not known here."""
+        return sum(segment.records for segment in self.segments)
+
+
+def open_namespace(
+    where: str,
+    *,
+    client: BookKeeper | None = None,
+    create: bool = False,
+    ledgers: str | None = None,
+    replication: Replication | None = None,
+    client_id: str | None = None,
+    config: ClientConfiguration | None = None,
+    runtime: Runtime | None = None,
+) -> Opening[Namespace]:
+    """A namespace; await it, or enter it with `async with`.
+
+    - `where`: its address, `distributedlog://zk1:2181/orders`; or, with `client`, its path in the client's own metadata
+      store, `/orders`.
+    - `client`: a connected client of the cluster that has the ledgers; it stays open. None: one of its own.
+    - `create`: make it if it is not there. `ledgers` then is the metadata service address of the cluster that gets its
+      ledgers; None: with `client` the client's; for a namespace in SQLite or memory its own store.
+    - `replication`: of the segments that are written here, and the password of all of them. None: three copies, two of
+      them waited for.
+    - `client_id`: what other clients are told of who owns a stream. None: the name of this host.
+    - `config`: settings of the client that it makes; `metadataTimeoutSec` is also that of the namespace's own store.
+
+    Raises `ConfigurationError`, `NamespaceNotBoundError`, `StreamMetadataError`, and what connecting raises.
+    """
+    return Opening(
+        _open(where, client, create, ledgers, replication, client_id, config, runtime or RealRuntime()),
+        "open_namespace",
+    )
+
+
+async def _open(
+    where: str,
+    client: BookKeeper | None,
+    create: bool,
+    ledgers: str | None,
+    replication: Replication | None,
+    client_id: str | None,
+    config: ClientConfiguration | None,
+    runtime: Runtime,
+) -> Namespace:
+    async with AsyncExitStack() as opened:
+        if client is not None and where.startswith("/"):
+            tree, path, default = client.context.driver.tree, check_path(where), client.service_uri
+        else:
+            if where.startswith("/"):
+                raise ConfigurationError(f"namespace {where!r} is a path: give the client in whose store it is, too")
+            address = parse_namespace(where)
+            config = config or ClientConfiguration()
+            store = ClientStore(
+                open_driver(address.store, runtime, config), _here(), address.store, config.metadataTimeoutSec
+            )
+            opened.push_async_callback(store.close)
+            await store.open()
+            tree, path = store.tree, address.path
+            default = "" if address.backend == "bk" else address.store
+            default = client.service_uri if client is not None else default
+        binding = await _binding(tree, path, create=create, ledgers=ledgers or default)
+        if client is None:
+            client = await opened.enter_async_context(connect(binding.service_uri, config=config, runtime=runtime))
+        return Namespace(client, tree, path, replication, client_id, opened.pop_all())
+
+
+def _here() -> Home:
+    home = Home()
+    home.loop = asyncio.get_running_loop()
+    return home
+
+
+async def _binding(tree: RecordTree, path: str, *, create: bool, ledgers: str) -> Binding:
+    try:
+        return decode_binding((await resolve(tree, path)).data)
+    except NamespaceNotBoundError:
+        if not create:
+            raise
+    if not ledgers:
+        raise ConfigurationError(f"namespace {path} is to be made: give the address of the cluster for its ledgers")
+    binding = Binding.to(ledgers)
+    await bind(tree, path, encode_binding(binding))
+    return binding
+
+
+class Namespace:
+    """The streams of one namespace. See the module; made by `open_namespace`. An async context manager."""
+
+    def __init__(
+        self,
+        client: BookKeeper,
+        tree: RecordTree,
+        path: str,
+        replication: Replication | None,
+        client_id: str | None,
+        opened: AsyncExitStack,
+    ) -> None:
+        self.path = path
+        """The record of the namespace in its metadata store."""
+        self._client = client
+        self._runtime = client.context.runtime
+        self._tree = tree
+        self._logs = Logs(tree, path)
+        self._ledgers = StreamLedgers(client, replication or Replication())
+        self._client_id = client_id or self._runtime.hostname()
+        self._opened = opened
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session and the client, unless that was handed in. Writers are not closed. Idempotent."""
+        await self._opened.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.path}>"
+
+    # --- streams ---
+
+    async def create(self, name: str, *, exist_ok: bool = False) -> None:
+        """Make a stream. Raises `StreamExistsError` (unless `exist_ok`), `InvalidStreamNameError`."""
+        await self._logs.create(name, exist_ok=exist_ok)
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is a stream of this name. Raises `InvalidStreamNameError`."""
+        return await self._logs.exists(name)
+
+    async def delete(self, name: str, *, missing_ok: bool = False, lock_timeout: float | None = 30.0) -> None:
+        """Delete a stream and its ledgers, once nobody writes it: waits for that as `open_writer` does.
+
+        Raises `StreamNotFoundError` (unless `missing_ok`), `NotOwnerError`, `LockError`.
+        """
+        try:
+            lock = await self._locked(name, lock_timeout)
+        except StreamNotFoundError:
+            if missing_ok:
+                return
+            raise
+        try:
+            await self._logs.delete(
+                name,
+                lock.member,
+                ledger_of=lambda data: decode_segment(data).ledger_id,
+                delete_ledger=self._ledgers.delete,
+            )
+        finally:
+            await lock.release()
+
+    async def rename(self, old: str, new: str, *, lock_timeout: float | None = 30.0) -> None:
+        """Give a stream another name, once nobody writes it.
+
+        Raises `StreamNotFoundError`, `StreamExistsError`, `NotOwnerError`, `LockError`.
+        """
+        lock = await self._locked(old, lock_timeout)
+        try:
+            await self._logs.rename(old, new, lock.member)
+        finally:
+            await lock.release()
+
+    async def info(self, name: str) -> StreamInfo:
+        """What the metadata says of a stream. Raises `StreamNotFoundError`."""
+        state = await self._segments(name).load()
+        owner = await self._lock(name).owner()
+        return StreamInfo(self._logs.paths(name).name, state.segments, state.max_txid, owner)
+
+    async def _locked(self, name: str, timeout: float | None) -> LogLock:
+        await self._logs.load(name)  # a lock of what is no stream would be its first record
+        lock = self._lock(name)
+        await lock.acquire(timeout)
+        return lock
+
+    def _lock(self, name: str) -> LogLock:
+        return LogLock(self._tree, self._runtime, self._logs.paths(name).lock, self._client_id)
+
+    def _segments(self, name: str, lock: LogLock | None = None) -> NamedSegments:
+        return NamedSegments(self._tree, self._logs, name, self._ledgers, lock)
+
+    # --- writing and reading ---
+
+    def open_writer(
+        self,
+        name: str,
+        *,
+        policy: WritePolicy | None = None,
+        create: bool = False,
+        lock_timeout: float | None = 30.0,
+    ) -> Opening[StreamWriter]:
+        """Become the one writer of a stream; await it, or enter it with `async with`.
+
+        - `policy`: when entries leave, when readers see them, when a segment is rolled.
+        - `create`: make the stream if it is not there.
+        - `lock_timeout`: seconds to wait for another writer to go; None: for ever, 0: not at all.
+
+        What a former writer left is ended first: what it had acknowledged is in the stream, and it can append no more.
+        Raises `NotOwnerError`, whose `owner` says who writes it; `StreamNotFoundError`.
+        """
+
+        async def opened() -> StreamWriter:
+            if create:
+                await self._logs.create(name, exist_ok=True)
+            lock = await self._locked(name, lock_timeout)
+            return await open_writer(self._runtime, self._segments(name, lock), policy)
+
+        return Opening(opened(), "Namespace.open_writer")
+
+    def open_reader(
+        self,
+        name: str,
+        start: DLSN | TxId | Latest | str = EARLIEST,
+        *,
+        tail: bool = True,
+        ignore_truncation: bool = False,
+    ) -> Opening[StreamReader]:
+        """Read a stream; await it, or enter it with `async with`.
+
+        - `start`: `EARLIEST`, `LATEST` (what comes from now on), a position or its text, or `TxId`: the first record
+          with this transaction id or a higher one. The default is the first record that is left: nothing is missed.
+        - `tail`: wait for more at the end. False: end there.
+        - `ignore_truncation`: also read what is marked truncated, as long as it is there.
+
+        Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position.
+        """
+
+        async def opened() -> StreamReader:
+            if not await self._logs.exists(name):
+                raise StreamNotFoundError(f"there is no stream {name} in {self.path}")
+            at = Position.parse(start) if isinstance(start, str) else start
+            return StreamReader(self._segments(name), at, tail=tail, ignore_truncation=ignore_truncation)
+
+        return Opening(opened(), "Namespace.open_reader")
+
+    def list(self, prefix: str = "", *, recursive: bool = False) -> AsyncGenerator[str, None]:
+        """Names of streams, ascending: those directly below `prefix`; with `recursive` all below it."""
+        return self._logs.names(prefix, recursive=recursive)

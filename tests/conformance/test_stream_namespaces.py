@@ -1,0 +1,184 @@
+"""Streams by name, written and read, on every metadata store; their ledgers are on three fake bookies (spec streams
+§15)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+
+import pytest
+
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.errors import NotOwnerError, StreamError, StreamExistsError, StreamNotFoundError
+from bookkeeper.streams.dlsn import DLSN
+from bookkeeper.streams.errors import EndOfStreamError, TransmitError
+from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.policy import Visibility, WritePolicy
+from bookkeeper.streams.reader import EARLIEST, LATEST, TxId
+from tests.support.fake_bookie import fake_cluster
+from tests.support.metadata_stores import StoreUnderTest
+
+SMALL = WritePolicy(roll_records=4, buffer_bytes=50)
+SEEN = WritePolicy(visibility=Visibility.ACK)
+
+
+class Stage:
+    """Programs of their own, each with its session and client."""
+
+    def __init__(self, store: StoreUnderTest, client: BookKeeper) -> None:
+        self.store = store
+        self.client = client
+
+    async def open(self, client_id: str = "one") -> Namespace:
+        tree = (await self.store.open()).tree
+        path = f"{self.store.tree_root}/namespace"
+        await tree.make(path)
+        return Namespace(self.client, tree, path, None, client_id, AsyncExitStack())
+
+
+@pytest.fixture
+async def stage(store: StoreUnderTest) -> AsyncIterator[Stage]:
+    async with fake_cluster(3) as cluster:
+        yield Stage(store, await cluster.connect())
+
+
+async def read(namespace: Namespace, start: DLSN | TxId | str = EARLIEST) -> list[int]:
+    async with namespace.open_reader("a", start, tail=False) as reader:
+        return [int(record.payload) async for record in reader]
+
+
+async def write(namespace: Namespace, first: int, count: int) -> list[DLSN]:
+    async with namespace.open_writer("a", policy=SMALL, create=True) as writer:
+        return [await writer.append(b"%d" % n, txid=n) for n in range(first, first + count)]
+
+
+async def test_what_one_program_writes_another_reads(stage: Stage) -> None:
+    positions = await write(await stage.open(), 0, 10) + await write(await stage.open(), 10, 10)
+    reader = await stage.open()
+    assert await read(reader) == list(range(20))
+    assert await read(reader, str(positions[7])) == list(range(7, 20))
+    assert await read(reader, TxId(13)) == list(range(13, 20))
+    info = await reader.info("a")
+    assert (info.records, info.last_txid, info.owner, info.sealed) == (20, 19, None, False)
+    assert [segment.number for segment in info.segments] == list(range(1, len(info.segments) + 1))
+    assert [segment.sequence_id for segment in info.segments] == [
+        sum(before.records for before in info.segments[:n]) for n in range(len(info.segments))
+    ]
+
+
+async def test_streams_are_made_listed_renamed_and_deleted(stage: Stage) -> None:
+    namespace = await stage.open()
+    await namespace.create("a")
+    await namespace.create("b/c")
+    with pytest.raises(StreamExistsError):
+        await namespace.create("a")
+    await namespace.create("a", exist_ok=True)
+    async with aclosing(namespace.list()) as names:
+        assert [name async for name in names] == ["a"]
+    assert [name async for name in namespace.list(recursive=True)] == ["a", "b/c"]
+    await write(namespace, 0, 5)
+    await namespace.rename("a", "d")
+    assert not await namespace.exists("a")
+    ledgers = [segment.ledger_id for segment in (await namespace.info("d")).segments]
+    assert await stage.client.get_ledger_metadata(ledgers[0])
+    await namespace.delete("d")
+    assert [ledger async for ledger in stage.client.list_ledgers()] == []
+    await namespace.delete("d", missing_ok=True)
+    with pytest.raises(StreamNotFoundError):
+        await namespace.delete("d")
+    for opening in (namespace.open_reader("d"), namespace.open_writer("d")):
+        with pytest.raises(StreamNotFoundError):
+            await opening
+
+
+async def test_one_client_at_a_time_writes_a_stream(stage: Stage) -> None:
+    one, two = await stage.open("one"), await stage.open("two")
+    async with one.open_writer("a", create=True) as writer:
+        await writer.append(b"0", txid=0)
+        assert (await two.info("a")).owner == "one"
+        for attempt in (two.open_writer("a", lock_timeout=0), two.open_writer("a", lock_timeout=0.1)):
+            with pytest.raises(NotOwnerError) as caught:
+                await attempt
+            assert caught.value.owner == "one"
+        with pytest.raises(NotOwnerError):
+            await two.delete("a", lock_timeout=0)
+        waiting = asyncio.create_task(two.open_writer("a"))
+    async with await waiting as writer:
+        await writer.append(b"1", txid=1)
+    assert await read(one) == [0, 1]
+
+
+async def test_a_writer_that_was_overtaken_can_append_no_more(stage: Stage) -> None:
+    one, two = await stage.open("one"), await stage.open("two")
+    lost = await one.open_writer("a", policy=SEEN, create=True)
+    await lost.append(b"0", txid=0)
+    await one._tree.delete(f"{one.path}/a/<default>/lock/{await member_of(one)}")  # as if its session had ended
+    async with two.open_writer("a", policy=SEEN) as writer:
+        await writer.append(b"1", txid=1)
+        with pytest.raises((NotOwnerError, TransmitError)):
+            await lost.append(b"2", txid=2)
+        with pytest.raises(StreamError):
+            await lost.append(b"3", txid=3)
+        await lost.close()
+    assert await read(two) == [0, 1]
+
+
+async def member_of(namespace: Namespace) -> str:
+    listing = await namespace._tree.children(f"{namespace.path}/a/<default>/lock", fresh=True)
+    assert listing is not None
+    return listing.names[0]
+
+
+async def test_what_an_aborted_writer_left_is_ended_by_the_next(stage: Stage) -> None:
+    one, two = await stage.open("one"), await stage.open("two")
+    for policy in (SEEN, SMALL):
+        writer = await one.open_writer("a", policy=policy, create=True)
+        first = await writer.append(b"0", txid=0)
+        await writer.abort()
+    assert not (await two.info("a")).segments[-1].completed
+    async with two.open_writer("a") as writer:
+        assert writer.last_txid == 0
+        second = await writer.append(b"1", txid=1)
+    assert second.segment == first.segment + 1
+    assert await read(two) == [0, 0, 1]
+    assert all(segment.completed for segment in (await two.info("a")).segments)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_an_empty_segment_is_taken_back_and_its_number_used_again(stage: Stage, deleted: bool) -> None:
+    """`deleted`: who was about to take it back came only half way."""
+    one = await stage.open()
+    await write(one, 0, 3)
+    writer = await one.open_writer("a")
+    writer._segment = await writer._start(3)
+    await writer.abort()
+    left = (await one.info("a")).segments[-1]
+    assert (left.number, left.completed) == (2, False)
+    if deleted:
+        await stage.client.delete_ledger(left.ledger_id)
+    await write(await stage.open(), 3, 3)
+    found = (await one.info("a")).segments
+    assert [(segment.number, segment.records) for segment in found] == [(1, 3), (2, 3)]
+    assert left.ledger_id not in {segment.ledger_id for segment in found}
+
+
+async def test_a_reader_follows_writers_from_now_on(stage: Stage) -> None:
+    one, two = await stage.open("one"), await stage.open("two")
+    await write(one, 0, 6)
+    reader = await two.open_reader("a", LATEST)
+    await reader.locate()
+    async with aclosing(aiter(reader)) as records:
+        for first in (6, 12):
+            await write(one, first, 6)
+            for n in range(first, first + 6):
+                record = await anext(records)
+                assert (record.payload, record.sequence_id) == (b"%d" % n, n)
+        writer = await one.open_writer("a")
+        await writer.mark_end()
+        with pytest.raises(EndOfStreamError):
+            await anext(records)
+    assert (await two.info("a")).sealed
+    async with one.open_writer("a") as writer:
+        with pytest.raises(EndOfStreamError):
+            await writer.append(b"more")

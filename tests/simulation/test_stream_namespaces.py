@@ -1,0 +1,77 @@
+"""Streams by name whose writers and bookies die and whose sessions end, in virtual time (spec safety H10)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from itertools import count
+
+import pytest
+
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.streams.dlsn import DLSN
+from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.policy import WritePolicy
+from tests.simulation.scenario import Died, Scenario, play
+
+PATH = "/namespace"
+POLICY = WritePolicy(buffer_bytes=200, roll_records=40)
+
+
+async def namespace_of(s: Scenario, name: str) -> Namespace:
+    client = await s.connect(name)
+    return Namespace(client, client.context.driver.tree, PATH, None, name, AsyncExitStack())
+
+
+async def append(namespace: Namespace, name: str, acknowledged: dict[DLSN, bytes]) -> None:
+    """Batches, until the machine dies; as often as the stream is lost, it is taken back."""
+    numbers = count()
+    while True:
+        try:
+            async with namespace.open_writer("a", policy=POLICY, lock_timeout=None) as writer:
+                while True:
+                    n = next(numbers)
+                    payloads = [b"%s %d %d" % (name.encode(), n, i) for i in range(5)]
+                    positions = await writer.append_batch(payloads, as_sets=n % 3 == 0)
+                    acknowledged.update(zip(positions, payloads, strict=True))
+        except BookKeeperError:
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_was_acknowledged_is_read_in_order_whoever_died(seed: int) -> None:
+    async def story(s: Scenario) -> None:
+        acknowledged = dict[DLSN, bytes]()
+        chance = s.world.stream("story")
+        first = await namespace_of(s, "r")
+        await s.on("r", first._tree.make(PATH))
+        await s.on("r", first.create("a"))
+        for owner in range(3):
+            name = f"w{owner}"
+            work = s.begin(name, append(await namespace_of(s, name), name, acknowledged))
+            before = len(acknowledged)
+            while len(acknowledged) < before + 50:
+                await asyncio.sleep(0.05)
+            for session in range(1, s.cluster.store._last_session + 1) if owner == 0 else ():
+                s.cluster.store.expire(session)
+            await asyncio.sleep(chance.random())
+            if owner == 1:
+                s.cluster.machine("b2").power_off()
+            s.cluster.machine(name).power_off()
+            with pytest.raises(Died):
+                await s.wait(work)
+
+        async def last() -> list[tuple[DLSN, bytes]]:
+            async with first.open_writer("a", policy=POLICY, lock_timeout=None) as writer:
+                await writer.append(b"last")
+            async with first.open_reader("a", tail=False) as reader:
+                return [(record.position, record.payload) async for record in reader]
+
+        found = await s.on("r", last())
+        assert [position for position, _ in found] == sorted({position for position, _ in found})
+        assert acknowledged.items() <= dict(found).items()
+        by_owner = [(payload.split()[0], *map(int, payload.split()[1:])) for _, payload in found[:-1]]
+        assert by_owner == sorted(by_owner)
+        assert found[-1][1] == b"last"
+
+    play(story, bookies=4, seed=seed)
