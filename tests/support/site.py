@@ -51,6 +51,26 @@ API = {
             "bookkeeper.LastConfirmedAndEntry",
         ),
     ),
+    "api/streams.md": Topic(
+        "Streams",
+        "Unbounded logs over ledgers, by name. For asyncio.",
+        (
+            "bookkeeper.open_namespace",
+            "bookkeeper.Namespace",
+            "bookkeeper.StreamWriter",
+            "bookkeeper.StreamReader",
+            "bookkeeper.Record",
+            "bookkeeper.Position",
+            "bookkeeper.TxId",
+            "bookkeeper.EARLIEST",
+            "bookkeeper.LATEST",
+            "bookkeeper.StreamInfo",
+            "bookkeeper.WritePolicy",
+            "bookkeeper.Visibility",
+            "bookkeeper.Compression",
+            "bookkeeper.Replication",
+        ),
+    ),
     "api/sync.md": Topic(
         "Without an event loop",
         "The names, arguments and errors of the client for asyncio, as plain calls. [The client](client.md) and "

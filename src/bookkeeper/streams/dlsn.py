@@ -32,8 +32,11 @@ class DLSN(NamedTuple):
     """The position of a record. Positions compare as they stand in the stream."""
 
     segment: int
+    """Number of its segment, from 1."""
     entry: int
+    """Id of its entry in the segment's ledger."""
     slot: int
+    """Records before it in the entry."""
 
     def __str__(self) -> str:
         """The text form: 36 characters."""

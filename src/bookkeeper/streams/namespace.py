@@ -54,6 +54,7 @@ class StreamInfo:
     """A stream as its metadata has it."""
 
     name: str
+    """Its name in the namespace."""
     segments: Sequence[SegmentMetadata]
     """In order; only the last ones can be open."""
     last_txid: int

@@ -33,11 +33,15 @@ class WritePolicy:
     linger: float = 0.001
     """Seconds that a record waits for others to share its entry."""
     visibility: Visibility = Visibility.LINGER
+    """When readers see what is acknowledged."""
     compression: Compression = Compression.NONE
+    """Of the records of an entry, together."""
     roll_bytes: int | None = 1 << 30
+    """Bytes of a segment, after which the next begins; None: as many as come. So for the next two."""
     roll_age: float | None = 7200.0
     """Seconds."""
     roll_records: int | None = None
+    """Records."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.buffer_bytes <= LARGEST_BODY:

@@ -42,6 +42,7 @@ class TxId:
     """Begin with the first record that has this transaction id or a higher one."""
 
     txid: int
+    """The least that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,11 @@ class Record(NamedTuple):
     """A record of a stream."""
 
     position: DLSN
+    """Where it is; reading from `position.next()` gives what comes after it."""
     txid: int
+    """Its transaction id: never lower than that of the record before it."""
     payload: bytes
+    """What was appended."""
     sequence_id: int
     """Its number in the stream, from 0; negative where segments have no sequence ids."""
 

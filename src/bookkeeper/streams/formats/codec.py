@@ -20,7 +20,9 @@ class Compression(IntEnum):
     """The codecs by number; their names in settings are `none` and `lz4`."""
 
     NONE = 0
+    """As they are."""
     LZ4 = 1
+    """A block of LZ4, without a frame."""
 
 
 def pack(data: bytes, compression: Compression) -> bytes:
