@@ -17,12 +17,15 @@ import asyncio
 import contextlib
 from abc import abstractmethod
 from collections.abc import AsyncGenerator
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from ..errors import (
     BKError,
     BookieRequestError,
     BookieUnavailableError,
     ClientClosedError,
+    ConfigurationError,
     IncorrectParameterError,
     LedgerRecoveryError,
     MetadataError,
@@ -35,6 +38,7 @@ from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest
 from ..runtime.backoff import Backoff, Pauses
 from ..types import INVALID_ENTRY_ID
+from ..version import install_hint
 from .context import ClientContext
 from .entry import LastConfirmedAndEntry, LedgerEntry
 from .handle import LedgerHandle
@@ -43,11 +47,13 @@ from .reads.lac import LacRead, TryLacRead
 from .reads.ledger_reads import ENTRY_OVERHEAD, LedgerReads
 from .reads.long_poll import LongPollRead
 from .reads.range import RangeRead
-from .reads.read_ahead import Chunk, ReadAhead
+from .reads.read_ahead import LEFT_OVER, Chunk, ReadAhead
 from .wire.results import from_metadata_error
 
-LEFT_OVER = 0.125
-"""Of a chunk's room: so little is not worth another request."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .reads.arrow import ArrowReads
 
 TAIL_SHORTEST_POLL = 0.1
 """Seconds that `tail` lets bookies wait at least: an idle ledger must not be asked again and again without a pause."""
@@ -159,13 +165,36 @@ class ReadableLedger(LedgerHandle):
         Raises `ReadError` for a `last` beyond the LAC, `IncorrectParameterError`. An entry that cannot be read raises
         its error, as `read` would, in its place: those before it were given.
         """
+        last = self._end_of_range(first, last)
+        entry_id = attrgetter("entry_id")
+        ahead = ReadAhead(self._context.runtime, self._reads, self._chunk, entry_id, window, window_bytes)
+        return ahead.entries(first, last)
+
+    def read_arrow(
+        self, first: int = 0, last: int | None = None, *, window: int = 1024, window_bytes: int = 4 << 20
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """What `entries` gives, as Arrow record batches: for programs that want columns, not objects.
+
+        The columns are `ledger_id`, `entry_id`, `payload`, `length` (payload bytes of the ledger up to and including
+        the entry) and `last_confirmed` (what the writer knew when it sent the entry): all int64 but the payload, which
+        is binary. A batch is what one answer of a bookie had, so its size varies; it is never empty. Every entry's
+        digest is checked. Arguments and bounds are those of `entries`.
+
+        Raises as `entries`, and `ConfigurationError` if numpy or pyarrow is not installed (the extra `arrow`).
+        """
+        last = self._end_of_range(first, last)
+        columns = _load_columns()(self._reads, self._check_open, self._look_again)
+        ahead = ReadAhead(self._context.runtime, self._reads, columns.chunk, columns.last_of, window, window_bytes)
+        return ahead.entries(first, last)
+
+    def _end_of_range(self, first: int, last: int | None) -> int:
+        """The last entry of a range that may end with the LAC, and may be empty."""
         if last is None:
             last = self.last_add_confirmed
         if first < 0 or last < INVALID_ENTRY_ID:
             raise IncorrectParameterError(f"there are no entries {first} to {last}", ledger_id=self.id)
         self._check_confirmed(last)
-        ahead = ReadAhead(self._context.runtime, self._reads, self._chunk, window, window_bytes)
-        return ahead.entries(first, last)
+        return last
 
     def __aiter__(self) -> AsyncGenerator[LedgerEntry, None]:
         """All entries confirmed by now, in order."""
@@ -382,12 +411,12 @@ class ReadableLedger(LedgerHandle):
             raise error
         return _within(entries, max_size)
 
-    async def _one_by_one(self, first: int, last: int, max_size: int) -> Chunk:
+    async def _one_by_one(self, first: int, last: int, max_size: int) -> Chunk[LedgerEntry]:
         """With a request for each entry."""
         last = min(last, first + self._context.config.readEntriesWindow - 1)
         return await RangeRead(self._reads, first, last, prefix=True, max_bytes=max_size).run()
 
-    async def _chunk(self, first: int, last: int, max_size: int) -> Chunk:
+    async def _chunk(self, first: int, last: int, max_size: int) -> Chunk[LedgerEntry]:
         """Entries `first` to `last`, about `max_size` bytes of them, in a batch if possible."""
         self._check_open()
         if not self._reads.can_batch(first):
@@ -419,6 +448,17 @@ def _within(entries: list[LedgerEntry], max_size: int) -> list[LedgerEntry]:
         if size > max_size and index > 0:
             return entries[:index]
     return entries
+
+
+def _load_columns() -> type[ArrowReads]:
+    """What reads columns. Raises `ConfigurationError` if a package that it needs is not installed."""
+    try:
+        from .reads.arrow import ArrowReads
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("numpy", "pyarrow"):
+            raise
+        raise ConfigurationError(f"read_arrow needs the package {error.name}: {install_hint('arrow')}") from None
+    return ArrowReads
 
 
 class _TailPauses(Pauses):

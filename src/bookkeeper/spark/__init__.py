@@ -15,7 +15,7 @@ options   what a read's options are called, mean, and which go together
 where     conditions on ids; bounds is what they leave
 planning  from a selection of ledgers to pieces of work of about equal size
 reading   what a task does
-columns   packed entries to columns; rows has their types
+rows      types of the columns, and batches of them; what makes columns of packed entries is client/reads/columns
 session   one client per process and cluster
 replicas  every copy of a range of entries, as arrays
 jobs/     export, scrub, usage

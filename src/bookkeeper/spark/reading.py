@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client.client import BookKeeper
+from ..client.reads.columns import PackedRun, take_run
 from ..client.reads.ledger_reads import ENTRY_OVERHEAD
 from ..client.reads.replicas import Replicas
 from ..client.reads.scan import LedgerScan
@@ -33,7 +34,6 @@ from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, N
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest, digest_for
 from ..types import BookieId, DigestType
-from .columns import PackedRun, take_run
 from .errors import DataLossError, ReplicasUnavailableError
 from .options import ReadOptions
 from .planning import EntryRange

@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..client.client import BookKeeper
+from ..client.reads.columns import Bytes, Int64s, PackedRun, take_run
 from ..client.reads.replicas import NOT_BELOW, RETRY_SECONDS, Copy, CopyStatus, Problem, Replicas, Reply
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.availability import Availability
 from ..protocol.digest import Digest
 from ..quorum.distribution import Distribution
 from ..types import BookieId
-from .columns import Bytes, Int64s, PackedRun, take_run
 
 LIST_STEP = 1 << 20
 """Entries compared with a bookie's list at a time."""

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from ..client.reads import arrow
 from ..quorum.distribution import Distribution
 from .errors import OptionError
 from .options import ReadOptions, check_columns
@@ -48,11 +49,7 @@ SPARK_TYPES: dict[str, DataType] = {
 }
 _STRINGS = pa.list_(pa.field("element", pa.string()))
 ARROW_TYPES: dict[str, pa.DataType] = {
-    "ledger_id": pa.int64(),
-    "entry_id": pa.int64(),
-    "payload": pa.binary(),
-    "length": pa.int64(),
-    "last_confirmed": pa.int64(),
+    **arrow.TYPES,
     "bookies": _STRINGS,
     "bad_copies": _STRINGS,
     "digest_ok": pa.bool_(),
@@ -146,17 +143,6 @@ def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def _array(name: str, piece: Piece) -> pa.Array:
     run = piece.run
     match name:
-        case "ledger_id":
-            return pa.array(np.full(run.rows, run.ledger_id, np.int64))
-        case "entry_id":
-            return pa.array(np.arange(run.first, run.last + 1, dtype=np.int64))
-        case "payload":
-            buffers = [None, pa.py_buffer(run.offsets), pa.py_buffer(run.payload)]
-            return pa.Array.from_buffers(pa.binary(), run.rows, buffers)
-        case "length":
-            return pa.array(run.length)
-        case "last_confirmed":
-            return pa.array(run.last_confirmed)
         case "bookies":
             return _write_sets(piece)
         case "bad_copies":
@@ -164,7 +150,7 @@ def _array(name: str, piece: Piece) -> pa.Array:
             return pa.array(lists, _STRINGS)
         case "digest_ok":
             return pa.array(~bad_flags(piece))
-    raise AssertionError(name)
+    return arrow.column(name, run)
 
 
 def _write_sets(piece: Piece) -> pa.Array:

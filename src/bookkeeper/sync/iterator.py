@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 READ_AHEAD = 1024
 READ_AHEAD_BYTES = 4 << 20
-"""What an iterator holds ready: items, and bytes of entries."""
+"""What an iterator holds ready: items, and bytes of entries or batches."""
 
 
 class BlockingIterator(ClosedAtExit, Blocking, Generic[T]):
@@ -109,8 +109,7 @@ class _Pump(Generic[T]):
             async with contextlib.aclosing(items):
                 async for item in items:
                     self._buffer.append(item)
-                    if isinstance(item, LedgerEntry):
-                        self._bytes += len(item.data)
+                    self._bytes += _size_of(item)
                     self._changed.set()
                     if len(self._buffer) >= READ_AHEAD or self._bytes >= READ_AHEAD_BYTES:
                         self._room.clear()
@@ -138,6 +137,12 @@ class _Pump(Generic[T]):
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _size_of(item: object) -> int:
+    """Bytes of an entry, or of an Arrow batch, whose package need not be there; small things count as items only."""
+    size: int = len(item.data) if isinstance(item, LedgerEntry) else getattr(item, "nbytes", 0)
+    return size
 
 
 async def _start_pump(iterate: Callable[[], AsyncGenerator[T, None]]) -> _Pump[T]:

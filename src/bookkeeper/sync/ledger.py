@@ -7,7 +7,7 @@ import concurrent.futures
 import contextlib
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..client import reader as aio_reader
 from ..client import writer as aio_writer
@@ -21,6 +21,9 @@ from ..runtime.loop_thread import LoopThread
 from .appends import AppendQueue, Post, append_all
 from .blocking import Blocking, ClosedAtExit, Deadline
 from .iterator import BlockingIterator
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Readable(Blocking):
@@ -99,6 +102,22 @@ class Readable(Blocking):
         return BlockingIterator(
             self._thread,
             lambda: self._ledger.entries(first, last, window=window, window_bytes=window_bytes),
+            timeout,
+        )
+
+    def read_arrow(
+        self,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        window: int = 1024,
+        window_bytes: int = 4 << 20,
+        timeout: float | None = None,
+    ) -> BlockingIterator[pa.RecordBatch]:
+        """What `entries` gives, as Arrow record batches. `timeout` is for each wait."""
+        return BlockingIterator(
+            self._thread,
+            lambda: self._ledger.read_arrow(first, last, window=window, window_bytes=window_bytes),
             timeout,
         )
 

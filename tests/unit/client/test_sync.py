@@ -664,6 +664,22 @@ def test_iterators_read_ahead_so_many_bytes_only(
             assert [entry.id for entry in entries] == list(range(1, 100))
 
 
+def test_columns_come_without_a_loop_and_bounded(
+    bk: bookkeeper.sync.BookKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iterator_module, "READ_AHEAD_BYTES", 10_000)
+    with bk.create_ledger(**SHAPE) as writer:
+        writer.append_many([bytes([n]) * 1000 for n in range(100)])
+        with writer.read_arrow(window_bytes=8000) as batches:
+            taken = [next(batches)]
+            pump = cast(Any, batches)._pump
+            wait_until(lambda: pump._bytes >= 10_000 and not pump._room.is_set(), "the buffer is full")
+            assert sum(batch.nbytes for batch in pump._buffer) == pump._bytes < 20_000
+            taken += batches
+        payloads = [value for batch in taken for value in batch.column("payload").to_pylist()]
+        assert payloads == [bytes([n]) * 1000 for n in range(100)]
+
+
 def test_handles_say_what_they_are(bk: bookkeeper.sync.BookKeeper, cluster: FakeCluster) -> None:
     assert repr(bk) == f"<BookKeeper of {cluster.uri}: connected>"
     with bk.create_ledger(**SHAPE) as writer:

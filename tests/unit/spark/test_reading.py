@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.client.reads.columns import PackedRun
 from bookkeeper.client.reads.replicas import CopyStatus as Copy
 from bookkeeper.client.reads.replicas import Problem, Replicas
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Status
-from bookkeeper.spark.columns import PackedRun
 from bookkeeper.spark.errors import DataLossError, ReplicasUnavailableError
 from bookkeeper.spark.options import ReadOptions
 from bookkeeper.spark.planning import plan_read

@@ -8,6 +8,8 @@ batch         consecutive entries with one request
 read_ahead    a long range in order, ahead of the caller
 replicas      every copy of an entry by itself: is it there, is it good
 scan          packed entries, for readers of whole ledgers
+columns       packed entries to arrays; needs numpy, so it is imported only where columns are wanted
+arrow         ranges as record batches of such arrays
 lac           the last add confirmed
 long_poll     the LAC and the entry behind it, when there is something new
 speculation   when to ask the next replica

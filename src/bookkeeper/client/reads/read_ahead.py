@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Generic, TypeVar
 
 from ...errors import BKError
 from ...runtime import Runtime
-from ..entry import LedgerEntry
 from .ledger_reads import LedgerReads
 
 CHUNKS_AHEAD = 4
@@ -29,32 +29,46 @@ CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 4096
 """Entries."""
 
+LEFT_OVER = 0.125
+"""Of a chunk's room: so little is not worth another request."""
+
 GUESS = 0.9
 """Part of a chunk's share that is planned with: a little more than was guessed shall still fit."""
 
-Chunk = tuple[list[LedgerEntry], BKError | None]
+T = TypeVar("T")
+"""An entry, or columns of some."""
+
+Chunk = tuple[list[T], BKError | None]
 """Entries of a range from its beginning, and why they end before its end: None if only because there was no more
 room."""
 
-ReadChunk = Callable[[int, int, int], Awaitable[Chunk]]
+ReadChunk = Callable[[int, int, int], Awaitable[Chunk[T]]]
 """Reads entries `first` to `last`, about so many bytes of them; at least one, or an error."""
 
 
-class ReadAhead:
+class ReadAhead(Generic[T]):
     """Reads ranges of one ledger: `async for entry in ReadAhead(...).entries(first, last)`."""
 
     def __init__(
-        self, runtime: Runtime, reads: LedgerReads, read_chunk: ReadChunk, window: int, window_bytes: int
+        self,
+        runtime: Runtime,
+        reads: LedgerReads,
+        read_chunk: ReadChunk[T],
+        last_of: Callable[[T], int],
+        window: int,
+        window_bytes: int,
     ) -> None:
+        """`last_of`: the id of an item's last entry."""
+        self._last_of = last_of
         self._runtime = runtime
         self._reads = reads
         self._read_chunk = read_chunk
         self._most_singles = max(1, window // CHUNKS_AHEAD)
         self._share = max(1, window_bytes // CHUNKS_AHEAD)
 
-    async def entries(self, first: int, last: int) -> AsyncGenerator[LedgerEntry, None]:
+    async def entries(self, first: int, last: int) -> AsyncGenerator[T, None]:
         """The entries in order. Raises the error of the first that cannot be read, in its place."""
-        chunks: deque[tuple[asyncio.Task[Chunk], int]] = deque()  # with the last entry of each; without gaps
+        chunks: deque[tuple[asyncio.Task[Chunk[T]], int]] = deque()  # with the last entry of each; without gaps
         next_id = first  # behind all chunks
         try:
             while next_id <= last or chunks:
@@ -68,7 +82,7 @@ class ReadAhead:
                     yield entry
                 if error is not None:
                     raise error
-                rest = entries[-1].entry_id + 1
+                rest = self._last_of(entries[-1]) + 1
                 if rest > end:
                     continue
                 if chunks:
@@ -88,8 +102,8 @@ class ReadAhead:
         size = self._reads.entry_size
         return max(1, min(most, int(self._share * GUESS / size))) if size else most
 
-    def _start(self, first: int, last: int) -> asyncio.Task[Chunk]:
+    def _start(self, first: int, last: int) -> asyncio.Task[Chunk[T]]:
         return self._runtime.spawn(self._read(first, last), name=f"entries of ledger {self._reads.ledger_id}")
 
-    async def _read(self, first: int, last: int) -> Chunk:
+    async def _read(self, first: int, last: int) -> Chunk[T]:
         return await self._read_chunk(first, last, self._share)

@@ -42,22 +42,26 @@ class Take(Protocol[T_co]):
         entry that is damaged (None: none is)."""
 
 
-class LedgerScan:
-    """Reads packed runs of one ledger. `metadata` is its record; `on_damage` hears of every damaged copy met."""
+def _unheard(_bookie: BookieId, _entry_id: int) -> None:
+    """Of damage that nobody asks for: the read has gone to another replica."""
 
-    def __init__(self, context: ClientContext, metadata: LedgerMetadata, digest: Digest, on_damage: OnDamage) -> None:
-        self._metadata = metadata
-        self._limit = context.config.nettyMaxFrameSizeBytes
-        self._window = context.config.readEntriesWindow
+
+class PackedReads:
+    """Reads packed runs of one ledger, as its `reads` have it. `on_damage` hears of the damaged entries in a run."""
+
+    def __init__(self, reads: LedgerReads, on_damage: OnDamage = _unheard) -> None:
+        config = reads.context.config
+        self._limit = config.nettyMaxFrameSizeBytes
+        self._window = config.readEntriesWindow
         self._on_damage = on_damage
-        self._reads = _Reads(context, metadata, digest, on_damage)
+        self._reads = reads
 
     async def some(self, first: int, max_count: int, max_size: int, take: Take[T]) -> T:
         """What `take` makes of some entries from `first` on: at least one, `max_count` at most, about `max_size` bytes.
 
         Raises the `BKError` of the first entry.
         """
-        boundary = self._metadata.next_ensemble_change(first)
+        boundary = self._reads.current_metadata().next_ensemble_change(first)
         if boundary >= 0:
             max_count = min(max_count, boundary - first)
         if self._reads.can_batch(first):
@@ -78,6 +82,14 @@ class LedgerScan:
         taken, _ = take(first, b"".join([piece for entry in entries for piece in (_SIZE.pack(len(entry)), entry.data)]))
         assert taken is not None  # every entry was checked when it came
         return taken
+
+
+class LedgerScan(PackedReads):
+    """Packed runs of a ledger that was not opened. `metadata` is its record; `on_damage` hears of every damaged copy
+    met."""
+
+    def __init__(self, context: ClientContext, metadata: LedgerMetadata, digest: Digest, on_damage: OnDamage) -> None:
+        super().__init__(_Reads(context, metadata, digest, on_damage), on_damage)
 
 
 class _Reads(LedgerReads):

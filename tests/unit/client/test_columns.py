@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.client.reads.columns import JOIN_BELOW, PackedRun, take_run
 from bookkeeper.protocol.digest import Digest, digest_for
-from bookkeeper.spark.columns import JOIN_BELOW, PackedRun, take_run
 from bookkeeper.types import DigestType
 
 LEDGER = 7

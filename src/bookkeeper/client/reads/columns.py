@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..protocol.digest import JOIN_BELOW, Digest
-from ..protocol.entry import HEADER_SIZE
+from ...protocol.digest import JOIN_BELOW, Digest
+from ...protocol.entry import HEADER_SIZE
 
 SIZE = Struct(">i")
 
