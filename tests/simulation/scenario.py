@@ -128,8 +128,12 @@ class Scenario:
 
         writer = await self.on(self.home(bk), create())
         self.history.created(writer.id, write, ack, PASSWORD)
-        self._writers.append(writer)
+        self.keep(writer)
         return writer
+
+    def keep(self, writer: LedgerWriter) -> None:
+        """One that may die with its machine, see `forget`."""
+        self._writers.append(writer)
 
     def ledger(self, handle: Any) -> LedgerHistory:
         return self.history.ledgers[handle.id]

@@ -8,8 +8,11 @@ from itertools import count
 
 import pytest
 
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.streams.dlsn import DLSN
+from bookkeeper.streams.ledgers import Replication, StreamLedgers
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.policy import WritePolicy
 from tests.simulation.scenario import Died, Scenario, play
@@ -18,9 +21,24 @@ PATH = "/namespace"
 POLICY = WritePolicy(buffer_bytes=200, roll_records=40)
 
 
+class MortalLedgers(StreamLedgers):
+    """Their writers may die with the machine, and nobody closes them then."""
+
+    def __init__(self, scenario: Scenario, client: BookKeeper) -> None:
+        super().__init__(client, Replication())
+        self._scenario = scenario
+
+    async def create(self) -> LedgerWriter:
+        writer = await super().create()
+        self._scenario.keep(writer)
+        return writer
+
+
 async def namespace_of(s: Scenario, name: str) -> Namespace:
     client = await s.connect(name)
-    return Namespace(client, client.context.driver.tree, PATH, None, name, AsyncExitStack())
+    namespace = Namespace(client, client.context.driver.tree, PATH, None, name, AsyncExitStack())
+    namespace._ledgers = MortalLedgers(s, client)
+    return namespace
 
 
 async def append(namespace: Namespace, name: str, acknowledged: dict[DLSN, bytes]) -> None:
