@@ -23,11 +23,11 @@ FLOORS: dict[str, int] = {
     "metadata": 2,
     "bookie": 3,
     "client": 3,
-    "sync": 4,
     "autorecovery": 4,
     "peers": 4,
     "streams": 4,
     "admin": 5,
+    "sync": 5,
     "spark": 5,
     "cli": 6,
 }

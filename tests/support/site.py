@@ -73,8 +73,8 @@ API = {
     ),
     "api/sync.md": Topic(
         "Without an event loop",
-        "The names, arguments and errors of the client for asyncio, as plain calls. [The client](client.md) and "
-        "[ledgers](ledgers.md) say more about each.",
+        "The names, arguments and errors of the client for asyncio, as plain calls. [The client](client.md), "
+        "[ledgers](ledgers.md) and [streams](streams.md) say more about each.",
         (
             "bookkeeper.sync",
             "bookkeeper.sync.connect",
@@ -82,6 +82,10 @@ API = {
             "bookkeeper.sync.LedgerWriter",
             "bookkeeper.sync.LedgerAdvWriter",
             "bookkeeper.sync.LedgerReader",
+            "bookkeeper.sync.open_namespace",
+            "bookkeeper.sync.Namespace",
+            "bookkeeper.sync.StreamWriter",
+            "bookkeeper.sync.StreamReader",
         ),
     ),
     "api/spark.md": Topic(

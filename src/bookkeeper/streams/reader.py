@@ -118,6 +118,12 @@ class StreamReader:
         """Where the next record will be; before the first was read, where to begin."""
         return self._start
 
+    @position.setter
+    def position(self, position: DLSN | TxId | Latest) -> None:
+        """The next iteration begins here; one that is under way is not changed."""
+        self._start = position
+        self._lowest = -1
+
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
         """All records in order. Ends as `batches` does."""
         async with aclosing(self.batches()) as batches:

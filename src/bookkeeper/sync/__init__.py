@@ -26,6 +26,7 @@ Theory of operation
 
 client    what `bookkeeper.client.client` has
 ledger    readers and writers
+streams   what `bookkeeper.streams` has
 blocking  calls from any thread to the loop's, and waiting for them
 appends   appends of many threads come to the one writer in order and in bulk
 iterator  plain iterators over asynchronous ones
@@ -33,5 +34,16 @@ iterator  plain iterators over asynchronous ones
 
 from .client import BookKeeper, connect
 from .ledger import LedgerAdvWriter, LedgerReader, LedgerWriter
+from .streams import Namespace, StreamReader, StreamWriter, open_namespace
 
-__all__ = ["connect", "BookKeeper", "LedgerReader", "LedgerWriter", "LedgerAdvWriter"]
+__all__ = [
+    "connect",
+    "BookKeeper",
+    "LedgerReader",
+    "LedgerWriter",
+    "LedgerAdvWriter",
+    "open_namespace",
+    "Namespace",
+    "StreamReader",
+    "StreamWriter",
+]

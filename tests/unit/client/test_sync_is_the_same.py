@@ -12,12 +12,18 @@ import bookkeeper.sync
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
+from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.reader import StreamReader
+from bookkeeper.streams.writer import StreamWriter
 
 TWINS: list[tuple[type, type]] = [
     (bookkeeper.sync.BookKeeper, BookKeeper),
     (bookkeeper.sync.LedgerReader, LedgerReader),
     (bookkeeper.sync.LedgerWriter, LedgerWriter),
     (bookkeeper.sync.LedgerAdvWriter, LedgerAdvWriter),
+    (bookkeeper.sync.Namespace, Namespace),
+    (bookkeeper.sync.StreamReader, StreamReader),
+    (bookkeeper.sync.StreamWriter, StreamWriter),
 ]
 
 INSIDE = {
@@ -59,6 +65,7 @@ def test_what_is_left_out_is_there() -> None:
     assert everything >= INSIDE
 
 
-def test_both_connect_alike() -> None:
-    plain, original = bookkeeper.sync.connect, bookkeeper.connect
+@pytest.mark.parametrize("name", ["connect", "open_namespace"])
+def test_both_begin_alike(name: str) -> None:
+    plain, original = getattr(bookkeeper.sync, name), getattr(bookkeeper, name)
     assert arguments(plain, without={"timeout"}) == arguments(original, without=set())

@@ -1,0 +1,283 @@
+"""Streams without an event loop: what `bookkeeper.streams` has, as plain calls.
+
+    with bookkeeper.sync.open_namespace("distributedlog://zk1:2181/orders", create=True) as namespace:
+        with namespace.open_writer("clicks", create=True) as writer:
+            position = writer.append(b"hello")
+        with namespace.open_reader("clicks", tail=False) as reader:
+            for record in reader:
+                print(record.position, record.payload)
+
+A reader's records come an entry at a time. It does not run ahead of its caller as the iterators of ledgers do, so
+`position` is always behind the record that was given out last, and can be stored; the ledger beneath is read ahead all
+the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from types import TracebackType
+
+from ..config import ClientConfiguration
+from ..errors import BookKeeperError, ClientClosedError
+from ..runtime import Runtime
+from ..runtime.loop_thread import LoopThread
+from ..streams import namespace as aio
+from ..streams import reader as aio_reader
+from ..streams import writer as aio_writer
+from ..streams.dlsn import DLSN
+from ..streams.ledgers import Replication
+from ..streams.namespace import StreamInfo
+from ..streams.policy import WritePolicy
+from ..streams.reader import EARLIEST, Latest, Record, RecordBatch, TxId
+from ..streams.writer import Positions
+from .blocking import Blocking, ClosedAtExit
+from .client import BookKeeper
+from .iterator import BlockingIterator
+
+
+def open_namespace(
+    where: str,
+    *,
+    client: BookKeeper | None = None,
+    create: bool = False,
+    ledgers: str | None = None,
+    replication: Replication | None = None,
+    client_id: str | None = None,
+    config: ClientConfiguration | None = None,
+    runtime: Runtime | None = None,
+    timeout: float | None = None,
+) -> Namespace:
+    """A namespace of streams. Close it in the end, best by `with`.
+
+    The arguments are those of `bookkeeper.open_namespace`, but for `client`, one of `bookkeeper.sync`; `timeout` is in
+    seconds. Raises what that raises, and `TimeoutError`.
+    """
+    thread = LoopThread("bookkeeper-sync") if client is None else client._thread
+
+    async def start() -> aio.Namespace:
+        return await aio.open_namespace(
+            where,
+            client=None if client is None else client._client,
+            create=create,
+            ledgers=ledgers,
+            replication=replication,
+            client_id=client_id,
+            config=config,
+            runtime=runtime,
+        )
+
+    try:
+        return Namespace(Blocking(thread)._call(start(), timeout), thread, owns_thread=client is None)
+    except BaseException:
+        if client is None:
+            thread.stop()
+        raise
+
+
+class Namespace(ClosedAtExit, Blocking):
+    """The streams of one namespace. Make one with `open_namespace`.
+
+    Every call takes a `timeout` in seconds (None: no limit) and then raises `TimeoutError`. The rest is as in
+    `bookkeeper.Namespace`: arguments, results, errors.
+    """
+
+    def __init__(self, namespace: aio.Namespace, thread: LoopThread, *, owns_thread: bool) -> None:
+        super().__init__(thread)
+        self._namespace = namespace
+        self._owns_thread = owns_thread
+        self.path = namespace.path
+        """The record of the namespace in its metadata store."""
+
+    def __repr__(self) -> str:
+        return repr(self._namespace)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """End the session and the client, unless that was handed in. Writers are not closed. Idempotent."""
+        self._may_wait()
+        if not self._thread.ended:
+            with contextlib.suppress(ClientClosedError):  # another thread was faster
+                self._call(self._namespace.close(), timeout)
+        if self._owns_thread:
+            self._thread.stop()
+
+    def create(self, name: str, *, exist_ok: bool = False, timeout: float | None = None) -> None:
+        """Make a stream."""
+        self._call(self._namespace.create(name, exist_ok=exist_ok), timeout)
+
+    def exists(self, name: str, *, timeout: float | None = None) -> bool:
+        """Whether there is a stream of this name."""
+        return self._call(self._namespace.exists(name), timeout)
+
+    def delete(
+        self,
+        name: str,
+        *,
+        missing_ok: bool = False,
+        lock_timeout: float | None = 30.0,
+        timeout: float | None = None,
+    ) -> None:
+        """Delete a stream and its ledgers, once nobody writes it."""
+        self._call(self._namespace.delete(name, missing_ok=missing_ok, lock_timeout=lock_timeout), timeout)
+
+    def rename(self, old: str, new: str, *, lock_timeout: float | None = 30.0, timeout: float | None = None) -> None:
+        """Give a stream another name, once nobody writes it."""
+        self._call(self._namespace.rename(old, new, lock_timeout=lock_timeout), timeout)
+
+    def info(self, name: str, *, timeout: float | None = None) -> StreamInfo:
+        """What the metadata says of a stream."""
+        return self._call(self._namespace.info(name), timeout)
+
+    def list(self, prefix: str = "", *, recursive: bool = False, timeout: float | None = None) -> BlockingIterator[str]:
+        """Names of streams, ascending. `timeout` is for each wait."""
+        return BlockingIterator(self._thread, lambda: self._namespace.list(prefix, recursive=recursive), timeout)
+
+    def open_writer(
+        self,
+        name: str,
+        *,
+        policy: WritePolicy | None = None,
+        create: bool = False,
+        lock_timeout: float | None = 30.0,
+        timeout: float | None = None,
+    ) -> StreamWriter:
+        """Become the one writer of a stream."""
+        opening = self._namespace.open_writer(name, policy=policy, create=create, lock_timeout=lock_timeout)
+        return StreamWriter(self._call(opening, timeout), self._thread)
+
+    def open_reader(
+        self,
+        name: str,
+        start: DLSN | TxId | Latest | str = EARLIEST,
+        *,
+        tail: bool = True,
+        ignore_truncation: bool = False,
+        timeout: float | None = None,
+    ) -> StreamReader:
+        """Read a stream."""
+        opening = self._namespace.open_reader(name, start, tail=tail, ignore_truncation=ignore_truncation)
+        return StreamReader(self._call(opening, timeout), self._thread)
+
+
+class StreamWriter(Blocking):
+    """The one writer of a stream. Leaving its `with` closes it, or aborts it at Ctrl-C.
+
+    `bookkeeper.StreamWriter` says what each call means and raises. When the `timeout` of an append is over, its
+    records may be part of the stream, and the writer may have failed.
+    """
+
+    def __init__(self, writer: aio_writer.StreamWriter, thread: LoopThread) -> None:
+        super().__init__(thread)
+        self._writer = writer
+
+    def __enter__(self) -> StreamWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self.abort()
+        else:
+            self.close()
+
+    @property
+    def last_txid(self) -> int:
+        """The highest transaction id in the stream; -999 if there is none."""
+        return self._writer.last_txid
+
+    def append(self, payload: bytes, *, txid: int | None = None, timeout: float | None = None) -> DLSN:
+        """Append a record and wait until it is acknowledged; where it is."""
+        return self._call(self._writer.append(payload, txid=txid), timeout)
+
+    def append_batch(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        txid: int | None = None,
+        txids: Sequence[int] | None = None,
+        as_sets: bool = False,
+        timeout: float | None = None,
+    ) -> Positions:
+        """Append records in as few entries as they fit, and wait until all are acknowledged; where they are."""
+        return self._call(self._writer.append_batch(payloads, txid=txid, txids=txids, as_sets=as_sets), timeout)
+
+    def flush(self, *, timeout: float | None = None) -> int:
+        """Wait until readers can see all that was appended; the last transaction id."""
+        return self._call(self._writer.flush(), timeout)
+
+    def roll(self, *, timeout: float | None = None) -> None:
+        """Go on in a new segment, unless the open one has no records."""
+        self._call(self._writer.roll(), timeout)
+
+    def mark_end(self, *, timeout: float | None = None) -> None:
+        """Seal the stream for ever, and close the writer."""
+        self._call(self._writer.mark_end(), timeout)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Finish and complete the open segment. Idempotent."""
+        self._call(self._writer.close(), timeout)
+
+    def abort(self, *, timeout: float | None = None) -> None:
+        """Let go at once; the next owner recovers the segment. Idempotent."""
+        self._call(self._writer.abort(), timeout)
+
+
+class StreamReader(Blocking):
+    """Reads a stream from a position on. Every iteration begins at `position`, and moves it; one at a time."""
+
+    def __init__(self, reader: aio_reader.StreamReader, thread: LoopThread) -> None:
+        super().__init__(thread)
+        self._reader = reader
+
+    def __enter__(self) -> StreamReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held between iterations: a reader may be used again."""
+
+    @property
+    def position(self) -> DLSN | TxId | Latest:
+        """Where the next record will be; before the first was read, where to begin. May be set between iterations."""
+        return self._reader.position
+
+    @position.setter
+    def position(self, position: DLSN | TxId | Latest) -> None:
+        self._reader.position = position
+
+    def locate(self, *, timeout: float | None = None) -> DLSN:
+        """Turn a transaction id or *latest* into a position, as the stream is now."""
+        return self._call(self._reader.locate(), timeout)
+
+    def __iter__(self) -> Iterator[Record]:
+        with contextlib.closing(self.batches()) as batches:
+            for batch in batches:
+                for record in batch.records():
+                    self.position = record.position.next()
+                    yield record
+
+    def batches(self, *, timeout: float | None = None) -> Generator[RecordBatch, None, None]:
+        """All records in order, those of an entry together. `timeout` is for each wait; after it iterate anew."""
+        start = self.locate(timeout=timeout)
+        batches = self._reader.batches()
+
+        async def following() -> RecordBatch | None:
+            return await anext(batches, None)
+
+        try:
+            while True:
+                try:
+                    batch = self._call(following(), timeout)
+                except BaseException:
+                    self._reader._start = start  # a batch that came too late is read again; what TxId asked for holds
+                    raise
+                if batch is None:
+                    return
+                start = batch.next_position
+                yield batch
+        finally:
+            if not self._thread.ended and not self._thread.inside:  # else the loop's end takes it along
+                with contextlib.suppress(BookKeeperError):  # the client was closed meanwhile
+                    self._call(batches.aclose(), None)
