@@ -291,6 +291,7 @@ async def test_who_took_very_long_rests_while_others_come_that_want_little() -> 
     await asyncio.sleep(0)
     assert not turns.may_serve(flood, clock.time)
     assert turns.must_spare(flood, clock.time)
+    assert turns.slice_requests(flood, clock.time) < turns.slice_requests(good, clock.time)
     assert turns.may_serve(good, clock.time)
     assert not turns.must_spare(good, clock.time)
     served: list[str] = []

@@ -174,7 +174,9 @@ class BookieConnection(asyncio.Protocol):
             return False
         backlog, frames = self._backlog, self.incoming.splitter
         try:
-            if backlog.served(self._serve(backlog.slice(), 0, self._now(), until)):
+            now = self._now()
+            bodies = backlog.slice(self._service.turns.slice_requests(self.source, now))
+            if backlog.served(self._serve(bodies, 0, now, until)):
                 return True
             if frames.error is not None:
                 raise frames.error

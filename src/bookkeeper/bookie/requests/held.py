@@ -13,7 +13,6 @@ from typing import Any
 from ...protocol import messages as m
 from ...protocol.messages import AddRun, Status
 from ..sharing.memory import REQUEST_COST, Account
-from ..sharing.turns import SLICE_REQUESTS
 from .adds import AddBatch
 from .caller import Caller
 from .replies import Reply
@@ -49,9 +48,9 @@ class Backlog:
         self.frames, self._at = frames, at
         return True
 
-    def slice(self) -> list[bytes]:
-        """The next ones, as many as one turn serves."""
-        return self.frames[self._at : self._at + SLICE_REQUESTS]
+    def slice(self, count: int) -> list[bytes]:
+        """The next ones, so many at most."""
+        return self.frames[self._at : self._at + count]
 
     def served(self, count: int) -> bool:
         """So many of them are served; whether some still wait."""
@@ -114,6 +113,8 @@ class HeldAdds:
                 batch = AddBatch(adds, self._caller, self._service.runtime.now())
                 while held and self._serve(batch, held[0], has_room):
                     self._account.add(-_size_of(held.popleft()))
+                    if self._caller.must_spare:
+                        break
                 batch.submit()
         finally:
             self._at_work = False

@@ -41,6 +41,9 @@ SLICE_REQUESTS = 4096
 """No more requests than that are served in a slice. The time is not looked at between adds that came in a row, because
 they are cheapest together; so many cost some milliseconds, and a socket read has hardly ever more."""
 
+SLICE_REQUESTS_BESIDE_LIGHT = 32
+"""For a peer that wants much, beside others that want little."""
+
 SLICES_IN_A_ROUND = 2
 
 IN_JOURNAL_BESIDE_OTHERS = 256 << 10
@@ -103,6 +106,10 @@ class Turns:
     def slice_seconds(self, now: float) -> float:
         """How long a slice that begins now may take."""
         return SLICE_BESIDE_OTHERS if self.contested(now) else SLICE_SECONDS
+
+    def slice_requests(self, peer: Peer, now: float) -> int:
+        """How many requests of this peer are served in a slice that begins now, at most."""
+        return SLICE_REQUESTS_BESIDE_LIGHT if self.must_spare(peer, now) else SLICE_REQUESTS
 
     def may_serve(self, peer: Peer, now: float) -> bool:
         """Whether what comes from this peer now is served at once."""
