@@ -33,7 +33,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,17 +97,15 @@ TABLE_FORMAT_VERSION = 5
 _BINDINGS_FILE = "rocksdict-config.json"
 
 
-@cache
-def _options_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder that looks like a database's to the binding, which reads the options of its last opening."""
-    folder = tempfile.TemporaryDirectory(prefix="bookkeeper-options-")
-    (Path(folder.name) / "OPTIONS-000001").write_text(_OPTIONS_FILE)
-    (Path(folder.name) / _BINDINGS_FILE).write_text('{"raw_mode":true,"prefix_extractors":{}}')
-    return folder
-
-
 def _base_options() -> Options:
-    options, _ = Options.load_latest(_options_folder().name)
+    """From a folder that looks like a database's to the binding, which reads the options of its last opening.
+
+    It lasts only for that: a process that is killed leaves none behind, and nobody can clean up one that is needed.
+    """
+    with tempfile.TemporaryDirectory(prefix="bookkeeper-options-") as folder:
+        (Path(folder) / "OPTIONS-000001").write_text(_OPTIONS_FILE)
+        (Path(folder) / _BINDINGS_FILE).write_text('{"raw_mode":true,"prefix_extractors":{}}')
+        options, _ = Options.load_latest(folder)
     return options
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,17 @@ def test_a_store_that_found_no_space_can_be_closed(tmp_path: Path) -> None:
         put(store, range(10, 20))
     store.close()
     assert numbers(opened(tmp_path))[:10] == list(range(10))
+
+
+def test_opening_leaves_nothing_in_the_folder_for_temporary_files_and_needs_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    for name in ("one", "two"):
+        store = opened(tmp_path / name)
+        assert not [*temporary.iterdir()]
+        put(store, range(3))
+        assert numbers(store) == [0, 1, 2]
+        store.close()
