@@ -1,0 +1,71 @@
+"""Where the copies of a fragment go, and what the ledger's record becomes. No I/O (spec autorecovery-admin §5.3, §5.4).
+
+Theory of operation
+
+- Every index of the ensemble whose bookie does not have what it must is given another bookie: by the placement policy,
+  never one that is bad for this fragment, and never one that is in the ensemble already.
+- The record is changed only after every target has acknowledged every entry that is its own. Before that, readers would
+  be sent to copies that are not there, and recovery would count their absence as proof.
+- The change goes through only if the fragment is as it was when its copies were planned. If another repair has changed
+  its ensemble meanwhile, the same bookie could come to stand in it twice, and a ledger with two copies on one bookie
+  has one copy. Then the ledger is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from ..errors import BookKeeperError
+from ..metadata.ledger_metadata import LedgerMetadata
+from ..types import BookieId
+from .fragments import Fragment
+
+Choose = Callable[[Sequence[BookieId], int, Sequence[BookieId]], BookieId]
+"""Ensemble, index, excluded bookies -> a bookie for that index. Raises `NotEnoughBookiesError`."""
+
+
+class SupersededError(BookKeeperError):
+    """The ledger was changed by another client after its copies were planned: look at it again."""
+
+
+def targets(fragment: Fragment, bad: Collection[int], choose: Choose) -> dict[int, BookieId]:
+    """A new bookie for each of these indexes. Raises `NotEnoughBookiesError`."""
+    ensemble = list(fragment.ensemble)
+    excluded = [fragment.ensemble[index] for index in sorted(bad)]
+    chosen: dict[int, BookieId] = {}
+    for index in sorted(bad):
+        chosen[index] = ensemble[index] = choose(ensemble, index, excluded)
+        excluded.append(chosen[index])
+    return chosen
+
+
+def copies(fragment: Fragment, chosen: Mapping[int, BookieId], most: int) -> Iterator[dict[int, list[BookieId]]]:
+    """Entry -> bookies that need it, ascending, at most `most` entries at a time. What none needs is absent."""
+    for start in range(fragment.first, fragment.last + 1, most):
+        needed: dict[int, list[BookieId]] = {}
+        for entry in range(start, min(start + most, fragment.last + 1)):
+            bookies = [bookie for index, bookie in sorted(chosen.items()) if fragment.needs(index, entry)]
+            if bookies:
+                needed[entry] = bookies
+        if needed:
+            yield needed
+
+
+def is_moved(record: LedgerMetadata, fragment: Fragment, chosen: Mapping[int, BookieId]) -> bool:
+    """Whether the record names the new bookies."""
+    return record.ensembles.get(fragment.first) == _new_ensemble(fragment, chosen)
+
+
+def moved(record: LedgerMetadata, fragment: Fragment, chosen: Mapping[int, BookieId]) -> LedgerMetadata:
+    """The record with the new bookies. Raises `SupersededError` if the fragment is not what it was."""
+    following = record.next_ensemble_change(fragment.first)
+    end = following - 1 if following != -1 else max(record.last_entry_id, fragment.first - 1)
+    if record.ensembles.get(fragment.first) != fragment.ensemble or end != fragment.last:
+        raise SupersededError(
+            f"ledger {fragment.ledger_id}: the fragment at entry {fragment.first} was changed while it was copied"
+        )
+    return record.with_ensemble(fragment.first, _new_ensemble(fragment, chosen))
+
+
+def _new_ensemble(fragment: Fragment, chosen: Mapping[int, BookieId]) -> tuple[BookieId, ...]:
+    return tuple(chosen.get(index, bookie) for index, bookie in enumerate(fragment.ensemble))

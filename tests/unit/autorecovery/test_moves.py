@@ -1,0 +1,67 @@
+"""Where copies go, and what the record becomes (spec autorecovery-admin §5.3, §5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.autorecovery.fragments import fragments_of
+from bookkeeper.autorecovery.moves import SupersededError, copies, is_moved, moved, targets
+from bookkeeper.errors import NotEnoughBookiesError
+from bookkeeper.types import BookieId
+
+from .test_fragments import QUORUMS, bookies, fragment, ledger
+
+
+def first_of(names: str) -> object:
+    def choose(ensemble: Sequence[BookieId], index: int, excluded: Sequence[BookieId]) -> BookieId:
+        for bookie in bookies(names):
+            if bookie not in ensemble and bookie not in excluded:
+                return bookie
+        raise NotEnoughBookiesError
+
+    return choose
+
+
+@given(st.data())
+def test_every_entry_goes_to_exactly_the_targets_that_need_it(data: st.DataObject) -> None:
+    quorums = data.draw(st.sampled_from(QUORUMS))
+    bad = data.draw(st.sets(st.integers(0, quorums.ensemble_size - 1), min_size=1))
+    part = fragment(3, data.draw(st.integers(2, 40)), quorums)
+    chosen = targets(part, bad, first_of("abcdefghijklmnopq"))  # type: ignore[arg-type]
+    assert sorted(chosen) == sorted(bad)
+    assert len(set(chosen.values())) == len(bad)
+    assert not set(chosen.values()) & set(part.ensemble)
+    most = data.draw(st.integers(1, 12))
+    pieces = list(copies(part, chosen, most))
+    assert all(0 < len(piece) <= most for piece in pieces)
+    entries = [entry for piece in pieces for entry in piece]
+    assert entries == sorted(set(entries))
+    for index, bookie in chosen.items():
+        assert [entry for piece in pieces for entry in piece if bookie in piece[entry]] == list(part.holds(index))
+
+
+def test_without_enough_bookies_there_are_no_targets() -> None:
+    with pytest.raises(NotEnoughBookiesError):
+        targets(fragment(0, 3, QUORUMS[5]), [0, 1], first_of("abcd"))  # type: ignore[arg-type]
+
+
+def test_the_record_names_the_new_bookie_in_its_place() -> None:
+    record = ledger({0: "abc", 4: "abd"}).close(9, 100)
+    part = fragments_of(record, 9)[0]
+    chosen = {1: BookieId("e:3181")}
+    assert not is_moved(record, part, chosen)
+    changed = moved(record, part, chosen)
+    assert changed.ensembles == {0: bookies("aec"), 4: bookies("abd")}
+    assert (changed.state, changed.last_entry_id, changed.length) == (record.state, 9, 100)
+    assert is_moved(changed, part, chosen)
+
+
+@pytest.mark.parametrize("now", [{0: "aec", 4: "abd"}, {0: "abc", 3: "abd"}, {0: "abc"}])
+def test_a_fragment_that_was_changed_meanwhile_is_left_alone(now: dict[int, str]) -> None:
+    part = fragments_of(ledger({0: "abc", 4: "abd"}).close(9, 100), 9)[0]
+    with pytest.raises(SupersededError):
+        moved(ledger(now).close(9, 100), part, {0: BookieId("e:3181")})
