@@ -44,7 +44,8 @@ class Losses:
         self.missed: frozenset[BookieId] = frozenset()
         """Those for which an audit is planned."""
         self._planned = False
-        self._delay = delay
+        self.delay = delay
+        """Seconds."""
 
     @property
     def planned(self) -> bool:
@@ -63,7 +64,7 @@ class Losses:
             dropped, self._planned = self._planned, False
             return Due.NEVER if dropped else Due.NOTHING
         self.missed = missed
-        if self._delay == 0 or len(missed) > 1:
+        if self.delay == 0 or len(missed) > 1:
             return self._now()
         if self._planned and not returned:
             return Due.NOTHING
@@ -72,7 +73,7 @@ class Losses:
 
     def delay_set(self, delay: int) -> Due:
         """The delay was written, if only with the value it had: that is how operators ask for an audit."""
-        before, self._delay = self._delay, delay
+        before, self.delay = self.delay, delay
         if delay in (0, before):
             return self._now()
         return Due.LATER if self._planned else Due.NOTHING

@@ -13,7 +13,7 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..errors import BookKeeperError
 from ..metadata.ledger_metadata import LedgerMetadata
@@ -39,16 +39,15 @@ def targets(fragment: Fragment, bad: Collection[int], choose: Choose) -> dict[in
     return chosen
 
 
-def copies(fragment: Fragment, chosen: Mapping[int, BookieId], most: int) -> Iterator[dict[int, list[BookieId]]]:
-    """Entry -> bookies that need it, ascending, at most `most` entries at a time. What none needs is absent."""
-    for start in range(fragment.first, fragment.last + 1, most):
-        needed: dict[int, list[BookieId]] = {}
-        for entry in range(start, min(start + most, fragment.last + 1)):
-            bookies = [bookie for index, bookie in sorted(chosen.items()) if fragment.needs(index, entry)]
-            if bookies:
-                needed[entry] = bookies
-        if needed:
-            yield needed
+def copies(fragment: Fragment, chosen: Mapping[int, BookieId], first: int, last: int) -> dict[int, list[BookieId]]:
+    """Entry -> bookies that need it, ascending, of the fragment's entries from `first` to `last`. What none needs is
+    absent."""
+    indexes = sorted(chosen)
+    needed: dict[int, list[BookieId]] = {}
+    for entry in range(max(first, fragment.first), min(last, fragment.last) + 1):
+        if bookies := [chosen[index] for index in indexes if fragment.needs(index, entry)]:
+            needed[entry] = bookies
+    return needed
 
 
 def is_moved(record: LedgerMetadata, fragment: Fragment, chosen: Mapping[int, BookieId]) -> bool:

@@ -13,6 +13,9 @@ from ...types import WriteFlag
 _V3_ADD_TXN = 1 << 62
 """Added to the entry id it is an add's transaction id: the same for all bookies, and never that of another request."""
 
+RECOVERY_FLAGS = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY)
+"""Of adds that secure or repair a ledger: fences let them pass."""
+
 EncodeAdd = Callable[[int, int, int, bytes], bytes]
 """Entry id, LAC, length of the ledger with this entry, payload -> the frame."""
 
@@ -27,7 +30,7 @@ def add_encoder(
     write_flags: WriteFlag = WriteFlag.NONE,
 ) -> EncodeAdd:
     """How one writer's entries become frames."""
-    flags = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY) if recovery else 0
+    flags = RECOVERY_FLAGS if recovery else 0
     if version == V2:
         return v2.add_request_encoder(ledger_id, master_key, digest, flags)
 
@@ -40,3 +43,11 @@ def add_encoder(
         return encode_v3(varint(_V3_ADD_TXN + entry_id), entry_id, entry)
 
     return frame_v3
+
+
+def packaged_add_encoder(version: int, ledger_id: int, master_key: bytes, flags: int) -> Callable[[int, bytes], bytes]:
+    """How entries that are packaged already become frames: (entry id, packaged entry) -> the frame."""
+    if version == V2:
+        return lambda _, entry: v2.encode_add_request(master_key, entry, flags)
+    encode = v3.AddRequestEncoder(ledger_id, master_key, flags, 0, HIGH_PRIORITY).encode
+    return lambda entry_id, entry: encode(varint(_V3_ADD_TXN + entry_id), entry_id, entry)

@@ -1,0 +1,219 @@
+"""The auditor: notices lost bookies and damaged ledgers, and marks what is to be repaired (spec autorecovery-admin §3).
+
+Theory of operation
+
+One autorecovery process of a cluster is elected auditor. It does one thing at a time, and nothing while re-replication
+is disabled:
+
+- When bookies come or go, `losses` decides whether an audit of the bookies is due, at once or after
+  `lostBookieRecoveryDelay`. The first audit is due at the start, so nothing that happened without an auditor is missed.
+- Writing the delay, if only with the value that it has, asks for an audit: that is how operators trigger one.
+- `auditorPeriodicBookieCheckInterval` and `auditorPeriodicCheckInterval` repeat audit and check of all ledgers. When
+  the last check was is kept in the store, and only of checks that came to their end, so a new auditor goes on where the
+  old one was.
+- An audit that fails, or that is declined because most bookies seem to be gone, is owed: it is tried again after
+  `RETRY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from ..client.client import BookKeeper
+from ..config import ServerConfiguration
+from ..errors import BKError, MetadataError
+from ..metadata.api import CheckKind, MetadataDriver, Mode
+from ..runtime import Runtime, TaskScope
+from ..runtime.tasks import guarded
+from .audits import AuditReport, audit_bookies, check_all_ledgers
+from .losses import Due, Losses, outlook
+from .repair import Repair
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 10.0
+"""Before something that failed is tried again."""
+
+
+class Auditor:
+    """What the elected one does. Made anew for each term."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        driver: MetadataDriver,
+        client: BookKeeper,
+        repair: Repair,
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._driver = driver
+        self._client = client
+        self._repair = repair
+        self._wake = asyncio.Event()
+        self._bookies_changed = True
+        self._delays: list[int] = []  # written and not looked at yet
+        self._audit_at = 0.0  # the first audit is due at once
+        self._asked = True
+        """An operator, or the start, wants the next audit whatever it finds."""
+        self._check_at = math.inf
+        self._losses = Losses((), 0)
+
+    async def run(self) -> None:
+        """Audit, until cancelled."""
+        tasks = TaskScope(self._runtime, "auditor")
+        try:
+            await self._begin()
+            for mode in Mode:
+                bookies = partial(self._driver.discovery.watch, mode)
+                tasks.spawn(self._follow(bookies, self._on_bookies), name=mode.value)
+            delays = self._driver.underreplication.watch_lost_bookie_recovery_delay
+            tasks.spawn(self._follow(delays, self._on_delay), name="lostBookieRecoveryDelay")
+            while True:
+                done = False
+                with guarded("auditor"):
+                    done = await self._step()
+                await (self._rest() if done else asyncio.sleep(RETRY_SECONDS))
+        finally:
+            await tasks.close()
+
+    async def _begin(self) -> None:
+        marks = self._driver.underreplication
+        while True:
+            try:
+                await marks.init_lost_bookie_recovery_delay(self._config.lostBookieRecoveryDelay)
+                delay = await marks.get_lost_bookie_recovery_delay()
+                members = (await self._driver.discovery.list_all()).value
+                self._check_at = await self._first_check()
+                break
+            except MetadataError as error:
+                log.warning("the auditor cannot begin: %s; trying again", error)
+                await asyncio.sleep(RETRY_SECONDS)
+        self._losses = Losses(members, delay)
+
+    async def _first_check(self) -> float:
+        """When the check of all ledgers is due."""
+        interval = self._config.auditorPeriodicCheckInterval
+        if interval <= 0:
+            return math.inf
+        last = await self._driver.underreplication.get_check_time(CheckKind.ALL_LEDGERS)
+        passed = max(0.0, (self._runtime.wall_ms() - last) / 1000) if last >= 0 else math.inf
+        return self._runtime.now() + max(0.0, interval - passed)
+
+    # --- news ---
+
+    async def _follow(self, news: Callable[[], AsyncGenerator[Any, None]], take: Callable[[Any], None]) -> None:
+        """Take what a watch brings; begin it again if it ends."""
+        while True:
+            with guarded("auditor's watch"):
+                try:
+                    async with aclosing(news()) as following:
+                        async for item in following:
+                            take(item)
+                            self._wake.set()
+                except MetadataError as error:
+                    log.warning("the auditor hears nothing of the store: %s", error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _on_bookies(self, _bookies: object) -> None:
+        self._bookies_changed = True
+
+    def _on_delay(self, seconds: int) -> None:
+        self._delays.append(seconds)
+        del self._delays[:-2]  # the last one counts, and whether it was written again
+
+    # --- what is due ---
+
+    async def _rest(self) -> None:
+        """Wait for news, or until something is due."""
+        left = min(self._audit_at, self._check_at) - self._runtime.now()
+        if left <= 0 or self._bookies_changed or self._delays:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(left if left < math.inf else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _step(self) -> bool:
+        """Do what is due; False if that failed, and is owed."""
+        try:
+            await self._driver.underreplication.wait_enabled()
+            if self._bookies_changed:
+                self._bookies_changed = False
+                self._plan(self._losses.changed(await self._repair.available()))
+            while self._delays:
+                due = self._losses.delay_set(self._delays.pop(0))
+                self._asked = self._asked or due is Due.NOW
+                self._plan(due)
+            if self._runtime.now() >= self._audit_at:
+                await self._audit()
+            elif self._runtime.now() >= self._check_at and not self._losses.planned:
+                await self._check()
+        except (MetadataError, BKError) as error:
+            log.warning("an audit failed and is owed: %s", error)
+            self._bookies_changed = True
+            return False
+        return True
+
+    def _plan(self, due: Due) -> None:
+        now = self._runtime.now()
+        match due:
+            case Due.NOW:
+                self._audit_at = now
+            case Due.LATER:
+                self._audit_at = now + self._losses.delay
+                log.info("bookies are missed: an audit follows in %d s unless they return", self._losses.delay)
+            case Due.NEVER:
+                self._audit_at = self._next_periodic()
+            case Due.NOTHING:
+                pass
+
+    def _next_periodic(self) -> float:
+        interval = self._config.auditorPeriodicBookieCheckInterval
+        return self._runtime.now() + interval if interval > 0 else math.inf
+
+    async def _audit(self) -> None:
+        available = await self._repair.available()
+        members = (await self._driver.discovery.list_all()).value | available
+        self._losses.expired()
+        seen = outlook(members, available)
+        if not seen.plausible and not self._asked:
+            log.warning(
+                "%d of %d bookies are gone: more likely this process is cut off than they are lost. Nothing is marked; "
+                "`bookkeeper shell triggeraudit` marks them all the same",
+                *(seen.absent, seen.members),
+            )
+            self._losses.declined(members)
+            self._audit_at = self._runtime.now() + RETRY_SECONDS
+            return
+        report = await audit_bookies(self._driver, available)
+        self._asked = False
+        self._audit_at = self._next_periodic()
+        _tell("audit of the bookies", report)
+
+    async def _check(self) -> None:
+        config = self._config
+        report = await check_all_ledgers(
+            self._driver,
+            self._client,
+            self._repair,
+            percentage=config.auditorLedgerVerificationPercentage,
+            at_once=config.auditorMaxNumberOfConcurrentOpenLedgerOperations,
+        )
+        await self._driver.underreplication.set_check_time(CheckKind.ALL_LEDGERS, self._runtime.wall_ms())
+        self._check_at = self._runtime.now() + config.auditorPeriodicCheckInterval
+        _tell("check of all ledgers", report)
+
+
+def _tell(what: str, report: AuditReport) -> None:
+    lost = f"; without what {', '.join(sorted(report.lost))} should have" if report.lost else ""
+    log.info("%s: %d ledgers, %d marked%s", what, report.ledgers, report.marked, lost)

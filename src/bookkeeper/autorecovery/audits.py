@@ -1,0 +1,110 @@
+"""Audits: walks over all ledgers that mark those which are not whole (spec autorecovery-admin §3.5, §3.6).
+
+Theory of operation
+
+- The *bookie audit* compares records with the bookies that are available: a ledger of which an ensemble names one that
+  is not there is marked, whatever that bookie stored. Nothing is asked of bookies. What it concludes follows from
+  the records alone, so a bookie whose cookie is gone counts as well.
+- The *check of all ledgers* reads: each ledger is looked at by the `checker`, and marked with the bookies that do not
+  have what they must.
+- Ledgers are walked, `AT_ONCE` at a time, and none is kept: memory does not grow with their number.
+- A ledger that is deleted meanwhile is nobody's concern. Whatever else fails ends the walk, and the audit is owed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from ..client.client import BookKeeper
+from ..errors import NoSuchLedger, NoSuchLedgerOnMetadataError
+from ..metadata.api import MetadataDriver
+from ..types import BookieId
+from .fragments import bookies_of
+from .repair import Repair
+
+AT_ONCE = 100
+"""Ledgers that are looked at side by side."""
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """What an audit saw."""
+
+    ledgers: int = 0
+    """Ledgers looked at."""
+    marked: int = 0
+    """Ledgers that are marked now because of it."""
+    lost: set[BookieId] = field(default_factory=set)
+    """Bookies for which ledgers were marked."""
+
+
+async def _walk(driver: MetadataDriver, at_once: int, look: Callable[[int], Awaitable[None]]) -> None:
+    """Look at all ledgers, so many at a time."""
+    async with aclosing(_ledgers(driver, at_once)) as batches:
+        async for ledgers in batches:
+            for outcome in await asyncio.gather(*map(look, ledgers), return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
+
+
+async def _ledgers(driver: MetadataDriver, at_once: int) -> AsyncGenerator[list[int], None]:
+    batch: list[int] = []
+    async with aclosing(driver.ledgers.ranges()) as ranges:
+        async for ledgers in ranges:
+            for ledger_id in ledgers.ids:
+                batch.append(ledger_id)
+                if len(batch) == at_once:
+                    yield batch
+                    batch = []
+    if batch:
+        yield batch
+
+
+async def audit_bookies(driver: MetadataDriver, available: Collection[BookieId]) -> AuditReport:
+    """Mark every ledger that names a bookie which is not available. Raises `MetadataError`."""
+    report = AuditReport()
+
+    async def look(ledger_id: int) -> None:
+        try:
+            metadata = (await driver.ledgers.read(ledger_id)).value
+        except NoSuchLedger:
+            return
+        report.ledgers += 1
+        missing = sorted(bookies_of(metadata).difference(available))
+        if missing:
+            await driver.underreplication.mark(ledger_id, missing)
+            report.marked += 1
+            report.lost.update(missing)
+
+    await _walk(driver, AT_ONCE, look)
+    return report
+
+
+async def check_all_ledgers(
+    driver: MetadataDriver, client: BookKeeper, repair: Repair, *, percentage: int, at_once: int
+) -> AuditReport:
+    """Read of every ledger what `percentage` asks for, and mark those that are not whole.
+
+    Raises `MetadataError`, and the `BKError` of a ledger whose last add confirmed nobody can tell.
+    """
+    report = AuditReport()
+
+    async def look(ledger_id: int) -> None:
+        try:
+            async with client.open_ledger_as_admin(ledger_id) as reader:
+                metadata = (await client.get_versioned_metadata(ledger_id)).value
+                damages = await repair.damages(metadata, reader.last_add_confirmed, percentage)
+        except NoSuchLedgerOnMetadataError:
+            return
+        report.ledgers += 1
+        bad = sorted({bookie for damage in damages for bookie in damage.bookies})
+        if bad:
+            await driver.underreplication.mark(ledger_id, bad)
+            report.marked += 1
+            report.lost.update(bad)
+
+    await _walk(driver, min(at_once, AT_ONCE), look)
+    return report

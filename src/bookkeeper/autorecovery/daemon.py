@@ -1,0 +1,103 @@
+"""Autorecovery: an auditor that waits to be elected, and a replication worker (spec autorecovery-admin §1, §6).
+
+Any number of processes run it, beside bookies or in them. They share the work by the locks in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ..client.client import BookKeeper, connect
+from ..config import ClientConfiguration, ServerConfiguration
+from ..errors import MetadataError
+from ..metadata import configured_service_uri, open_driver
+from ..metadata.api import MetadataDriver
+from ..runtime import Runtime, TaskScope
+from ..runtime.tasks import guarded
+from ..types import BookieId
+from .auditor import RETRY_SECONDS, Auditor
+from .checker import LedgerChecker
+from .copy import Rate
+from .repair import Repair
+from .worker import ReplicationWorker
+
+log = logging.getLogger(__name__)
+
+
+class AutoRecovery:
+    """One process's part of it. `driver` and `client` are open, and stay the caller's."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        own: BookieId,
+        driver: MetadataDriver,
+        client: BookKeeper,
+    ) -> None:
+        """`own`: under which name it stands for election."""
+        self._runtime = runtime
+        self._config = config
+        self._own = own
+        self._driver = driver
+        self._client = client
+        context = client.context
+        checker = LedgerChecker(runtime, context, in_flight=config.inFlightReadEntryNumInLedgerChecker)
+        self.repair = Repair(
+            runtime,
+            driver,
+            context,
+            checker,
+            rate=Rate(runtime, config.replicationRateByBytes),
+            first_stretch=config.rereplicationEntryBatchSize,
+        )
+        self.worker = ReplicationWorker(runtime, config, driver, client, self.repair)
+        self.auditor: Auditor | None = None
+        """While it is elected."""
+
+    async def run(self) -> None:
+        """Take part, until cancelled."""
+        tasks = TaskScope(self._runtime, "autorecovery")
+        try:
+            tasks.spawn(self._stand_for_election(), name="election")
+            await self.worker.run()
+        finally:
+            await tasks.close()
+
+    async def _stand_for_election(self) -> None:
+        while True:
+            with guarded("election of the auditor"):
+                try:
+                    await self._serve_a_term()
+                except MetadataError as error:
+                    log.warning("election of the auditor: %s; trying again", error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _serve_a_term(self) -> None:
+        """Be elected, and be the auditor until that is lost."""
+        leadership = await self._driver.auditor.campaign(self._own)
+        log.info("%s is the auditor", self._own)
+        self.auditor = Auditor(self._runtime, self._config, self._driver, self._client, self.repair)
+        tasks = TaskScope(self._runtime, "term")
+        try:
+            tasks.spawn(self.auditor.run(), name="auditor")
+            await leadership.lost.wait()
+            log.warning("%s is the auditor no more", self._own)
+        finally:
+            self.auditor = None
+            await tasks.close()
+            await leadership.resign()
+
+
+@asynccontextmanager
+async def open_autorecovery(
+    runtime: Runtime, config: ServerConfiguration, own: BookieId
+) -> AsyncIterator[AutoRecovery]:
+    """Connect to the cluster with these settings. Raises `MetadataError`, `BKError`, `ConfigurationError`."""
+    settings = ClientConfiguration.from_mapping({"zkTimeout": config.zkTimeout})
+    driver = open_driver(configured_service_uri(config), runtime, settings)
+    async with connect(config=settings, runtime=runtime, driver=driver) as client:
+        yield AutoRecovery(runtime, config, own, driver, client)

@@ -1,0 +1,136 @@
+"""Making one ledger whole: what is missing is copied, then the record is changed (spec autorecovery-admin §4.3, §5.3).
+
+Theory of operation
+
+- A fragment is repaired in three steps: choose a bookie for each index that is bad, copy what it must hold to it
+  (`copy`), and only when that is acknowledged write the new ensemble into the record (`moves.moved`).
+- Fragments to which something may still be added are left alone: see `worker`.
+- A fragment that cannot be repaired does not keep the others from it.
+- Nothing here takes a lock. Two who repair one ledger at once waste work and break nothing: the record is changed by
+  compare-and-set, and only while the fragment is what it was when its copies were planned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..client.context import ClientContext
+from ..client.reads.replicas import Replicas
+from ..errors import BookKeeperError, MetadataError
+from ..metadata.api import MetadataDriver, Mode, Versioned
+from ..metadata.ledger_metadata import LedgerMetadata
+from ..metadata.update import update_ledger
+from ..protocol.digest import master_key
+from ..runtime import Runtime
+from ..types import BookieId
+from .checker import Damage, LedgerChecker, digest_of
+from .copy import Copier, Rate
+from .moves import is_moved, moved, targets
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RepairStats:
+    """Counters since the start, under the names of Java's `replication_worker` scope."""
+
+    NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED: int = 0
+    NUM_ENTRIES_READ: int = 0
+    NUM_BYTES_READ: int = 0
+    fragments_failed: int = 0
+
+
+class Repair:
+    """Makes ledgers whole."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        driver: MetadataDriver,
+        context: ClientContext,
+        checker: LedgerChecker,
+        *,
+        rate: Rate,
+        first_stretch: int,
+    ) -> None:
+        self._runtime = runtime
+        self._driver = driver
+        self._context = context
+        self._checker = checker
+        self._rate = rate
+        self._first_stretch = first_stretch
+        self.stats = RepairStats()
+
+    async def available(self) -> frozenset[BookieId]:
+        """The bookies that are registered now, for writes or for reads only. Raises `MetadataError`."""
+        writable = await self._driver.discovery.list(Mode.WRITABLE)
+        read_only = await self._driver.discovery.list(Mode.READ_ONLY)
+        return writable.value | read_only.value
+
+    async def damages(self, metadata: LedgerMetadata, last_confirmed: int, percentage: int) -> list[Damage]:
+        """The fragments of a ledger that are not whole. Raises `MetadataError`."""
+        return await self._checker.check(metadata, last_confirmed, await self.available(), percentage)
+
+    async def repair(self, metadata: Versioned[LedgerMetadata], damages: Sequence[Damage]) -> int:
+        """Repair those of these fragments that are settled; returns how many were. Others are logged."""
+        repaired = 0
+        await self._context.placement.refresh()
+        for damage in damages:
+            if not damage.fragment.settled:
+                continue
+            try:
+                metadata = await self.repair_fragment(metadata, damage)
+                repaired += 1
+            except BookKeeperError as error:
+                if isinstance(error, MetadataError):
+                    raise
+                self.stats.fragments_failed += 1
+                log.warning(
+                    "ledger %d: its fragment at entry %d cannot be repaired now: %s",
+                    damage.fragment.ledger_id,
+                    damage.fragment.first,
+                    error,
+                )
+        self.stats.NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED += bool(repaired)
+        return repaired
+
+    async def repair_fragment(
+        self, metadata: Versioned[LedgerMetadata], damage: Damage, excluded: Sequence[BookieId] = ()
+    ) -> Versioned[LedgerMetadata]:
+        """Give each bad index of a settled fragment another bookie, none of `excluded`; returns the new record.
+
+        Raises `NotEnoughBookiesError`, `ReadError` if an entry is nowhere, `SupersededError` if somebody else changed
+        the fragment meanwhile, the `BKError` of a bookie that fails, `MetadataError`.
+        """
+        fragment, record = damage.fragment, metadata.value
+        assert fragment.settled
+
+        def choose(ensemble: Sequence[BookieId], index: int, others: Sequence[BookieId]) -> BookieId:
+            return self._context.placement.replace(
+                record.quorums, record.custom_metadata, ensemble, index, [*others, *excluded]
+            )
+
+        chosen = targets(fragment, damage.bad, choose)
+        replicas = Replicas(self._context, record, digest_of(record))
+        key = master_key(record.password or b"")
+        copier = Copier(self._context, replicas, key, self._rate, self._first_stretch)
+        try:
+            await copier.copy(fragment, chosen, damage.bookies)
+        finally:
+            self.stats.NUM_ENTRIES_READ += copier.progress.entries
+            self.stats.NUM_BYTES_READ += copier.progress.bytes
+        changed = await update_ledger(
+            self._driver.ledgers,
+            fragment.ledger_id,
+            metadata,
+            lambda now: not is_moved(now, fragment, chosen),
+            lambda now: moved(now, fragment, chosen),
+        )
+        log.info(
+            "ledger %d, entries %d to %d: now on %s instead of %s",
+            *(fragment.ledger_id, fragment.first, fragment.last),
+            *(", ".join(chosen.values()), ", ".join(damage.bookies)),
+        )
+        return changed

@@ -1,0 +1,194 @@
+"""The replication worker: takes marked ledgers one by one and makes them whole (spec autorecovery-admin §4).
+
+Theory of operation
+
+A worker locks a marked ledger, looks which of its fragments are not whole, repairs those (`repair`), looks again, and
+takes the mark away if nothing is missing any more. The store takes it away only if nobody marked the ledger anew since
+it was locked.
+
+- *Open ledgers.* What is still being written is not repaired: its writer replaces a lost bookie by itself, with the
+  next entry. The lock is kept for `openLedgerRereplicationGracePeriod`; if the end of the ledger is still at risk then,
+  it is recovered, which fences the writer off and closes the ledger. Its mark stays, and whoever takes it next
+  finds a closed ledger.
+- *Ledgers that cannot be repaired now.* The lock is kept for a while that doubles with every failure up to
+  `lockReleaseOfFailedLedgerGracePeriod`, so that workers do not take turns with a hopeless ledger.
+- *A lost lock* ends the work on its ledger at once: another worker may have it.
+
+Locks that are kept hold up no other ledger; there are at most `MOST_KEPT` of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Coroutine
+from typing import Any
+
+from ..client.client import BookKeeper
+from ..config import ServerConfiguration
+from ..errors import BKError, BookKeeperError, MetadataError, NoSuchLedgerOnMetadataError
+from ..metadata.api import LedgerLock, MetadataDriver, Mode, Versioned
+from ..metadata.ledger_metadata import LedgerMetadata
+from ..runtime import Runtime, TaskScope
+from ..runtime.tasks import guarded
+from .fragments import open_end_at_risk
+from .repair import Repair
+
+log = logging.getLogger(__name__)
+
+MOST_KEPT = 2000
+"""Locks of ledgers that wait, and failures that are remembered."""
+
+FIRST_WAIT_SHARE = 32
+"""The lock of a ledger that failed once is kept for one part in so many of the longest wait."""
+
+
+class LockLostError(BookKeeperError):
+    """The lock of a ledger was lost while it was being repaired."""
+
+
+class ReplicationWorker:
+    """Repairs one ledger at a time."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ServerConfiguration,
+        driver: MetadataDriver,
+        client: BookKeeper,
+        repair: Repair,
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._client = client
+        self._repair = repair
+        self._tasks = TaskScope(runtime, "replication worker", lambda *_: None)  # who waits for a task has its error
+        self._kept: dict[int, LedgerLock] = {}
+        self._fewer_kept = asyncio.Event()
+        self._failures: OrderedDict[int, int] = OrderedDict()  # ledger -> how often it could not be repaired
+
+    @property
+    def kept(self) -> int:
+        """Locks of ledgers that wait."""
+        return len(self._kept)
+
+    async def run(self) -> None:
+        """Repair what is marked, until cancelled."""
+        try:
+            while True:
+                done = False
+                with guarded("replication worker"):
+                    try:
+                        done = await self.next()
+                    except (MetadataError, BKError, LockLostError) as error:
+                        log.warning("re-replication: %s; going on in a moment", error)
+                if not done:
+                    await asyncio.sleep(self._config.rwRereplicateBackoffMs / 1000)
+        finally:
+            await self._tasks.close()
+
+    async def next(self) -> bool:
+        """Wait for a marked ledger and repair it; whether it is whole now.
+
+        Raises `MetadataError`, `BKError`, `LockLostError`.
+        """
+        if len(self._kept) >= MOST_KEPT:
+            self._fewer_kept.clear()
+            await self._fewer_kept.wait()
+        lock = await self._driver.underreplication.get()
+        try:
+            return await self._while_held(lock, self._rereplicate(lock))
+        finally:
+            if lock.ledger_id not in self._kept:
+                await lock.release()
+
+    async def _while_held(self, lock: LedgerLock, work: Coroutine[Any, Any, bool]) -> bool:
+        """Work on a ledger until it is done or the lock is lost, which raises `LockLostError`."""
+        working = self._tasks.spawn(work, name=f"ledger {lock.ledger_id}")
+        lost = self._tasks.spawn(lock.lost.wait(), name="lock")
+        try:
+            await asyncio.wait([working, lost], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise LockLostError(f"ledger {lock.ledger_id}: its lock was lost while it was being repaired")
+            return working.result()
+        finally:
+            for task in (working, lost):
+                task.cancel()
+            await asyncio.wait([working, lost])
+
+    async def _rereplicate(self, lock: LedgerLock) -> bool:
+        ledger_id = lock.ledger_id
+        try:
+            metadata, last_confirmed = await self._look(ledger_id)
+        except NoSuchLedgerOnMetadataError:
+            await lock.mark_replicated()
+            return True
+        percentage = self._config.auditorLedgerVerificationPercentage
+        damages = await self._repair.damages(metadata.value, last_confirmed, percentage)
+        if damages:
+            await self._repair.repair(metadata, damages)
+        if await self._unsettled(metadata.value, last_confirmed, [damage.fragment.settled for damage in damages]):
+            self._keep(lock, self._config.openLedgerRereplicationGracePeriod / 1000, self._end_if_at_risk(lock))
+            return False
+        metadata, last_confirmed = await self._look(ledger_id)
+        if await self._repair.damages(metadata.value, last_confirmed, percentage):
+            self._keep(lock, self._wait_after_failure(ledger_id), None)
+            return False
+        self._failures.pop(ledger_id, None)
+        await lock.mark_replicated()
+        return True
+
+    async def _look(self, ledger_id: int) -> tuple[Versioned[LedgerMetadata], int]:
+        """The record, and the last entry known to be confirmed. Disturbs nobody."""
+        async with self._client.open_ledger_as_admin(ledger_id) as reader:
+            return await self._client.get_versioned_metadata(ledger_id), reader.last_add_confirmed
+
+    async def _unsettled(self, metadata: LedgerMetadata, last_confirmed: int, settled: list[bool]) -> bool:
+        """Whether something is missing that only the ledger's writer, or its recovery, can bring back."""
+        if not all(settled):
+            return True
+        writable = await self._driver.discovery.list(Mode.WRITABLE)
+        return open_end_at_risk(metadata, last_confirmed, writable.value)
+
+    # --- locks that are kept ---
+
+    def _wait_after_failure(self, ledger_id: int) -> float:
+        """Seconds for which the lock of a ledger is kept that could not be repaired."""
+        failures = self._failures.pop(ledger_id, 0)
+        self._failures[ledger_id] = failures + 1
+        while len(self._failures) > MOST_KEPT:
+            self._failures.popitem(last=False)
+        longest = self._config.lockReleaseOfFailedLedgerGracePeriod
+        return float(min(longest, longest // FIRST_WAIT_SHARE << min(failures, 5))) / 1000
+
+    def _keep(self, lock: LedgerLock, seconds: float, then: Coroutine[Any, Any, None] | None) -> None:
+        """Keep a lock for so long, do what is to be done then, and release it."""
+
+        async def wait() -> None:
+            try:
+                await asyncio.sleep(seconds)
+                if then is not None and not lock.lost.is_set():
+                    with guarded("a ledger that waited"):
+                        await then
+            finally:
+                if then is not None:
+                    then.close()
+                self._kept.pop(lock.ledger_id, None)
+                self._fewer_kept.set()
+                await lock.release()
+
+        self._kept[lock.ledger_id] = lock
+        self._tasks.spawn(wait(), name=f"kept lock of ledger {lock.ledger_id}")
+
+    async def _end_if_at_risk(self, lock: LedgerLock) -> None:
+        """Recover a ledger whose end is still on bookies that are gone. Its writer has had its time."""
+        metadata, last_confirmed = await self._look(lock.ledger_id)
+        if metadata.value.closed:
+            return
+        percentage = self._config.auditorLedgerVerificationPercentage
+        damages = await self._repair.damages(metadata.value, last_confirmed, percentage)
+        if await self._unsettled(metadata.value, last_confirmed, [damage.fragment.settled for damage in damages]):
+            log.info("ledger %d: its end is on bookies that are gone: it is recovered and closed", lock.ledger_id)
+            async with self._client.open_ledger_as_admin(lock.ledger_id, recover=True):
+                pass
