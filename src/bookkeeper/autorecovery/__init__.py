@@ -1,6 +1,18 @@
-"""Re-replication: the copies that lost bookies held are made again on others (spec autorecovery-admin §3 to §5).
+"""Re-replication: the copies that lost bookies held are made again on others (spec autorecovery-admin §3 to §6).
 
-fragments  the parts of a ledger, and what each of their bookies must hold: no I/O
-losses     which bookies are lost, and when to act on it: no I/O
-moves      where copies go, and what the ledger's record becomes: no I/O
+Decisions, without I/O:
+
+fragments  the parts of a ledger, and what each of their bookies must hold
+losses     which bookies are lost, and when to act on it
+moves      where copies go, and what the ledger's record becomes
+
+What acts on them:
+
+checker    which copies of a ledger are not where its record says
+copy       entries, from bookies that have them to those that need them
+repair     one ledger: copies first, then its record
+worker     takes marked ledgers one by one
+audits     walks over all ledgers that mark those which are not whole
+auditor    when audits are due; one in a cluster
+daemon     both together, as a process takes part
 """

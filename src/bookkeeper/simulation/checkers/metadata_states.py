@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...errors import CorruptMetadata
 from ...metadata.formats.ledger import parse
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...metadata.memory import MemoryStore
 from ...metadata.records.store import Record, Topic
-from ...types import LedgerState
+from ...types import BookieId, LedgerState
 from ..history import History, Violation
 
 
@@ -23,6 +23,9 @@ class MetadataChecker:
         self.on_closed: Callable[[LedgerMetadata], None] | None = None
         self.on_step: Callable[[LedgerMetadata | None, LedgerMetadata], None] | None = None
         """Called with every change: before (None: created) and after."""
+        self.on_moved: Callable[[LedgerMetadata, int, Sequence[BookieId]], None] | None = None
+        """Called when members of a fragment to which nothing is added any more were replaced: the record, the
+        fragment's key, and the ensemble before."""
         store.on_change = self._changed
 
     def current(self, ledger_id: int) -> LedgerMetadata | None:
@@ -58,6 +61,9 @@ class MetadataChecker:
         if before is not None:
             check_step(before, now)
         check_shape(now)
+        if before is not None and self.on_moved is not None:
+            for first in moved_fragments(before, now):
+                self.on_moved(now, first, before.ensembles[first])
         self._last[ledger_id] = (record.version, now)
         if self.on_step is not None:
             self.on_step(before, now)
@@ -79,6 +85,13 @@ def check_shape(now: LedgerMetadata) -> None:
             raise Violation(f"ledger {now.ledger_id}: closed at {now.last_entry_id} with a fragment at {first}")
 
 
+def moved_fragments(before: LedgerMetadata, now: LedgerMetadata) -> list[int]:
+    """The fragments to which nothing was added any more, and whose ensembles are others now: re-replication."""
+    last = max(before.ensembles)
+    settled = [first for first in before.ensembles if first < last or before.closed]
+    return [first for first in settled if before.ensembles[first] != now.ensembles[first]]
+
+
 def check_step(before: LedgerMetadata, now: LedgerMetadata) -> None:
     """Two versions of a record, one directly after the other."""
     name = f"ledger {now.ledger_id}"
@@ -90,9 +103,9 @@ def check_step(before: LedgerMetadata, now: LedgerMetadata) -> None:
     if before.state is LedgerState.IN_RECOVERY and now.state is LedgerState.OPEN:
         raise Violation(f"{name}: in recovery, then open again")
     last_before = max(before.ensembles)
-    for first, members in before.ensembles.items():
-        if first < last_before and now.ensembles.get(first) != members:
-            raise Violation(f"{name}: the fragment at {first} changed, and it was not the last one")
+    for first in before.ensembles:
+        if (first < last_before or before.closed) and first not in now.ensembles:
+            raise Violation(f"{name}: the fragment at {first} vanished, and nothing is added to it any more")
     if before.state is LedgerState.IN_RECOVERY and not now.closed and now.ensembles != before.ensembles:
         raise Violation(f"{name}: fragments changed during recovery, before the close")
     if now.state is LedgerState.OPEN and max(now.ensembles) < last_before:

@@ -7,8 +7,11 @@ needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...quorum.distribution import Distribution
+from ...types import BookieId
 from ..history import History, LedgerHistory, Violation
 from ..wire import BookiePromises, WireTap
 from .metadata_states import MetadataChecker
@@ -26,6 +29,7 @@ class QuorumChecker:
         history.on_forced = self.forced
         tap.on_lac = self.lac
         metadata.on_closed = self.closed
+        metadata.on_moved = self.moved
 
     def acknowledged(self, ledger: LedgerHistory, entry_id: int) -> None:
         """The application was told that an append succeeded."""
@@ -44,6 +48,23 @@ class QuorumChecker:
         """The ledger has just been closed."""
         for entry_id in range(metadata.last_entry_id + 1):
             self._on_ack_quorum(metadata, entry_id, f"is part of the ledger, closed at {metadata.last_entry_id}")
+
+    def moved(self, metadata: LedgerMetadata, first: int, before: Sequence[BookieId]) -> None:
+        """Bookies of a fragment were replaced: the new ones have what they must."""
+        following = [key for key in metadata.ensembles if key > first]
+        last = min(following) - 1 if following else metadata.last_entry_id
+        distribution = Distribution(*metadata.quorums)
+        for index, (old, new) in enumerate(zip(before, metadata.ensembles[first], strict=True)):
+            if old == new:
+                continue
+            for entry_id in range(first, last + 1):
+                if index in distribution.write_set(entry_id) and not self._tap.promises[_machine(new)].has(
+                    metadata.ledger_id, entry_id
+                ):
+                    raise Violation(
+                        f"ledger {metadata.ledger_id}: {new} replaces {old} in the fragment at {first}, "
+                        f"and has not acknowledged entry {entry_id}"
+                    )
 
     def _on_ack_quorum(self, metadata: LedgerMetadata, entry_id: int, why: str, *, kept: bool = False) -> None:
         ledger_id = metadata.ledger_id
