@@ -14,5 +14,6 @@ repair     one ledger: copies first, then its record
 worker     takes marked ledgers one by one
 audits     walks over all ledgers that mark those which are not whole
 auditor    when audits are due; one in a cluster
+manual     recover and decommission, for operators
 daemon     both together, as a process takes part
 """

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from ..client.client import BookKeeper, connect
 from ..config import ClientConfiguration, ServerConfiguration
-from ..errors import MetadataError
+from ..errors import BKError, MetadataError
 from ..metadata import configured_service_uri, open_driver
 from ..metadata.api import MetadataDriver
 from ..runtime import Runtime, TaskScope
@@ -25,6 +25,18 @@ from .repair import Repair
 from .worker import ReplicationWorker
 
 log = logging.getLogger(__name__)
+
+
+def repair_with(runtime: Runtime, config: ServerConfiguration, driver: MetadataDriver, client: BookKeeper) -> Repair:
+    """Repair by these settings."""
+    context = client.context
+    return Repair(
+        driver,
+        context,
+        LedgerChecker(runtime, context, in_flight=config.inFlightReadEntryNumInLedgerChecker),
+        rate=Rate(runtime, config.replicationRateByBytes),
+        first_stretch=config.rereplicationEntryBatchSize,
+    )
 
 
 class AutoRecovery:
@@ -44,16 +56,7 @@ class AutoRecovery:
         self._own = own
         self._driver = driver
         self._client = client
-        context = client.context
-        checker = LedgerChecker(runtime, context, in_flight=config.inFlightReadEntryNumInLedgerChecker)
-        self.repair = Repair(
-            runtime,
-            driver,
-            context,
-            checker,
-            rate=Rate(runtime, config.replicationRateByBytes),
-            first_stretch=config.rereplicationEntryBatchSize,
-        )
+        self.repair = repair_with(runtime, config, driver, client)
         self.worker = ReplicationWorker(runtime, config, driver, client, self.repair)
         self.auditor: Auditor | None = None
         """While it is elected."""
@@ -93,11 +96,25 @@ class AutoRecovery:
 
 
 @asynccontextmanager
-async def open_autorecovery(
-    runtime: Runtime, config: ServerConfiguration, own: BookieId
-) -> AsyncIterator[AutoRecovery]:
-    """Connect to the cluster with these settings. Raises `MetadataError`, `BKError`, `ConfigurationError`."""
+async def connected(
+    runtime: Runtime, config: ServerConfiguration, uri: str = ""
+) -> AsyncIterator[tuple[MetadataDriver, BookKeeper]]:
+    """A driver and a client of the cluster at `uri`, or at the address in the settings, in one session.
+
+    Raises `MetadataError`, `BKError`, `ConfigurationError`.
+    """
     settings = ClientConfiguration.from_mapping({"zkTimeout": config.zkTimeout})
-    driver = open_driver(configured_service_uri(config), runtime, settings)
+    driver = open_driver(uri or configured_service_uri(config), runtime, settings)
     async with connect(config=settings, runtime=runtime, driver=driver) as client:
-        yield AutoRecovery(runtime, config, own, driver, client)
+        yield driver, client
+
+
+async def run_autorecovery(runtime: Runtime, config: ServerConfiguration, own: BookieId) -> None:
+    """Take part until cancelled. While the store cannot be reached it tries again."""
+    while True:
+        try:
+            async with connected(runtime, config) as (driver, client):
+                await AutoRecovery(runtime, config, own, driver, client).run()
+        except (MetadataError, BKError) as error:
+            log.warning("autorecovery cannot begin: %s; trying again", error)
+            await asyncio.sleep(RETRY_SECONDS)

@@ -13,7 +13,7 @@ Theory of operation
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..client.context import ClientContext
@@ -23,7 +23,6 @@ from ..metadata.api import MetadataDriver, Mode, Versioned
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..metadata.update import update_ledger
 from ..protocol.digest import master_key
-from ..runtime import Runtime
 from ..types import BookieId
 from .checker import Damage, LedgerChecker, digest_of
 from .copy import Copier, Rate
@@ -47,7 +46,6 @@ class Repair:
 
     def __init__(
         self,
-        runtime: Runtime,
         driver: MetadataDriver,
         context: ClientContext,
         checker: LedgerChecker,
@@ -55,7 +53,6 @@ class Repair:
         rate: Rate,
         first_stretch: int,
     ) -> None:
-        self._runtime = runtime
         self._driver = driver
         self._context = context
         self._checker = checker
@@ -96,6 +93,18 @@ class Repair:
         self.stats.NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED += bool(repaired)
         return repaired
 
+    def targets(
+        self, record: LedgerMetadata, damage: Damage, excluded: Collection[BookieId] = ()
+    ) -> dict[int, BookieId]:
+        """A bookie for each bad index, none of `excluded`. Raises `NotEnoughBookiesError`."""
+
+        def choose(ensemble: Sequence[BookieId], index: int, others: Sequence[BookieId]) -> BookieId:
+            return self._context.placement.replace(
+                record.quorums, record.custom_metadata, ensemble, index, [*others, *excluded]
+            )
+
+        return targets(damage.fragment, damage.bad, choose)
+
     async def repair_fragment(
         self, metadata: Versioned[LedgerMetadata], damage: Damage, excluded: Sequence[BookieId] = ()
     ) -> Versioned[LedgerMetadata]:
@@ -106,13 +115,7 @@ class Repair:
         """
         fragment, record = damage.fragment, metadata.value
         assert fragment.settled
-
-        def choose(ensemble: Sequence[BookieId], index: int, others: Sequence[BookieId]) -> BookieId:
-            return self._context.placement.replace(
-                record.quorums, record.custom_metadata, ensemble, index, [*others, *excluded]
-            )
-
-        chosen = targets(fragment, damage.bad, choose)
+        chosen = self.targets(record, damage, excluded)
         replicas = Replicas(self._context, record, digest_of(record))
         key = master_key(record.password or b"")
         copier = Copier(self._context, replicas, key, self._rate, self._first_stretch)

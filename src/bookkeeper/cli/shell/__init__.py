@@ -10,6 +10,8 @@ cluster  make, format, remove, name
 bookies  which there are
 cookies  look at, save, put back, take away
 ledgers  which there are, and what is known of them
+autorecovery  marks of under-replicated ledgers, the auditor, switches
+recovery  copying by hand what bookies hold
 journals, entry_logs, index  a look into a bookie's files
 records  what these print
 places   where a bookie's files are
@@ -22,7 +24,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import bookies, cluster, cookies, entry_logs, index, journals, ledgers
+from . import autorecovery, bookies, cluster, cookies, entry_logs, index, journals, ledgers, recovery
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,6 +43,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "cookie_delete": cookies.cookie_delete,
     "listledgers": ledgers.listledgers,
     "ledgermetadata": ledgers.ledgermetadata,
+    "listunderreplicated": autorecovery.listunderreplicated,
+    "whoisauditor": autorecovery.whoisauditor,
+    "autorecovery": autorecovery.autorecovery,
+    "queryautorecoverystatus": autorecovery.queryautorecoverystatus,
+    "lostbookierecoverydelay": autorecovery.lostbookierecoverydelay,
+    "triggeraudit": autorecovery.triggeraudit,
+    "forceauditchecks": autorecovery.forceauditchecks,
+    "recover": recovery.recover,
+    "decommissionbookie": recovery.decommissionbookie,
     "readjournal": journals.readjournal,
     "lastmark": journals.lastmark,
     "readlog": entry_logs.readlog,
