@@ -43,10 +43,6 @@ REFUSED: Mapping[str, str] = {
     ),
     "localConsistencyCheckOnStartup": NO_SCRUBBING,
     "localScrubInterval": NO_SCRUBBING,
-    "autoRecoveryDaemonEnabled": (
-        "a bookie here re-replicates nothing yet, and lost copies would not be made up for: remove the line, and run "
-        "Apache BookKeeper's own `autorecovery` daemon beside the cluster"
-    ),
     "httpServerEnabled": "there is no HTTP server yet, and health checks of it would fail: remove the line",
 }
 """What a bookie does not start with, why, and what to do."""
@@ -67,16 +63,14 @@ _WITHOUT_EFFECT = """
     tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites
     tlsEnabledProtocols
     minUsableSizeForIndexFileCreation gcOverreplicatedLedgerMaxConcurrentRequests compactionMaxOutstandingRequests
-    auditorPeriodicCheckInterval auditorPeriodicBookieCheckInterval auditorPeriodicPlacementPolicyCheckInterval
-    auditorReplicasCheckInterval auditorLedgerVerificationPercentage auditorMaxNumberOfConcurrentOpenLedgerOperations
-    auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec inFlightReadEntryNumInLedgerChecker
-    lostBookieRecoveryDelay underreplicatedLedgerRecoveryGracePeriod repairedPlacementPolicyNotAdheringBookieEnabled
-    openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod rwRereplicateBackoffMs
-    rereplicationEntryBatchSize replicationRateByBytes
+    auditorPeriodicPlacementPolicyCheckInterval auditorReplicasCheckInterval
+    auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec
+    underreplicatedLedgerRecoveryGracePeriod repairedPlacementPolicyNotAdheringBookieEnabled
 """
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
-"""Settings of a bookie that do nothing yet: details of what is refused above, of metrics, of re-replication."""
+"""Settings of a bookie that do nothing yet: details of what is refused above, of metrics, and of
+checks that the auditor does not make."""
 
 ALWAYS_SO: frozenset[str] = frozenset({"verifyMetadataOnGC", "useTransactionalCompaction"})
 """Garbage collection always asks the store again before it deletes; compaction always survives a crash."""

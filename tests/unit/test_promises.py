@@ -26,7 +26,6 @@ ASKED: dict[str, Any] = {
     "permittedStartupUsers": "bookie",
     "localConsistencyCheckOnStartup": "true",
     "localScrubInterval": "60",
-    "autoRecoveryDaemonEnabled": "true",
     "httpServerEnabled": "true",
 }
 
@@ -38,7 +37,6 @@ ledgerDirectories=/tmp/bk-data
 metadataServiceUri=zk+hierarchical://localhost:2181/ledgers
 openFileLimit=0
 pageLimit=0
-autoRecoveryDaemonEnabled=false
 lostBookieRecoveryDelay=0
 httpServerEnabled=false
 httpServerPort=8080
@@ -103,7 +101,7 @@ def test_a_client_refuses_what_it_cannot_promise(key: str) -> None:
 
 
 def test_what_is_off_is_not_refused() -> None:
-    off = {"localScrubInterval": "0", "autoRecoveryDaemonEnabled": "false", "journalWriteData": "true"}
+    off = {"localScrubInterval": "0", "journalWriteData": "true"}
     validate(ServerConfiguration.from_mapping({**off, "tlsProviderFactoryClass": "", "httpServerEnabled": "false"}))
 
 
@@ -119,10 +117,10 @@ def test_settings_without_effect_are_named_in_one_line_if_somebody_chose_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn(
-        ServerConfiguration.from_mapping({"replicationRateByBytes": "5", "tlsKeyStore": "/k", "httpServerPort": "8080"})
+        ServerConfiguration.from_mapping({"auditorReplicasCheckInterval": "5", "tlsKeyStore": "/k", "httpServerPort": "8080"})
     )
     (record,) = caplog.records
-    assert record.getMessage().endswith(": tlsKeyStore, replicationRateByBytes")
+    assert record.getMessage().endswith(": tlsKeyStore, auditorReplicasCheckInterval")
 
 
 def test_syncing_no_data_is_dangerous_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:

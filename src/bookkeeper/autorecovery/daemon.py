@@ -112,9 +112,10 @@ async def connected(
 async def run_autorecovery(runtime: Runtime, config: ServerConfiguration, own: BookieId) -> None:
     """Take part until cancelled. While the store cannot be reached it tries again."""
     while True:
-        try:
-            async with connected(runtime, config) as (driver, client):
-                await AutoRecovery(runtime, config, own, driver, client).run()
-        except (MetadataError, BKError) as error:
-            log.warning("autorecovery cannot begin: %s; trying again", error)
-            await asyncio.sleep(RETRY_SECONDS)
+        with guarded("autorecovery"):
+            try:
+                async with connected(runtime, config) as (driver, client):
+                    await AutoRecovery(runtime, config, own, driver, client).run()
+            except (MetadataError, BKError) as error:
+                log.warning("autorecovery cannot begin: %s; trying again", error)
+        await asyncio.sleep(RETRY_SECONDS)

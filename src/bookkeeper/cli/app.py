@@ -46,6 +46,9 @@ class CommandPlace:
 
 COMMANDS = {
     "bookie": CommandPlace("server", "bookie", "Run one bookie in the foreground."),
+    "autorecovery": CommandPlace(
+        "server", "autorecovery", "Make the copies of lost bookies again, for as long as this runs."
+    ),
     "localbookie": CommandPlace(
         "local.localbookie", "localbookie", "Run a cluster of bookies on this machine until it is stopped."
     ),

@@ -1,4 +1,4 @@
-"""`bookkeeper bookie`: run a bookie."""
+"""`bookkeeper bookie` and `bookkeeper autorecovery`: what runs as a service."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..bookie.bookie import Bookie, ExitCode
 from ..bookie.integrity.peers import OpenPeers
+from ..bookie.node.identity import identify
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
@@ -35,18 +36,26 @@ class LogLevel(StrEnum):
     ERROR = "ERROR"
 
 
+ServerConfOption = Annotated[
+    Path | None,
+    typer.Option("--conf", "-c", help="Configuration file (bk_server.conf). Not needed where BK_<key> are set."),
+]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What is logged, to stderr.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log-level DEBUG.")]
+
+
 def bookie(
-    conf: Annotated[
-        Path | None,
-        typer.Option("--conf", "-c", help="Configuration file (bk_server.conf). Not needed where BK_<key> are set."),
-    ] = None,
+    conf: ServerConfOption = None,
     port: Annotated[int | None, typer.Option("--bookieport", help="Overrides bookiePort.")] = None,
     journal: Annotated[str | None, typer.Option("--journal", "-j", help="Overrides journalDirectories.")] = None,
     ledgers: Annotated[str | None, typer.Option("--ledgerdirs", "-l", help="Overrides ledgerDirectories.")] = None,
     uri: Annotated[str | None, typer.Option("--uri", "-u", help="Overrides metadataServiceUri.")] = None,
     read_only: Annotated[bool, typer.Option("--readonly", "-r", help="Start read-only and stay so.")] = False,
-    log_level: Annotated[LogLevel, typer.Option("--log-level", help="What is logged, to stderr.")] = LogLevel.INFO,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log-level DEBUG.")] = False,
+    with_autorecovery: Annotated[
+        bool, typer.Option("--withAutoRecovery", "-withAutoRecovery", help="Overrides autoRecoveryDaemonEnabled.")
+    ] = False,
+    log_level: LogLevelOption = LogLevel.INFO,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run one bookie in the foreground.
 
@@ -56,27 +65,70 @@ def bookie(
     start or not stop in time, 4 registration failed, 5 disk or journal failed.
     """
     _log_to_stderr(LogLevel.DEBUG if verbose else log_level)
-    if conf is None and not any(name.startswith("BK_") for name in os.environ):
+    config = _settings(
+        conf,
+        bookiePort=port,
+        journalDirectories=journal,
+        ledgerDirectories=ledgers,
+        metadataServiceUri=uri,
+        forceReadOnlyBookie=read_only or None,
+        autoRecoveryDaemonEnabled=with_autorecovery or None,
+    )
+    raise typer.Exit(int(execute(lambda runtime: _serve(runtime, config))))
+
+
+def autorecovery(
+    conf: ServerConfOption = None,
+    uri: Annotated[str | None, typer.Option("--uri", "-u", help="Overrides metadataServiceUri.")] = None,
+    log_level: LogLevelOption = LogLevel.INFO,
+    verbose: VerboseOption = False,
+) -> None:
+    """Make the copies of lost bookies again, for as long as this runs.
+
+    One process of a cluster is elected to look for lost bookies and damaged ledgers (`bookkeeper shell whoisauditor`);
+    all of them share the copying. Run it on several machines, or in bookies (autoRecoveryDaemonEnabled). While the
+    metadata store cannot be reached it tries again. SIGTERM, SIGHUP and Ctrl-C stop it.
+    """
+    _log_to_stderr(LogLevel.DEBUG if verbose else log_level)
+    config = _settings(conf, metadataServiceUri=uri, allowLoopback=True)
+    execute(lambda runtime: _recover(runtime, config))
+
+
+def _settings(conf: Path | None, **overrides: Any) -> ServerConfiguration:
+    """The settings of a service. Ends the command if they are not right."""
+    if (
+        conf is None
+        and not overrides.get("metadataServiceUri")
+        and not any(name.startswith("BK_") for name in os.environ)
+    ):
         fail("no settings: name a file with --conf, or set environment variables BK_<key>", ExitCode.INVALID_CONF)
     try:
-        config = bookie_settings(
-            conf,
-            ExitCode.INVALID_CONF,
-            bookiePort=port,
-            journalDirectories=journal,
-            ledgerDirectories=ledgers,
-            metadataServiceUri=uri,
-            forceReadOnlyBookie=read_only or None,
-        )
+        return bookie_settings(conf, ExitCode.INVALID_CONF, **overrides)
     except ConfigurationError as error:
         fail(str(error), ExitCode.INVALID_CONF)
-    raise typer.Exit(int(execute(lambda runtime: _serve(runtime, config))))
+
+
+async def _recover(runtime: Runtime, config: ServerConfiguration) -> None:
+    """Take part in autorecovery until asked to stop."""
+    from ..autorecovery.daemon import run_autorecovery
+
+    stop = asyncio.Event()
+    _listen_to_signals(stop)
+    own = (await identify(runtime, config)).bookie_id
+    working = runtime.spawn(run_autorecovery(runtime, config, own), name="autorecovery")
+    console.print(f"autorecovery runs as {own}", markup=False)
+    asked = runtime.spawn(stop.wait(), name="asked to stop")
+    await asyncio.wait([working, asked], return_when=asyncio.FIRST_COMPLETED)
+    for task in (working, asked):
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
 
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     server = Bookie(runtime, config, open_peers=_way_to_peers(config))
     try:
-        code = await _run(runtime, server)
+        code = await _run(runtime, server, config)
     except (BookKeeperError, OSError) as error:
         code = server.exit_code_of(error)
         notes.print(f"error: {text_of(error)}", markup=False, soft_wrap=True)
@@ -98,7 +150,7 @@ def _way_to_peers(config: ServerConfiguration) -> OpenPeers | None:
     return open_peers
 
 
-async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
+async def _run(runtime: Runtime, server: Bookie, config: ServerConfiguration) -> ExitCode:
     """Start, serve until something ends it, stop. A request to stop is heard at any time. Raises what `start` does."""
     stop = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(server.on_loop_error)
@@ -116,13 +168,26 @@ async def _run(runtime: Runtime, server: Bookie) -> ExitCode:
     finally:
         asked.cancel()
     console.print(f"bookie {server.bookie_id} serves", markup=False)
+    healing = _heal(runtime, server, config)
     ended = runtime.spawn(server.wait_stopped(), name="end")
     asked = runtime.spawn(stop.wait(), name="asked to stop")
     await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
+    if healing is not None:
+        healing.cancel()
+        await asyncio.wait([healing])
     if not ended.done():
         await server.stop()
     return await ended
+
+
+def _heal(runtime: Runtime, server: Bookie, config: ServerConfiguration) -> asyncio.Task[None] | None:
+    """Autorecovery in the bookie's process, if it is asked for. It is loaded by bookies that need it."""
+    if not config.autoRecoveryDaemonEnabled:
+        return None
+    from ..autorecovery.daemon import run_autorecovery
+
+    return runtime.spawn(run_autorecovery(runtime, config, server.bookie_id), name="autorecovery")
 
 
 def _listen_to_signals(stop: asyncio.Event) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +31,9 @@ def localbookie(
     zookeeper: Annotated[
         bool, typer.Option("--zookeeper", help="Use a real ZooKeeper server (needs a JDK 17+, PySpark and kazoo).")
     ] = False,
+    autorecovery: Annotated[
+        bool, typer.Option("--autorecovery", help="Bookies make the copies of lost ones again.")
+    ] = False,
 ) -> None:
     """Run a cluster of bookies on this machine until it is stopped.
 
@@ -45,13 +48,16 @@ def localbookie(
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bookkeeper-")))
         chosen = directory
-        execute(lambda runtime: _local(runtime, chosen, count, port_base, zookeeper))
+        settings = {"autoRecoveryDaemonEnabled": str(autorecovery).lower()}
+        execute(lambda runtime: _local(runtime, chosen, count, port_base, zookeeper, settings))
 
 
-async def _local(runtime: Runtime, directory: Path, count: int, port_base: int, zookeeper: bool) -> None:
+async def _local(
+    runtime: Runtime, directory: Path, count: int, port_base: int, zookeeper: bool, settings: Mapping[str, object]
+) -> None:
     with stoppable(signal.SIGHUP) as stop:
         async with _store(directory, zookeeper) as uri:
-            cluster = LocalCluster(runtime, directory, count, port_base, uri)
+            cluster = LocalCluster(runtime, directory, count, port_base, uri, settings)
             if not await _started(cluster, stop):
                 return
             try:

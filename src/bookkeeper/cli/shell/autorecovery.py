@@ -50,27 +50,26 @@ def listunderreplicated(
 
     rows = in_cluster(cluster, look)
     if as_json:
-        print_json(
-            [
-                {
-                    "ledger": mark.ledger_id,
-                    "missing": list(mark.replicas),
-                    "ctime": mark.ctime if mark.ctime >= 0 else None,
-                    "worker": worker,
-                }
-                for mark, worker in rows
-            ]
-        )
+        print_json([_as_json(mark, worker) for mark, worker in rows])
         return
     for mark, worker in [] if only_count else rows:
-        console.print(str(mark.ledger_id))
-        if mark.ctime >= 0:
-            console.print(f"\tCtime : {mark.ctime}")
-        for replica in mark.replicas if print_missing else ():
-            console.print(f"\tMissingReplica : {replica}", markup=False)
-        if print_worker and worker is not None:
-            console.print(f"\tReplicationWorkerId : {worker}", markup=False)
+        _print_mark(mark, worker if print_worker else None, print_missing)
     console.print(f"Under replicated ledger count: {len(rows)}")
+
+
+def _as_json(mark: UnderreplicatedLedger, worker: str | None) -> dict[str, object]:
+    ctime = mark.ctime if mark.ctime >= 0 else None
+    return {"ledger": mark.ledger_id, "missing": list(mark.replicas), "ctime": ctime, "worker": worker}
+
+
+def _print_mark(mark: UnderreplicatedLedger, worker: str | None, with_missing: bool) -> None:
+    console.print(str(mark.ledger_id))
+    if mark.ctime >= 0:
+        console.print(f"\tCtime : {mark.ctime}")
+    for replica in mark.replicas if with_missing else ():
+        console.print(f"\tMissingReplica : {replica}", markup=False)
+    if worker is not None:
+        console.print(f"\tReplicationWorkerId : {worker}", markup=False)
 
 
 @grouped

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -89,34 +91,51 @@ def recover(
     if not (query or dry_run or force) and not sure(f"Are you sure to recover {', '.join(sources)}?"):
         fail("nothing was changed", EXIT_ERROR)
 
-    async def work(driver: MetadataDriver, client: BookKeeper, repair: Repair) -> list[LedgerOutcome | LedgerMetadata]:
-        ids = [ledger_id] if ledger_id is not None else None
-        rows: list[LedgerOutcome | LedgerMetadata] = []
-        recovery = Recovery(client, repair, sources, skip_open=skip_open, dry_run=dry_run)
-        async for record in ledgers_of(driver, sources):
-            if ids is not None and record.ledger_id not in ids:
-                continue
-            if query:
-                rows.append(record)
-            elif (outcome := await recovery.recover(record.ledger_id)) is not None:
-                rows.append(outcome)
-                if not as_json:
-                    _print_outcome(outcome, sources, dry_run)
-        failed = any(isinstance(row, LedgerOutcome) and row.error for row in rows)
-        if delete_cookie and not (query or dry_run or failed):
-            for bookie in sources:
-                await _delete_cookie(driver, bookie)
-        return rows
-
-    rows = _connected(cluster, work, replicationRateByBytes=rate)
-    outcomes = [row for row in rows if isinstance(row, LedgerOutcome)]
     if query:
-        _print_query([row for row in rows if isinstance(row, LedgerMetadata)], sources, as_json)
-    elif as_json:
+        _print_query(_connected(cluster, partial(_concerned, sources, ledger_id)), sources, as_json)
+        return
+    said = (lambda _: None) if as_json else partial(_print_outcome, sources=sources, dry_run=dry_run)
+    job = _Job(sources, ledger_id, skip_open, dry_run, delete_cookie, said)
+    outcomes = _connected(cluster, job.run, replicationRateByBytes=rate)
+    if as_json:
         print_json([_as_json(outcome) for outcome in outcomes])
     failed = [outcome for outcome in outcomes if outcome.error]
     if failed and not skip_unrecoverable and not dry_run:
         fail(f"{len(failed)} of {len(outcomes)} ledgers could not be recovered")
+
+
+async def _concerned(
+    sources: list[BookieId], ledger_id: int | None, driver: MetadataDriver, _client: BookKeeper, _repair: Repair
+) -> list[LedgerMetadata]:
+    """The ledgers that name one of these bookies."""
+    return [record async for record in ledgers_of(driver, sources) if ledger_id in (None, record.ledger_id)]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What `recover` was asked to do."""
+
+    sources: list[BookieId]
+    ledger_id: int | None
+    skip_open: bool
+    dry_run: bool
+    delete_cookies: bool
+    said: Callable[[LedgerOutcome], None]
+    """Told of every ledger when it is done."""
+
+    async def run(self, driver: MetadataDriver, client: BookKeeper, repair: Repair) -> list[LedgerOutcome]:
+        recovery = Recovery(client, repair, self.sources, skip_open=self.skip_open, dry_run=self.dry_run)
+        outcomes = []
+        async for record in ledgers_of(driver, self.sources):
+            if self.ledger_id not in (None, record.ledger_id):
+                continue
+            if (outcome := await recovery.recover(record.ledger_id)) is not None:
+                outcomes.append(outcome)
+                self.said(outcome)
+        if self.delete_cookies and not self.dry_run and not any(outcome.error for outcome in outcomes):
+            for bookie in self.sources:
+                await _delete_cookie(driver, bookie)
+        return outcomes
 
 
 def _marked(ensemble: tuple[BookieId, ...], sources: list[BookieId]) -> str:
