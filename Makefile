@@ -58,6 +58,10 @@ setup: $(VENV)/.ready ## virtual environment in .venv with the package and its e
 demo: $(VENV)/.base ## ingest real data (FILE=...), kill a bookie and the writer, lose nothing
 	$(BIN)/bookkeeper demo $${FILE:+"$$FILE"}
 
+.PHONY: demo-heal
+demo-heal: $(VENV)/.base ## kill a bookie for good, wipe another, and watch the cluster heal itself (FILE=...)
+	$(BIN)/bookkeeper demo-heal $${FILE:+"$$FILE"}
+
 $(VENV)/.spark: $(VENV)/.base
 	$(BIN)/pip install --quiet -e '.[spark]'
 	@touch $@

@@ -63,6 +63,11 @@ COMMANDS = {
         "demo",
         "Ingest real data, kill a bookie and the writer on the way, and prove that nothing was lost.",
     ),
+    "demo-heal": CommandPlace(
+        "local.heal_demo",
+        "demo_heal",
+        "Kill a bookie for good, wipe another one, and watch the cluster become whole again by itself.",
+    ),
     "spark": CommandPlace("spark", "app", "Export, scrub and measure ledgers with Apache Spark."),
     "version": CommandPlace("app", "version", "Version of this program and of what it stands on."),
 }
