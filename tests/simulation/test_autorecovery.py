@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.autorecovery import copy as copy_room
+from bookkeeper.autorecovery import fragments
 from bookkeeper.autorecovery.checker import digest_of
+from bookkeeper.autorecovery.copy import Copier
 from bookkeeper.autorecovery.daemon import AutoRecovery
 from bookkeeper.autorecovery.fragments import fragments_of
 from bookkeeper.client.client import BookKeeper
@@ -19,6 +22,7 @@ from bookkeeper.client.reads.replicas import Copy, Replicas
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import LedgerFencedError
 from bookkeeper.runtime import TaskScope
+from bookkeeper.simulation.history import Violation
 from bookkeeper.types import BookieId, LedgerState
 
 from .scenario import Scenario, play, power_off
@@ -203,3 +207,65 @@ def test_a_cluster_without_a_spare_bookie_waits_for_one() -> None:
         assert await s.on("h", marks.info(ledger.id)) is None
 
     play(story, bookies=3)
+
+
+# --- planted mistakes: each is noticed ---
+
+
+def test_planted_the_record_is_changed_before_the_copies_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> None:
+        """Planted: nothing is copied."""
+
+    monkeypatch.setattr(Copier, "copy", nothing)
+    with pytest.raises(Violation, match="has not acknowledged"):
+        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
+
+
+def test_planted_half_of_the_copies_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = copy_room.copies
+    monkeypatch.setattr(
+        copy_room, "copies", lambda *arguments: dict([*real(*arguments).items()][: len(real(*arguments)) // 2])
+    )
+    with pytest.raises(Violation, match="has not acknowledged"):
+        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
+
+
+async def slow_third(s: Scenario) -> None:
+    """Entries are on two bookies of three, and one of the two is lost while nobody writes."""
+    writer = await s.create(await s.connect("w"))
+    await s.append(writer, 3)
+    lost, _, slow = (bookie.partition(":")[0] for bookie in s.stored(writer).ensembles[0])
+    s.cut("w", slow)
+    await s.append(writer, 3)
+    await healers(s, "h")
+    await power_off(s, lost)
+    await until(lambda: lost not in names_in(s, writer))
+    s.cut("w", slow, False)
+    await s.recover(await s.connect("r"), writer.id)
+
+
+def test_the_end_of_an_open_ledger_is_never_repaired_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet: Any = {
+        "explicitLacInterval": 0
+    }  # so that nobody but the writer knows of the last entry that it is confirmed
+    play(slow_third, bookies=5, **quiet)
+    monkeypatch.setattr(fragments, "_settled", lambda *_: True)  # planted
+    with pytest.raises(Violation, match="its ensemble was changed"):
+        play(slow_third, bookies=5, **quiet)
+
+
+def test_bookies_that_come_back_do_not_hide_one_that_does_not() -> None:
+    """Most of the cluster is gone for a while: that is not believed, and not forgotten either."""
+
+    async def story(s: Scenario) -> None:
+        ledgers = await closed_ledgers(s, 3)
+        (healer,) = await healers(s, "h")
+        await until(lambda: healer.daemon.auditor is not None)
+        await asyncio.sleep(2)
+        for name in ("b1", "b2", "b3"):
+            await power_off(s, name)
+        await asyncio.sleep(20)
+        await s.start("b2", "b3")
+        await until(lambda: not any("b1" in names_in(s, ledger) for ledger in ledgers))
+
+    play(story, bookies=5)
