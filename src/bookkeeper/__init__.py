@@ -91,6 +91,9 @@ if TYPE_CHECKING:
     from .streams.namespace import Namespace, Position, StreamInfo, open_namespace
     from .streams.policy import Visibility, WritePolicy
     from .streams.reader import EARLIEST, LATEST, Record, StreamReader, TxId
+    from .streams.retention.choice import RetentionMode, RetentionPolicy
+    from .streams.retention.policies import StreamPolicy
+    from .streams.retention.truncation import Retained
     from .streams.writer import StreamWriter
     from .types import BookieId, DigestType, LedgerState, WriteFlag
     from .version import __version__
@@ -192,6 +195,9 @@ _PUBLIC = {
         "StreamReader",
         "TxId",
     ),
+    "streams.retention.choice": ("RetentionMode", "RetentionPolicy"),
+    "streams.retention.policies": ("StreamPolicy",),
+    "streams.retention.truncation": ("Retained",),
     "streams.writer": ("StreamWriter",),
     "types": ("BookieId", "DigestType", "LedgerState", "WriteFlag"),
     "version": ("__version__",),
@@ -269,6 +275,9 @@ __all__ = [
     "Replication",
     "ReplicationError",
     "RequestTimeoutError",
+    "Retained",
+    "RetentionMode",
+    "RetentionPolicy",
     "SecurityError",
     "ServerConfiguration",
     "StreamClosedError",
@@ -277,6 +286,7 @@ __all__ = [
     "StreamInfo",
     "StreamMetadataError",
     "StreamNotFoundError",
+    "StreamPolicy",
     "StreamReader",
     "StreamStateError",
     "StreamWriter",

@@ -16,7 +16,7 @@ from bookkeeper.streams.names import namespaces
 from bookkeeper.streams.names.lock import LogLock
 from bookkeeper.streams.names.logs import Logs
 from bookkeeper.streams.names.paths import LogPaths, completed_name, inprogress_name
-from bookkeeper.streams.retention.choice import Mode, RetentionPolicy
+from bookkeeper.streams.retention.choice import RetentionMode, RetentionPolicy
 from bookkeeper.streams.retention.mark import load_mark
 from bookkeeper.streams.retention.truncation import Truncation as Truncating
 from tests.support.dying_tree import DyingTree, Killed, Life, lives
@@ -152,7 +152,7 @@ async def test_retention_deletes_by_age_what_no_subscriber_needs(store: StoreUnd
     place = await a_place(store)
     assert (await place.truncation.apply(RetentionPolicy(), 10**9)).deleted == ()
     assert await place.states() == dict.fromkeys(range(1, SEGMENTS + 2), ACTIVE)
-    policy = RetentionPolicy(Mode.AUTO, max_age=1.0)
+    policy = RetentionPolicy(RetentionMode.AUTO, max_age=1.0)
     found = await place.truncation.apply(policy, 3500)
     assert [segment.number for segment in found.deleted] == [1, 2]
     assert found.truncated == DLSN(3, 0, 0)
@@ -166,7 +166,7 @@ async def test_retention_deletes_by_age_what_no_subscriber_needs(store: StoreUnd
 
 async def test_explicit_retention_deletes_what_was_truncated(store: StoreUnderTest) -> None:
     place = await a_place(store)
-    policy = RetentionPolicy(Mode.EXPLICIT, max_age=1.0)
+    policy = RetentionPolicy(RetentionMode.EXPLICIT, max_age=1.0)
     assert (await place.truncation.apply(policy, 10**9)).deleted == []
     await place.truncation.truncate(DLSN(4, 0, 0))
     assert [segment.number for segment in (await place.truncation.apply(policy, 3500)).deleted] == [1, 2]

@@ -69,6 +69,10 @@ API = {
             "bookkeeper.Visibility",
             "bookkeeper.Compression",
             "bookkeeper.Replication",
+            "bookkeeper.StreamPolicy",
+            "bookkeeper.RetentionPolicy",
+            "bookkeeper.RetentionMode",
+            "bookkeeper.Retained",
         ),
     ),
     "api/sync.md": Topic(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from copy import copy
 from dataclasses import dataclass
+from typing import Self
 
 from ..client.client import BookKeeper
 from ..client.reader import LedgerReader
@@ -12,7 +14,7 @@ from ..errors import NoSuchLedgerOnMetadataError
 from ..types import DigestType
 
 DIGEST = DigestType.CRC32
-"""Of all ledgers of streams: Java's readers know no other."""
+"""Of the ledgers of streams: Java's readers know no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Replication:
     """Copies that an append waits for."""
     password: bytes = b""
     """Of the ledgers; Java's `digestPw`. One for all streams of a namespace."""
+    digest: DigestType = DIGEST
+    """How entries are protected. Java's readers of streams know none but CRC32."""
 
 
 class StreamLedgers:
@@ -36,6 +40,16 @@ class StreamLedgers:
         self._client = client
         self._replication = replication
 
+    @property
+    def replication(self) -> Replication:
+        return self._replication
+
+    def like(self, replication: Replication) -> Self:
+        """The same for ledgers of another kind."""
+        other = copy(self)
+        other._replication = replication
+        return other
+
     async def create(self) -> LedgerWriter:
         """One for a new segment. Raises what `create_ledger` raises."""
         wanted = self._replication
@@ -44,7 +58,7 @@ class StreamLedgers:
             write_quorum=wanted.write_quorum,
             ack_quorum=wanted.ack_quorum,
             password=wanted.password,
-            digest=DIGEST,
+            digest=wanted.digest,
         )
 
     def id_of(self, ledger: LedgerWriter) -> int:
@@ -58,8 +72,8 @@ class StreamLedgers:
 
     async def open(self, ledger_id: int) -> LedgerReader:
         """To be read; a writer of it is not disturbed."""
-        return await self._client.open_ledger(ledger_id, password=self._replication.password, digest=DIGEST)
+        return await self._client.open_ledger(ledger_id, password=self._replication.password)
 
     async def recover(self, ledger_id: int) -> LedgerReader:
         """Closed: a writer of it is fenced off."""
-        return await self._client.recover_ledger(ledger_id, password=self._replication.password, digest=DIGEST)
+        return await self._client.recover_ledger(ledger_id, password=self._replication.password)

@@ -40,9 +40,12 @@ from .named_segments import NamedSegments
 from .names.address import parse_namespace
 from .names.lock import LogLock
 from .names.logs import Logs
-from .names.namespaces import bind, resolve
+from .names.namespaces import NamespaceSettings, bind, resolve
 from .policy import WritePolicy
 from .reader import EARLIEST, Latest, StreamReader, TxId
+from .retention.choice import RetentionPolicy
+from .retention.policies import StreamPolicy, decode_policy, encode_policy
+from .retention.truncation import Retained, Truncation
 from .writer import StreamWriter, open_writer
 
 Position = DLSN
@@ -91,8 +94,8 @@ def open_namespace(
     - `client`: a connected client of the cluster that has the ledgers; it stays open. None: one of its own.
     - `create`: make it if it is not there. `ledgers` then is the metadata service address of the cluster that gets its
       ledgers; None: with `client` the client's; for a namespace in SQLite or memory its own store.
-    - `replication`: of the segments that are written here, and the password of all of them. None: three copies, two of
-      them waited for.
+    - `replication`: of the segments that are written here, and the password of all of them. None: what the policies
+      say; where they say nothing, three copies, two of them waited for.
     - `client_id`: what other clients are told of who owns a stream. None: the name of this host.
     - `config`: settings of the client that it makes; `metadataTimeoutSec` is also that of the namespace's own store.
 
@@ -173,7 +176,9 @@ class Namespace:
         self._runtime = client.context.runtime
         self._tree = tree
         self._logs = Logs(tree, path)
+        self._settings = NamespaceSettings(tree, path)
         self._ledgers = StreamLedgers(client, replication or Replication())
+        self._obeys_policies = replication is None
         self._client_id = client_id or self._runtime.hostname()
         self._opened = opened
 
@@ -222,6 +227,7 @@ class Namespace:
             )
         finally:
             await lock.release()
+        await self._settings.remove(self._logs.paths(name).name)
 
     async def rename(self, old: str, new: str, *, lock_timeout: float | None = 30.0) -> None:
         """Give a stream another name, once nobody writes it.
@@ -233,12 +239,94 @@ class Namespace:
             await self._logs.rename(old, new, lock.member)
         finally:
             await lock.release()
+        former = self._logs.paths(old).name
+        own = await self._settings.get(former)
+        if own is not None:
+            await self._settings.put(own.value, stream=self._logs.paths(new).name)
+            await self._settings.remove(former)
 
     async def info(self, name: str) -> StreamInfo:
         """What the metadata says of a stream. Raises `StreamNotFoundError`."""
         state = await self._segments(name).load()
         owner = await self._lock(name).owner()
         return StreamInfo(self._logs.paths(name).name, state.segments, state.max_txid, owner)
+
+    # --- the old end, and the new one ---
+
+    async def truncate(self, name: str, before: DLSN | str, *, delete: bool = False) -> Retained:
+        """Let a stream begin at this position: what is before is not read any more. What was done.
+
+        A segment that is still written is not truncated; what it is truncated before may be called again later. Nobody
+        is disturbed, neither the writer nor readers behind the position. If the caller dies in between, the next one
+        who truncates or purges the stream goes on.
+
+        - `before`: a position or its text, such as that of the first record to keep.
+        - `delete`: delete what is truncated at once, if it is whole segments. False: `purge` does, if a policy says so.
+          The newest completed segment stays in any case.
+
+        Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position.
+        """
+        truncation = self._truncation(name)
+        begins = await truncation.truncate(Position.parse(before) if isinstance(before, str) else before)
+        return Retained(begins, await truncation.delete_truncated() if delete else ())
+
+    async def purge(self, name: str, policy: RetentionPolicy | None = None) -> Retained:
+        """Delete what a retention policy does not keep; what was done. To be called now and then, by anybody.
+
+        - `policy`: None: what `set_policy` has stored for the stream or the namespace. Nothing is deleted by default.
+
+        The age of a segment is this machine's time less that of its writer's. Raises `StreamNotFoundError`,
+        `StreamMetadataError`.
+        """
+        if policy is None:
+            policy = (await self._effective(name)).retention or RetentionPolicy()
+        return await self._truncation(name).apply(policy, self._runtime.wall_ms())
+
+    async def seal(self, name: str, *, lock_timeout: float | None = 30.0) -> None:
+        """End a stream for ever, once nobody writes it: its readers get `EndOfStreamError` behind the last record, and
+        so does who appends. Idempotent. Raises as `open_writer`.
+        """
+        if (await self.info(name)).sealed:
+            return
+        async with self.open_writer(name, lock_timeout=lock_timeout) as writer:
+            if writer.last_txid != END_TXID:
+                await writer.mark_end()
+
+    def _truncation(self, name: str) -> Truncation:
+        return Truncation(self._tree, self._logs.paths(name), self._ledgers.delete)
+
+    # --- policies ---
+
+    async def policy(self, name: str | None = None) -> StreamPolicy:
+        """What a stream says for itself; without a name, what the namespace says for all. Raises
+        `StreamMetadataError`."""
+        found = await self._settings.get(name and self._logs.paths(name).name)
+        return decode_policy(found.value, name or self.path) if found is not None else StreamPolicy()
+
+    async def set_policy(self, policy: StreamPolicy, name: str | None = None) -> None:
+        """Replace what a stream, or the namespace, says of retention and replication; what else its record has stays.
+
+        It holds for segments that are begun from now on, and for the next `purge`. Raises `StreamNotFoundError`;
+        `StreamConflictError` if another client sets it, too.
+        """
+        if name is not None:
+            name = (await self._logs.load(name)).paths.name
+        found = await self._settings.get(name)
+        known = found.value if found is not None else {}
+        expected = found.version if found is not None else None
+        await self._settings.put(encode_policy(policy, known), stream=name, expected=expected)
+
+    async def _effective(self, name: str) -> StreamPolicy:
+        stream = self._logs.paths(name).name
+        return decode_policy(await self._settings.effective(stream), stream)
+
+    async def _ledgers_of(self, name: str) -> StreamLedgers:
+        """Those of a stream's new segments."""
+        if not self._obeys_policies:
+            return self._ledgers
+        return self._ledgers.like((await self._effective(name)).applied_to(self._ledgers.replication))
+
+    # --- inside ---
 
     async def _locked(self, name: str, timeout: float | None) -> LogLock:
         await self._logs.load(name)  # a lock of what is no stream would be its first record
@@ -249,8 +337,8 @@ class Namespace:
     def _lock(self, name: str) -> LogLock:
         return LogLock(self._tree, self._runtime, self._logs.paths(name).lock, self._client_id)
 
-    def _segments(self, name: str, lock: LogLock | None = None) -> NamedSegments:
-        return NamedSegments(self._tree, self._logs, name, self._ledgers, lock)
+    def _segments(self, name: str, lock: LogLock | None = None, ledgers: StreamLedgers | None = None) -> NamedSegments:
+        return NamedSegments(self._tree, self._logs, name, ledgers or self._ledgers, lock)
 
     # --- writing and reading ---
 
@@ -275,8 +363,9 @@ class Namespace:
         async def opened() -> StreamWriter:
             if create:
                 await self._logs.create(name, exist_ok=True)
+            ledgers = await self._ledgers_of(name)
             lock = await self._locked(name, lock_timeout)
-            return await open_writer(self._runtime, self._segments(name, lock), policy)
+            return await open_writer(self._runtime, self._segments(name, lock, ledgers), policy)
 
         return Opening(opened(), "Namespace.open_writer")
 

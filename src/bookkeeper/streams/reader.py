@@ -208,7 +208,15 @@ class StreamReader:
                     if stored[-1].flags & END:
                         raise EndOfStreamError("the stream was sealed; all of it was read")
         except (NoSuchLedgerError, NoSuchLedgerOnMetadataError) as error:
-            raise TruncatedError(f"segment {segment.number} of the stream was removed: {error}", "") from error
+            raise await self._removed(segment, error) from error
+
+    async def _removed(self, segment: SegmentMetadata, error: Exception) -> TruncatedError:
+        """Raises `StreamNotFoundError` if all of the stream is gone."""
+        left = find_start((await self._store.load()).segments, DLSN(segment.number + 1, 0, 0))
+        return TruncatedError(
+            f"segment {segment.number} of the stream was removed before it was read: {error}",
+            str(left.position) if left is not None else "",
+        )
 
     def _entries(self, ledger: LedgerReader, first: int) -> AsyncGenerator[LedgerEntry, None]:
         return ledger.tail(first) if self._tail else _confirmed(ledger, first)

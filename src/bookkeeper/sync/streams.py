@@ -30,6 +30,9 @@ from ..streams.ledgers import Replication
 from ..streams.namespace import StreamInfo
 from ..streams.policy import WritePolicy
 from ..streams.reader import EARLIEST, Latest, Record, RecordBatch, TxId
+from ..streams.retention.choice import RetentionPolicy
+from ..streams.retention.policies import StreamPolicy
+from ..streams.retention.truncation import Retained
 from ..streams.writer import Positions
 from .blocking import Blocking, ClosedAtExit
 from .client import BookKeeper
@@ -123,6 +126,28 @@ class Namespace(ClosedAtExit, Blocking):
     def rename(self, old: str, new: str, *, lock_timeout: float | None = 30.0, timeout: float | None = None) -> None:
         """Give a stream another name, once nobody writes it."""
         self._call(self._namespace.rename(old, new, lock_timeout=lock_timeout), timeout)
+
+    def truncate(
+        self, name: str, before: DLSN | str, *, delete: bool = False, timeout: float | None = None
+    ) -> Retained:
+        """Let a stream begin at this position; with `delete` free what whole segments before it take."""
+        return self._call(self._namespace.truncate(name, before, delete=delete), timeout)
+
+    def purge(self, name: str, policy: RetentionPolicy | None = None, *, timeout: float | None = None) -> Retained:
+        """Delete what a retention policy does not keep; nothing by default."""
+        return self._call(self._namespace.purge(name, policy), timeout)
+
+    def seal(self, name: str, *, lock_timeout: float | None = 30.0, timeout: float | None = None) -> None:
+        """End a stream for ever, once nobody writes it."""
+        self._call(self._namespace.seal(name, lock_timeout=lock_timeout), timeout)
+
+    def policy(self, name: str | None = None, *, timeout: float | None = None) -> StreamPolicy:
+        """What a stream, or the namespace, says of retention and replication."""
+        return self._call(self._namespace.policy(name), timeout)
+
+    def set_policy(self, policy: StreamPolicy, name: str | None = None, *, timeout: float | None = None) -> None:
+        """Replace what a stream, or the namespace, says of retention and replication."""
+        self._call(self._namespace.set_policy(policy, name), timeout)
 
     def info(self, name: str, *, timeout: float | None = None) -> StreamInfo:
         """What the metadata says of a stream."""

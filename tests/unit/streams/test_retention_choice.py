@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.formats.segment import SegmentMetadata, Truncation, decode_segment, encode_segment
-from bookkeeper.streams.retention.choice import Mode, RetentionPolicy, attainable, cut, deletable, expired, marks
+from bookkeeper.streams.retention.choice import (
+    RetentionMode,
+    RetentionPolicy,
+    attainable,
+    cut,
+    deletable,
+    expired,
+    marks,
+)
 
 
 @st.composite
@@ -105,7 +113,7 @@ def test_old_segments_are_marked_as_far_as_their_format_goes(version: int) -> No
 def test_nothing_young_unread_or_needed_expires(
     segments: list[SegmentMetadata], now: int, age: int, keep: int, unread: DLSN | None
 ) -> None:
-    policy = RetentionPolicy(Mode.AUTO, max_age=age, min_segments=keep)
+    policy = RetentionPolicy(RetentionMode.AUTO, max_age=age, min_segments=keep)
     gone = expired(segments, policy, now, unread)
     completed = [segment for segment in segments if segment.completed]
     assert gone == segments[: len(gone)]
@@ -119,9 +127,9 @@ def test_nothing_young_unread_or_needed_expires(
 
 @given(streams(), st.integers(0, 7000))
 def test_nothing_is_deleted_by_default(segments: list[SegmentMetadata], now: int) -> None:
-    assert RetentionPolicy().mode is Mode.NONE
+    assert RetentionPolicy().mode is RetentionMode.NONE
     assert cut(segments, RetentionPolicy(), now) is None
-    assert cut(segments, RetentionPolicy(Mode.EXPLICIT, max_age=0), now) is None
+    assert cut(segments, RetentionPolicy(RetentionMode.EXPLICIT, max_age=0), now) is None
 
 
 @given(streams(), POSITIONS)
@@ -134,7 +142,9 @@ def test_the_newest_completed_segment_stays(segments: list[SegmentMetadata], bef
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_age": -1}, {"mode": Mode.AUTO}, {"min_segments": 0}], ids=["negative", "no age", "none kept"]
+    "wrong",
+    [{"max_age": -1}, {"mode": RetentionMode.AUTO}, {"min_segments": 0}],
+    ids=["negative", "no age", "none kept"],
 )
 def test_a_policy_without_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):

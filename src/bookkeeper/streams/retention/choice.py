@@ -19,7 +19,7 @@ MIN_KEPT = 1
 """Completed segments that every stream keeps."""
 
 
-class Mode(StrEnum):
+class RetentionMode(StrEnum):
     """Who decides what leaves a stream."""
 
     NONE = "none"
@@ -34,7 +34,8 @@ class Mode(StrEnum):
 class RetentionPolicy:
     """What is deleted of a stream. Raises `ConfigurationError` for what makes no sense."""
 
-    mode: Mode = Mode.NONE
+    mode: RetentionMode = RetentionMode.NONE
+    """Who decides."""
     max_age: float | None = None
     """Seconds since a segment was completed: younger ones stay, also those that were truncated. None: no such rule."""
     min_segments: int = MIN_KEPT
@@ -45,7 +46,7 @@ class RetentionPolicy:
     def __post_init__(self) -> None:
         if self.max_age is not None and self.max_age < 0:
             raise ConfigurationError(f"max_age {self.max_age}: give seconds, 0 or more")
-        if self.mode is Mode.AUTO and self.max_age is None:
+        if self.mode is RetentionMode.AUTO and self.max_age is None:
             raise ConfigurationError("retention by age needs max_age")
         if self.min_segments < MIN_KEPT:
             raise ConfigurationError(f"min_segments {self.min_segments}: a stream keeps at least {MIN_KEPT}")
@@ -110,7 +111,7 @@ def cut(
     segments: Sequence[SegmentMetadata], policy: RetentionPolicy, now_ms: int, unread: DLSN | None = None
 ) -> DLSN | None:
     """Before which position a policy truncates a stream; None: it does not."""
-    gone = expired(segments, policy, now_ms, unread) if policy.mode is Mode.AUTO else []
+    gone = expired(segments, policy, now_ms, unread) if policy.mode is RetentionMode.AUTO else []
     return DLSN(gone[-1].number + 1, 0, 0) if gone else None
 
 

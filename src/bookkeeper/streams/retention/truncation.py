@@ -29,7 +29,7 @@ from ..errors import SegmentFormatError
 from ..formats.segment import SegmentMetadata, decode_segment, encode_segment
 from ..names.paths import LogPaths
 from ..names.segments import SegmentCodec, SegmentList
-from .choice import Mode, RetentionPolicy, attainable, cut, deletable, expired, marks
+from .choice import RetentionMode, RetentionPolicy, attainable, cut, deletable, expired, marks
 from .mark import Mark, load_mark, raise_mark
 
 log = logging.getLogger(__name__)
@@ -133,11 +133,11 @@ class Truncation:
         return gone
 
     async def apply(self, policy: RetentionPolicy, now_ms: int) -> Retained:
-        """Do what the policy says; with `Mode.NONE` nothing at all.
+        """Do what the policy says; with `RetentionMode.NONE` nothing at all.
 
         - `now_ms`: milliseconds since 1970, to be compared with the time that the segments' owners have recorded.
         """
-        if policy.mode is Mode.NONE:
+        if policy.mode is RetentionMode.NONE:
             return Retained((await load_mark(self._tree, self._paths)).before)
         unread = await self.unread() if policy.protect_subscriptions else None
         segments = await self._list.refresh()
