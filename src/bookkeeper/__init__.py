@@ -80,7 +80,9 @@ if TYPE_CHECKING:
     from .streams.errors import (
         CorruptEntryError,
         EndOfStreamError,
+        EpochConflictError,
         RecordTooLargeError,
+        StagingLostError,
         StreamClosedError,
         TransmitError,
         TruncatedError,
@@ -90,6 +92,11 @@ if TYPE_CHECKING:
     from .streams.ledgers import Replication
     from .streams.namespace import Namespace, Position, StreamInfo, open_namespace
     from .streams.policy import Visibility, WritePolicy
+    from .streams.publishing.collecting import Collected
+    from .streams.publishing.drafts import SegmentDraft
+    from .streams.publishing.marker import PublishKey
+    from .streams.publishing.publisher import Published
+    from .streams.publishing.staged import StagedSegment, Staging
     from .streams.reader import EARLIEST, LATEST, Record, StreamReader, TxId
     from .streams.retention.choice import RetentionMode, RetentionPolicy
     from .streams.retention.policies import StreamPolicy
@@ -170,7 +177,9 @@ _PUBLIC = {
     "streams.errors": (
         "CorruptEntryError",
         "EndOfStreamError",
+        "EpochConflictError",
         "RecordTooLargeError",
+        "StagingLostError",
         "StreamClosedError",
         "TransmitError",
         "TruncatedError",
@@ -188,6 +197,11 @@ _PUBLIC = {
         "Visibility",
         "WritePolicy",
     ),
+    "streams.publishing.collecting": ("Collected",),
+    "streams.publishing.drafts": ("SegmentDraft",),
+    "streams.publishing.marker": ("PublishKey",),
+    "streams.publishing.publisher": ("Published",),
+    "streams.publishing.staged": ("StagedSegment", "Staging"),
     "streams.reader": (
         "EARLIEST",
         "LATEST",
@@ -221,6 +235,7 @@ __all__ = [
     "ClientClosedError",
     "ClientConfiguration",
     "ClientError",
+    "Collected",
     "Compression",
     "ConfigurationError",
     "CorruptEntryError",
@@ -231,6 +246,7 @@ __all__ = [
     "DuplicateEntryIdError",
     "EARLIEST",
     "EndOfStreamError",
+    "EpochConflictError",
     "IllegalOpError",
     "IncorrectParameterError",
     "InvalidStreamNameError",
@@ -268,6 +284,8 @@ __all__ = [
     "Position",
     "ProtocolError",
     "ProtocolVersionError",
+    "PublishKey",
+    "Published",
     "QuorumError",
     "ReadError",
     "Record",
@@ -279,7 +297,11 @@ __all__ = [
     "RetentionMode",
     "RetentionPolicy",
     "SecurityError",
+    "SegmentDraft",
     "ServerConfiguration",
+    "StagedSegment",
+    "Staging",
+    "StagingLostError",
     "StreamClosedError",
     "StreamError",
     "StreamExistsError",

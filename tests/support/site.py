@@ -73,6 +73,12 @@ API = {
             "bookkeeper.RetentionPolicy",
             "bookkeeper.RetentionMode",
             "bookkeeper.Retained",
+            "bookkeeper.Staging",
+            "bookkeeper.StagedSegment",
+            "bookkeeper.SegmentDraft",
+            "bookkeeper.PublishKey",
+            "bookkeeper.Published",
+            "bookkeeper.Collected",
         ),
     ),
     "api/sync.md": Topic(

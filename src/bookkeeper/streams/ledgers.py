@@ -9,8 +9,9 @@ from typing import Self
 
 from ..client.client import BookKeeper
 from ..client.reader import LedgerReader
-from ..client.writer import LedgerWriter
+from ..client.writer import LedgerAdvWriter, LedgerWriter
 from ..errors import NoSuchLedgerOnMetadataError
+from ..metadata.ledger_metadata import LedgerMetadata
 from ..types import DigestType
 
 DIGEST = DigestType.CRC32
@@ -60,6 +61,26 @@ class StreamLedgers:
             password=wanted.password,
             digest=wanted.digest,
         )
+
+    async def reserve_id(self) -> int:
+        """An id that no ledger gets but by `create_as`."""
+        return await self._client.context.driver.ids.allocate()
+
+    async def create_as(self, ledger_id: int) -> LedgerAdvWriter:
+        """As `create`, with an id that is known before; its caller numbers the entries."""
+        wanted = self._replication
+        return await self._client.create_ledger_adv(
+            ledger_id=ledger_id,
+            ensemble_size=wanted.ensemble_size,
+            write_quorum=wanted.write_quorum,
+            ack_quorum=wanted.ack_quorum,
+            password=wanted.password,
+            digest=wanted.digest,
+        )
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """Its record. Raises `NoSuchLedgerOnMetadataError`."""
+        return await self._client.get_ledger_metadata(ledger_id)
 
     def id_of(self, ledger: LedgerWriter) -> int:
         """Its id."""

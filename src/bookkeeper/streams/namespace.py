@@ -16,7 +16,8 @@ calls of the metadata store end after `metadataTimeoutSec` by themselves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,7 +27,13 @@ from ..client.client import BookKeeper, connect
 from ..client.opening import Opening
 from ..client.store import ClientStore, Home
 from ..config import ClientConfiguration
-from ..errors import ConfigurationError, NamespaceNotBoundError, StreamNotFoundError
+from ..errors import (
+    BookKeeperError,
+    ConfigurationError,
+    IncorrectParameterError,
+    NamespaceNotBoundError,
+    StreamNotFoundError,
+)
 from ..metadata import open_driver
 from ..metadata.tree import RecordTree, check_path
 from ..runtime import Runtime
@@ -42,11 +49,22 @@ from .names.lock import LogLock
 from .names.logs import Logs
 from .names.namespaces import NamespaceSettings, bind, resolve
 from .policy import WritePolicy
+from .publishing.collecting import Collected, Collector
+from .publishing.drafts import SegmentDraft
+from .publishing.marker import PublishKey
+from .publishing.publisher import Published, Publisher
+from .publishing.staged import Staging
+from .publishing.staging import begin_run, open_run, run_path, sink_path
 from .reader import EARLIEST, Latest, StreamReader, TxId
 from .retention.choice import RetentionPolicy
 from .retention.policies import StreamPolicy, decode_policy, encode_policy
 from .retention.truncation import Retained, Truncation
 from .writer import StreamWriter, open_writer
+
+log = logging.getLogger(__name__)
+
+LOST_AFTER = 24 * 3600.0
+"""Seconds after which a run that nobody has heard of counts as dead."""
 
 Position = DLSN
 """Where a record is in a stream. `str(position)` is text to store, `Position.parse(text)` the way back."""
@@ -74,6 +92,14 @@ class StreamInfo:
     def records(self) -> int:
         """Records of completed segments; what is in the open one is not known here."""
         return sum(segment.records for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """Streams as a publisher wants them."""
+
+    lock: Callable[[str, float | None], Awaitable[LogLock]]
+    segments: Callable[[str, LogLock], NamedSegments]
 
 
 def open_namespace(
@@ -294,6 +320,95 @@ class Namespace:
 
     def _truncation(self, name: str) -> Truncation:
         return Truncation(self._tree, self._logs.paths(name), self._ledgers.delete)
+
+    # --- segments that were written elsewhere ---
+
+    async def stage(self, sink: str, epoch: int, *, query: str | None = None) -> Staging:
+        """Begin a run: a place for ledgers that are to be published together as an epoch of a sink.
+
+        - `query`: as in `PublishKey`.
+        """
+        run = await begin_run(
+            self._tree,
+            sink_path(self.path, sink),
+            epoch,
+            self._publisher().new_run(),
+            query,
+            self._runtime.wall_ms(),
+        )
+        return await self.join_staging(run.path)
+
+    async def join_staging(self, path: str) -> Staging:
+        """A run that was begun elsewhere. Raises `StagingLostError` if it is over."""
+        await open_run(self._tree, path)
+        return Staging(self._tree, self._runtime, path, self._ledgers_of)
+
+    async def publish_segments(
+        self,
+        drafts: Mapping[str, Sequence[SegmentDraft]],
+        key: PublishKey | None = None,
+        *,
+        staging: Staging | None = None,
+        reset: bool = False,
+        lock_timeout: float | None = 30.0,
+    ) -> Published:
+        """Make closed ledgers, which were written elsewhere, the next segments of streams: all or none, and once only.
+
+        - `drafts`: by the names of the streams, in order.
+        - `key`: what makes it happen once only. The same key again does nothing, and the result says so. None: without;
+          then a call whose answer was lost can be repeated as long as its segments are in the stream.
+        - `staging`: the run that the ledgers belong to. Those that are not published are deleted.
+        - `reset`: another query takes the sink over, with epochs of its own.
+        - `lock_timeout`: seconds to wait for each stream that is written; None: for ever.
+
+        Segments without transaction ids get the time, or the highest id that is there, if that is higher. What is more
+        than one transaction of the metadata store bears is published in parts; if the caller dies in between, the next
+        publisher of the sink goes on, or `collect_staged`.
+
+        After `ServiceUnavailable` it is not known what happened: call again with the same key. Raises
+        `EpochConflictError`, `TxidOrderError`, `EndOfStreamError`, `NotOwnerError` (a stream is written),
+        `StagingLostError`, `StreamNotFoundError`, `IncorrectParameterError` (a ledger is not as its draft says),
+        `RecordTooLarge` (too many without a key); nothing is published then.
+        """
+        by_name = {self._logs.paths(name).name: tuple(some) for name, some in drafts.items()}
+        run = self._run_of(by_name, key, staging)
+        publisher = self._publisher()
+        done = await publisher.publish(by_name, key, run, reset=reset, lock_timeout=lock_timeout)
+        if key is not None:
+            try:
+                await self._collector(publisher).collect_sink(key.sink, self._runtime.wall_ms())
+            except BookKeeperError as error:
+                log.warning("sink %s: what was not published could not be deleted: %s", key.sink, error)
+        return done
+
+    def _run_of(
+        self, drafts: Mapping[str, Sequence[SegmentDraft]], key: PublishKey | None, staging: Staging | None
+    ) -> str | None:
+        """The path of the run. Raises `IncorrectParameterError` if it is not the one that the drafts and key want."""
+        if staging is None:
+            if any(draft.staged for some in drafts.values() for draft in some):
+                raise IncorrectParameterError("these drafts belong to a run: give it as staging")
+            return None
+        expected = run_path(sink_path(self.path, key.sink), key.epoch, "") if key is not None else ""
+        if not staging.path.startswith(expected):
+            raise IncorrectParameterError(f"run {staging.path} is not of the sink and epoch that are published")
+        return staging.path
+
+    async def collect_staged(self, *, lost_after: float = LOST_AFTER, lock_timeout: float | None = 30.0) -> Collected:
+        """Finish what publishers began to publish, and delete ledgers that were staged and will not be published. To
+        be called now and then, by anybody.
+
+        - `lost_after`: seconds after which a run that nobody has heard of counts as dead.
+
+        Raises `NotOwnerError` if a stream that is to be published to is written for longer than `lock_timeout` seconds.
+        """
+        return await self._collector(self._publisher(), lost_after).collect(self._runtime.wall_ms(), lock_timeout)
+
+    def _publisher(self) -> Publisher:
+        return Publisher(self._tree, self.path, _Owned(self._locked, self._segments), self._ledgers, self._runtime)
+
+    def _collector(self, publisher: Publisher, lost_after: float = LOST_AFTER) -> Collector:
+        return Collector(self._tree, self.path, publisher, self._ledgers.delete, lost_after)
 
     # --- policies ---
 

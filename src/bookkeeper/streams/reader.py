@@ -231,8 +231,12 @@ async def _confirmed(ledger: LedgerReader, first: int) -> AsyncGenerator[LedgerE
 
 
 def _decode(segment: SegmentMetadata, entry: LedgerEntry) -> list[StoredRecord]:
+    """Its records; those that were written before they got their place have the segment's transaction id."""
     try:
-        return decode_entry(entry.data, enveloped=segment.enveloped)
+        stored = decode_entry(entry.data, enveloped=segment.enveloped)
     except CorruptEntryError as error:
         where = f"segment {segment.number}, ledger {segment.ledger_id}, entry {entry.entry_id}"
         raise CorruptEntryError(f"{where}: {error}", error.offset) from error
+    if stored[0].txid >= segment.first_txid:
+        return stored
+    return [record._replace(txid=max(record.txid, segment.first_txid)) for record in stored]

@@ -71,6 +71,22 @@ class LogHead:
             max_txid=txid,
         )
 
+    def attach(self, segments: Sequence[tuple[int, bytes]], *, last_txid: int) -> list[Operation]:
+        """What a transaction must do to add completed segments behind all others; by number, which follow each other.
+
+        After that transaction this head is of no use any more. Raises `StreamStateError` for numbers that do not
+        follow.
+        """
+        number = segments[0][0]
+        if number not in (self.max_segment, self.max_segment + 1) or number < 1:
+            raise StreamStateError(f"stream {self._paths.name}: segment {number} does not follow {self.max_segment}")
+        txid = max(last_txid, self.max_txid)
+        return [
+            *(Create(self._paths.segment(completed_name(number)), data) for number, data in segments),
+            Write(self._paths.segments, encode_number(segments[-1][0]), self._max_segment.version),
+            Write(self._paths.max_txid, encode_number(txid), self._max_txid.version),
+        ]
+
     async def _commit(self, changes: Sequence[Operation], *, max_segment: int, max_txid: int | None = None) -> Written:
         try:
             written = await self._tree.commit(changes)
