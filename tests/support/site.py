@@ -96,6 +96,8 @@ API = {
             "bookkeeper.sync.Namespace",
             "bookkeeper.sync.StreamWriter",
             "bookkeeper.sync.StreamReader",
+            "bookkeeper.sync.Staging",
+            "bookkeeper.sync.StagedSegment",
         ),
     ),
     "api/spark.md": Topic(
