@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 
 import pytest
 
@@ -16,6 +16,7 @@ from bookkeeper.errors import (
     StreamExistsError,
     StreamMetadataError,
     StreamNotFoundError,
+    StreamStateError,
 )
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.errors import EndOfStreamError, TransmitError, TruncatedError
@@ -26,6 +27,7 @@ from bookkeeper.streams.reader import EARLIEST, LATEST, TxId
 from bookkeeper.streams.retention.choice import RetentionMode, RetentionPolicy
 from bookkeeper.streams.retention.policies import StreamPolicy
 from bookkeeper.types import DigestType
+from tests.support.dying_tree import DyingTree, Killed, lives
 from tests.support.fake_bookie import fake_cluster
 from tests.support.metadata_stores import StoreUnderTest
 
@@ -171,6 +173,52 @@ async def test_an_empty_segment_is_taken_back_and_its_number_used_again(stage: S
     found = (await one.info("a")).segments
     assert [(segment.number, segment.records) for segment in found] == [(1, 3), (2, 3)]
     assert left.ledger_id not in {segment.ledger_id for segment in found}
+
+
+async def test_two_empty_segments_are_taken_back_whoever_dies_meanwhile(stage: Stage) -> None:
+    """A writer begins a segment before it finishes the one before; none of its entries may have arrived."""
+    steps = 0
+    for life in lives():
+        one = await stage.open()
+        await write(one, 0, 3)
+        writer = await one.open_writer("a")
+        for segment in [await writer._start(3) for _ in range(2)]:
+            await segment.release()
+        await writer.abort()
+        assert [segment.number for segment in (await one.info("a")).segments if not segment.completed] == [2, 3]
+        survived = False
+        with suppress(Killed):
+            tree = DyingTree(one._tree, life)
+            await (await Namespace(stage.client, tree, one.path, None, "x", AsyncExitStack()).open_writer("a")).abort()
+            survived = True
+        for name in await members(one):
+            await one._tree.delete(f"{one.path}/a/<default>/lock/{name}")
+        await write(one, 3, 3)
+        assert await read(one) == list(range(6))
+        await one.delete("a")
+        if survived:
+            break
+        steps += 1
+    assert steps == 4
+
+
+async def members(namespace: Namespace) -> tuple[str, ...]:
+    listing = await namespace._tree.children(f"{namespace.path}/a/<default>/lock", fresh=True)
+    return () if listing is None else listing.names
+
+
+async def test_a_lost_ledger_before_segments_with_records_is_not_passed_over(stage: Stage) -> None:
+    one = await stage.open()
+    async with one.open_writer("a", policy=SEEN, create=True) as writer:
+        await writer.append(b"0", txid=0)
+        lost = (await one.info("a")).segments[0]
+        writer._segment = await writer._start(1)
+        await writer.append(b"1", txid=1)
+        await stage.client.delete_ledger(lost.ledger_id)
+        await writer.abort()
+    with pytest.raises(StreamStateError, match="lost"):
+        await one.open_writer("a")
+    assert len((await one.info("a")).segments) == 2
 
 
 async def test_a_reader_follows_writers_from_now_on(stage: Stage) -> None:

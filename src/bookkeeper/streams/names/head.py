@@ -100,14 +100,16 @@ class LogHead:
     async def retract(self, number: int) -> None:
         """Take back a segment in progress that has no records; its number is used again. Raises `NotOwnerError`.
 
-        Unlike `remove` for owners only: by now another one may have begun a segment of this number.
+        Of several the highest first: the highest number falls with each, or none could follow. Unlike `remove` for
+        owners only: by now another one may have begun a segment of this number.
         """
+        left = self.max_segment - 1 if number == self.max_segment else self.max_segment
         await self._commit(
             [
                 Delete(self._paths.segment(inprogress_name(number)), ANY),
-                Write(self._paths.segments, encode_number(self.max_segment), self._max_segment.version),
+                Write(self._paths.segments, encode_number(left), self._max_segment.version),
             ],
-            max_segment=self.max_segment,
+            max_segment=left,
         )
 
     async def replace(self, segments: Mapping[str, bytes]) -> None:
