@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 
 import pytest
@@ -12,12 +12,14 @@ import pytest
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.errors import (
     NotOwnerError,
+    ServiceUnavailable,
     StreamError,
     StreamExistsError,
     StreamMetadataError,
     StreamNotFoundError,
     StreamStateError,
 )
+from bookkeeper.metadata.tree import Operation, Written
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.errors import EndOfStreamError, TransmitError, TruncatedError
 from bookkeeper.streams.ledgers import Replication
@@ -27,7 +29,7 @@ from bookkeeper.streams.reader import EARLIEST, LATEST, TxId
 from bookkeeper.streams.retention.choice import RetentionMode, RetentionPolicy
 from bookkeeper.streams.retention.policies import StreamPolicy
 from bookkeeper.types import DigestType
-from tests.support.dying_tree import DyingTree, Killed, lives
+from tests.support.dying_tree import DyingTree, Killed, Life, lives
 from tests.support.fake_bookie import fake_cluster
 from tests.support.metadata_stores import StoreUnderTest
 
@@ -200,6 +202,31 @@ async def test_two_empty_segments_are_taken_back_whoever_dies_meanwhile(stage: S
             break
         steps += 1
     assert steps == 4
+
+
+class Silent(DyingTree):
+    """Gives no answer when a segment is begun."""
+
+    async def commit(self, operations: Sequence[Operation]) -> Written:
+        if any("inprogress_" in each.path for each in operations):
+            raise ServiceUnavailable("no answer", maybe_applied=True)
+        return await super().commit(operations)
+
+
+async def test_a_ledger_that_no_segment_got_is_closed_and_left_to_the_next_owner(stage: Stage) -> None:
+    one = await stage.open()
+    await one.create("a")
+    tree = Silent(one._tree, Life(99, applied=True))
+    silent = Namespace(stage.client, tree, one.path, None, "x", AsyncExitStack())
+    writer = await silent.open_writer("a", policy=SEEN)
+    with pytest.raises(ServiceUnavailable):
+        await writer.append(b"0", txid=0)
+    await writer.close()
+    (left,) = [ledger async for ledger in stage.client.list_ledgers()]
+    assert (await stage.client.get_ledger_metadata(left)).closed
+    await write(one, 0, 3)
+    assert await read(one) == [0, 1, 2]
+    assert left not in [ledger async for ledger in stage.client.list_ledgers()]
 
 
 async def members(namespace: Namespace) -> tuple[str, ...]:

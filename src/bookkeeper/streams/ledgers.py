@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from copy import copy
 from dataclasses import dataclass
 from typing import Self
@@ -10,9 +11,11 @@ from typing import Self
 from ..client.client import BookKeeper
 from ..client.reader import LedgerReader
 from ..client.writer import LedgerAdvWriter, LedgerWriter
-from ..errors import NoSuchLedgerOnMetadataError
+from ..errors import BKError, NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..types import DigestType
+
+log = logging.getLogger(__name__)
 
 DIGEST = DigestType.CRC32
 """Of the ledgers of streams: Java's readers know no other."""
@@ -90,6 +93,13 @@ class StreamLedgers:
         """One that is gone already is a success."""
         with contextlib.suppress(NoSuchLedgerOnMetadataError):
             await self._client.delete_ledger(ledger_id)
+
+    async def close(self, ledger: LedgerWriter) -> None:
+        """End a writer, if it can be done."""
+        try:
+            await ledger.close()
+        except BKError as error:
+            log.info("ledger %d is left as it is: %s", ledger.id, error)
 
     async def open(self, ledger_id: int) -> LedgerReader:
         """To be read; a writer of it is not disturbed."""

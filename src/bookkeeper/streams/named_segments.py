@@ -104,5 +104,9 @@ class NamedSegments:
 
     async def release(self) -> None:
         """Let the next owner in. Idempotent."""
-        if self._lock is not None:
-            await self._lock.release()
+        try:
+            if self._allocator is not None:
+                await self._allocator.close()
+        finally:
+            if self._lock is not None:
+                await self._lock.release()
