@@ -239,8 +239,10 @@ async def test_a_lost_ledger_before_segments_with_records_is_not_passed_over(sta
     async with one.open_writer("a", policy=SEEN, create=True) as writer:
         await writer.append(b"0", txid=0)
         lost = (await one.info("a")).segments[0]
-        writer._segment = await writer._start(1)
+        first, writer._segment = writer._segment, await writer._start(1)
         await writer.append(b"1", txid=1)
+        assert first is not None
+        await first.release()
         await stage.client.delete_ledger(lost.ledger_id)
         await writer.abort()
     with pytest.raises(StreamStateError, match="lost"):
