@@ -184,7 +184,7 @@ class Auditor:
     async def _audit(self) -> None:
         available = await self._repair.available()
         members = (await self._driver.discovery.list_all()).value | available
-        self._losses.expired()
+        self._losses.begun()
         seen = outlook(members, available)
         if not seen.plausible and not self._asked:
             log.warning(
@@ -192,10 +192,11 @@ class Auditor:
                 "`bookkeeper shell triggeraudit` marks them all the same",
                 *(seen.absent, seen.members),
             )
-            self._losses.declined(members)
+            self._losses.declined()
             self._audit_at = self._runtime.now() + RETRY_SECONDS
             return
         report = await audit_bookies(self._driver, available)
+        self._losses.audited(available)
         self._asked = False
         self._audit_at = self._next_periodic()
         _tell("audit of the bookies", report)

@@ -7,6 +7,8 @@ Theory of operation
   `lostBookieRecoveryDelay`. When it returns meanwhile, nothing was lost. When a second one is missed, the audit is due
   at once.
 - An audit looks at all bookies, whichever was missed.
+- An audit is *owed* from when it is due until it has come to its end; the first one from the start. One that failed is
+  still owed. What comes and goes meanwhile does not put it off: it would be forgotten if who left last came back.
 - When more than half of the cluster's bookies are not there, it is more likely that the auditor, or a network, is cut
   off than that they are lost; and there would not be enough left to copy to. Then an audit that comes from a change
   marks nothing and says so. It is `declined`: its losses are missed anew at the next change, and an operator's
@@ -36,14 +38,16 @@ class Due(Enum):
 
 
 class Losses:
-    """What an auditor knows of bookies that come and go. `expired` says that a planned audit was begun."""
+    """What an auditor knows of bookies that come and go, and whether an audit is owed."""
 
     def __init__(self, known: Collection[BookieId], delay: int) -> None:
         """`known`: all that belong to the cluster, so that one which is gone already is missed. `delay`: seconds."""
-        self._known = set(known)
+        self._known = frozenset(known)
+        """Those the last audit saw, and those seen since."""
         self.missed: frozenset[BookieId] = frozenset()
-        """Those for which an audit is planned."""
+        """Those of them that are not available."""
         self._planned = False
+        self._owed = True
         self.delay = delay
         """Seconds."""
 
@@ -56,17 +60,15 @@ class Losses:
         """The available bookies are these now."""
         here = frozenset(available)
         self._known |= here
-        returned = bool(self.missed) and self.missed <= here
-        missed = (frozenset() if returned else self.missed) | (self._known - here)
-        self._known -= missed
-        if not missed:
-            self.missed = missed
+        before, self.missed = self.missed, self._known - here
+        if self._owed:
+            return Due.NOTHING
+        if not self.missed:
             dropped, self._planned = self._planned, False
             return Due.NEVER if dropped else Due.NOTHING
-        self.missed = missed
-        if self.delay == 0 or len(missed) > 1:
+        if self.delay == 0 or len(self.missed) > 1:
             return self._now()
-        if self._planned and not returned:
+        if self._planned and self.missed == before:
             return Due.NOTHING
         self._planned = True
         return Due.LATER
@@ -78,20 +80,26 @@ class Losses:
             return self._now()
         return Due.LATER if self._planned else Due.NOTHING
 
-    def expired(self) -> None:
-        """The delay of the planned audit is over, and the audit begins."""
+    def begun(self) -> None:
+        """An audit begins, whatever it was planned for. It is owed until `audited` or `declined`."""
         self._now()
 
-    def declined(self, members: Collection[BookieId]) -> None:
+    def audited(self, available: Collection[BookieId]) -> None:
+        """The audit came to its end. It took these bookies for available, and marked what others should have."""
+        self._known = frozenset(available)
+        self.missed = frozenset()
+        self._owed = False
+
+    def declined(self) -> None:
         """The audit marked nothing, because too many of the cluster's members were gone to believe it.
 
-        The losses are still owed: those who are gone at the next change are missed then.
+        The losses stay: those who are gone at the next change are missed then.
         """
-        self._known |= set(members)
+        self._owed = False
 
     def _now(self) -> Due:
         self._planned = False
-        self.missed = frozenset()
+        self._owed = True
         return Due.NOW
 
 
