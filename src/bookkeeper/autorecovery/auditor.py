@@ -61,8 +61,8 @@ class Auditor:
         self._bookies_changed = True
         self._delays: list[int] = []  # written and not looked at yet
         self._audit_at = 0.0  # the first audit is due at once
-        self._asked = True
-        """An operator, or the start, wants the next audit whatever it finds."""
+        self._asked = False
+        """An operator wants the next audit whatever it finds."""
         self._check_at = math.inf
         self._losses = Losses((), 0)
 
@@ -74,8 +74,7 @@ class Auditor:
             for mode in Mode:
                 bookies = partial(self._driver.discovery.watch, mode)
                 tasks.spawn(self._follow(bookies, self._on_bookies), name=mode.value)
-            delays = self._driver.underreplication.watch_lost_bookie_recovery_delay
-            tasks.spawn(self._follow(delays, self._on_delay), name="lostBookieRecoveryDelay")
+            tasks.spawn(self._follow(self._written_delays, self._on_delay), name="lostBookieRecoveryDelay")
             while True:
                 done = False
                 with guarded("auditor"):
@@ -121,6 +120,15 @@ class Auditor:
                 except MetadataError as error:
                     log.warning("the auditor hears nothing of the store: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _written_delays(self) -> AsyncGenerator[int, None]:
+        """The delay whenever it is written. A watch begins with what is stored: that is news only if it is another."""
+        first = True
+        async with aclosing(self._driver.underreplication.watch_lost_bookie_recovery_delay()) as delays:
+            async for seconds in delays:
+                if not first or seconds != self._losses.delay:
+                    yield seconds
+                first = False
 
     def _on_bookies(self, _bookies: object) -> None:
         self._bookies_changed = True

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from ..client.reader import LedgerReader
 from ..client.writer import LedgerWriter
+from ..errors import NotOwnerError
 from ..metadata.tree import Operation, RecordTree
 from .formats.segment import SegmentMetadata, decode_segment, encode_segment
 from .ledgers import StreamLedgers
@@ -40,9 +41,16 @@ class NamedSegments:
         self._allocator: LedgerAllocator[LedgerWriter] | None = None
 
     async def load(self) -> StreamState:
-        """As it is now, as far as this owner knows; what others changed is found when it changes something."""
+        """As it is now, as far as this owner knows; what others changed is found when it changes something.
+
+        Raises `NotOwnerError` where the list alone shows it: another owner has begun a segment since.
+        """
+        again = self._lock is not None and self._head is not None
         head, _ = await self._loaded()
-        return StreamState(await self._list.refresh(), head.max_segment, head.max_txid)
+        segments = await self._list.refresh()
+        if again and segments and (last := segments[-1].number) > head.max_segment:
+            raise NotOwnerError(f"another client has taken over stream {self._name}: it has begun segment {last}")
+        return StreamState(segments, head.max_segment, head.max_txid)
 
     async def _loaded(self) -> tuple[LogHead, LedgerAllocator[LedgerWriter]]:
         if self._head is None or self._allocator is None:

@@ -36,7 +36,7 @@ class SegmentStore(Protocol):
     """
 
     async def load(self) -> StreamState:
-        """As it is now."""
+        """As it is now. An owner may be told here already that another one was there."""
 
     async def start(self, number: int, first_txid: int) -> tuple[SegmentMetadata, LedgerWriter]:
         """Begin a segment, with a ledger of its own."""

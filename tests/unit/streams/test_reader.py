@@ -15,14 +15,14 @@ from bookkeeper.streams.formats.segment import SegmentMetadata
 from bookkeeper.streams.policy import WritePolicy
 from bookkeeper.streams.reader import EARLIEST, LATEST, Record, RecordBatch, StreamReader, TxId
 from bookkeeper.streams.writer import StreamWriter, open_writer
-from tests.support.segment_store import MemorySegmentStore
+from tests.support.segment_store import StoreUnderTest
 
 
-async def writer_of(store: MemorySegmentStore) -> StreamWriter:
+async def writer_of(store: StoreUnderTest) -> StreamWriter:
     return await open_writer(RealRuntime(), store, WritePolicy(roll_records=4, buffer_bytes=50))
 
 
-async def write(store: MemorySegmentStore, first: int, count: int) -> list[DLSN]:
+async def write(store: StoreUnderTest, first: int, count: int) -> list[DLSN]:
     """Records whose payload is their transaction id."""
     async with await writer_of(store) as writer:
         return [await writer.append(b"%d" % n, txid=n) for n in range(first, first + count)]
@@ -32,21 +32,21 @@ async def read(reader: StreamReader) -> list[int]:
     return [int(record.payload) async for record in reader]
 
 
-async def test_all_is_read_in_order_across_segments(store: MemorySegmentStore) -> None:
+async def test_all_is_read_in_order_across_segments(store: StoreUnderTest) -> None:
     positions = await write(store, 0, 20)
     records = [record async for record in StreamReader(store, tail=False)]
     assert records == [Record(at, n, b"%d" % n, n) for n, at in enumerate(positions)]
     assert records[-1].position.segment == 5
 
 
-async def test_a_reader_begins_at_any_position(store: MemorySegmentStore) -> None:
+async def test_a_reader_begins_at_any_position(store: StoreUnderTest) -> None:
     positions = await write(store, 0, 20)
     for n, position in enumerate(positions):
         assert await read(StreamReader(store, position, tail=False)) == list(range(n, 20))
         assert await read(StreamReader(store, position.next(), tail=False)) == list(range(n + 1, 20))
 
 
-async def test_a_reader_begins_at_any_transaction_id(store: MemorySegmentStore) -> None:
+async def test_a_reader_begins_at_any_transaction_id(store: StoreUnderTest) -> None:
     await write(store, 0, 10)
     await write(store, 15, 5)
     for txid in range(22):
@@ -54,7 +54,7 @@ async def test_a_reader_begins_at_any_transaction_id(store: MemorySegmentStore) 
         assert await read(StreamReader(store, TxId(txid), tail=False)) == expected
 
 
-async def test_a_stored_position_is_read_on_from(store: MemorySegmentStore) -> None:
+async def test_a_stored_position_is_read_on_from(store: StoreUnderTest) -> None:
     async with await writer_of(store) as writer:
         await writer.append_batch([b"%d" % n for n in range(20)], txid=1)
     found: list[int] = []
@@ -70,7 +70,7 @@ async def test_a_stored_position_is_read_on_from(store: MemorySegmentStore) -> N
     assert found == list(range(20))
 
 
-async def test_a_tail_follows_over_rolls_until_the_stream_is_sealed(store: MemorySegmentStore) -> None:
+async def test_a_tail_follows_over_rolls_until_the_stream_is_sealed(store: StoreUnderTest) -> None:
     found: list[int] = []
 
     async def follow() -> None:
@@ -87,14 +87,14 @@ async def test_a_tail_follows_over_rolls_until_the_stream_is_sealed(store: Memor
     assert found == list(range(13))
 
 
-async def test_a_tail_goes_on_after_a_writer_that_died(store: MemorySegmentStore) -> None:
+async def test_a_tail_goes_on_after_a_writer_that_died(store: StoreUnderTest) -> None:
     records = aiter(StreamReader(store))
     first = await writer_of(store)
     await first.append(b"0", txid=0)
     await first.flush()
     assert (await anext(records)).payload == b"0"
     await first.abort()
-    second = await writer_of(MemorySegmentStore(store._client, store.records))
+    second = await writer_of(store.another())
     await second.append(b"1", txid=1)
     await second.flush()
     found = await anext(records)
@@ -103,7 +103,7 @@ async def test_a_tail_goes_on_after_a_writer_that_died(store: MemorySegmentStore
     await second.close()
 
 
-async def test_a_tail_goes_on_behind_a_segment_that_was_taken_back(store: MemorySegmentStore) -> None:
+async def test_a_tail_goes_on_behind_a_segment_that_was_taken_back(store: StoreUnderTest) -> None:
     """Its writer died before its first record; the number is used again, with another ledger."""
     await write(store, 0, 3)
     await store.load()
@@ -114,7 +114,7 @@ async def test_a_tail_goes_on_behind_a_segment_that_was_taken_back(store: Memory
     waiting = asyncio.create_task(anext(records))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     await ledger.close()
-    other = MemorySegmentStore(store._client, store.records)
+    other = store.another()
     async with await writer_of(other) as writer:
         position = await writer.append(b"3", txid=3)
     assert position.segment == 2
@@ -136,7 +136,7 @@ def test_a_segment_that_is_gone_was_taken_back_unless_a_later_one_shows_that_it_
     assert not was_taken_back([before, again], done)
 
 
-async def test_the_latest_position_is_behind_what_can_be_read(store: MemorySegmentStore) -> None:
+async def test_the_latest_position_is_behind_what_can_be_read(store: StoreUnderTest) -> None:
     await write(store, 0, 5)
     reader = StreamReader(store, LATEST)
     assert await reader.locate() == DLSN(3, 0, 0)
@@ -150,9 +150,9 @@ async def test_the_latest_position_is_behind_what_can_be_read(store: MemorySegme
     assert await read(inside) == [6]
 
 
-async def test_truncated_segments_are_skipped_at_the_start(store: MemorySegmentStore) -> None:
+async def test_truncated_segments_are_skipped_at_the_start(store: StoreUnderTest) -> None:
     await write(store, 0, 12)
-    one, two, *_ = store.records.list()
+    one, two, *_ = (await store.now()).segments
     await store.load()
     await store.replace(one.truncate(None))
     await store.replace(two.truncate(DLSN(2, 1, 0)))
