@@ -10,6 +10,7 @@ import asyncio
 import pytest
 
 from bookkeeper.errors import LedgerFencedError
+from bookkeeper.metadata.api import UnderreplicationStore
 from bookkeeper.types import LedgerState
 
 from .healing import bad_copies, close, closed_ledgers, healers, names_in, until
@@ -116,3 +117,33 @@ def test_a_cluster_without_a_spare_bookie_waits_for_one() -> None:
         assert await s.on("h", marks.info(ledger.id)) is None
 
     play(story, bookies=3)
+
+
+def test_a_kept_lock_that_is_lost_is_let_go_at_once() -> None:
+    """The ledger comes to the same worker again, which then has one lock of it, not the old one."""
+
+    async def story(s: Scenario) -> None:
+        (ledger,) = await closed_ledgers(s, 1)
+        (healer,) = await healers(s, "h", lockReleaseOfFailedLedgerGracePeriod=320000)
+        await power_off(s, "b1")
+        worker = healer.daemon.worker
+        await until(lambda: worker.kept == 1)
+        failed = healer.daemon.repair.stats.fragments_failed
+        (lock,) = worker._kept.values()
+        lock.lost.set()
+        await until(lambda: healer.daemon.repair.stats.fragments_failed > failed and worker.kept == 1)
+        (another,) = worker._kept.values()
+        assert another is not lock
+        await s.start("b1")
+        await until(lambda: worker.kept == 0)
+        marks = s.cluster.driver("h").underreplication
+        await s.on("h", gone(marks, ledger.id))
+        assert not await s.on("h", marks.is_locked(ledger.id))
+
+    play(story, bookies=3)
+
+
+async def gone(marks: UnderreplicationStore, ledger_id: int) -> None:
+    """Wait until a ledger is not marked any more."""
+    while await marks.info(ledger_id) is not None:
+        await asyncio.sleep(0.1)
