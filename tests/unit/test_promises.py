@@ -117,7 +117,9 @@ def test_settings_without_effect_are_named_in_one_line_if_somebody_chose_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn(
-        ServerConfiguration.from_mapping({"auditorReplicasCheckInterval": "5", "tlsKeyStore": "/k", "httpServerPort": "8080"})
+        ServerConfiguration.from_mapping(
+            {"auditorReplicasCheckInterval": "5", "tlsKeyStore": "/k", "httpServerPort": "8080"}
+        )
     )
     (record,) = caplog.records
     assert record.getMessage().endswith(": tlsKeyStore, auditorReplicasCheckInterval")

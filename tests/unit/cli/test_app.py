@@ -127,7 +127,9 @@ def test_every_hint_to_install_something_names_this_distribution() -> None:
 # --- make ---
 
 
-@pytest.mark.parametrize(("target", "command"), [("demo", "demo"), ("demo-heal", "demo-heal"), ("demo-spark", "spark demo")])
+@pytest.mark.parametrize(
+    ("target", "command"), [("demo", "demo"), ("demo-heal", "demo-heal"), ("demo-spark", "spark demo")]
+)
 @pytest.mark.parametrize("file", ["", "/tmp/my file.log", '/tmp/it\'s $(this) "file".log'])
 def test_make_hands_on_a_file_of_any_name(tmp_path: Path, target: str, command: str, file: str) -> None:
     (tmp_path / "bin").mkdir()
