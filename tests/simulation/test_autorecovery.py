@@ -6,105 +6,18 @@ Each story ends with every ledger whole: each entry is on all bookies that its r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from bookkeeper.autorecovery import copy as copy_room
 from bookkeeper.autorecovery import fragments, moves, repair
-from bookkeeper.autorecovery.checker import digest_of
-from bookkeeper.autorecovery.copy import Copier
-from bookkeeper.autorecovery.daemon import AutoRecovery
-from bookkeeper.autorecovery.fragments import fragments_of
-from bookkeeper.client.client import BookKeeper
-from bookkeeper.client.reads.replicas import Copy, Replicas
-from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import LedgerFencedError
-from bookkeeper.runtime import TaskScope
+from bookkeeper.metadata.api import UnderreplicationStore
 from bookkeeper.simulation.history import Violation
-from bookkeeper.types import BookieId, LedgerState
+from bookkeeper.types import LedgerState
 
+from .healing import bad_copies, close, closed_ledgers, healers, names_in, until
 from .scenario import Scenario, play, power_off
-
-QUICK = {"rwRereplicateBackoffMs": 200, "openLedgerRereplicationGracePeriod": 2000}
-
-
-class Healer:
-    """Autorecovery on a machine of its own."""
-
-    def __init__(self, s: Scenario, name: str, **settings: Any) -> None:
-        self.s = s
-        self.name = name
-        self.config = ServerConfiguration.from_mapping({**QUICK, **settings})
-        self.tasks: TaskScope | None = None
-
-    async def start(self) -> None:
-        client = await self.s.connect(self.name)
-        runtime = self.s.cluster.client_runtime(self.name)
-
-        async def begin() -> None:
-            driver = self.s.cluster.driver(self.name)
-            self.daemon = AutoRecovery(runtime, self.config, BookieId(f"{self.name}:0"), driver, client)
-            self.tasks = TaskScope(runtime, self.name)
-            self.tasks.spawn(self.daemon.run(), name="autorecovery")
-
-        await self.s.on(self.name, begin())
-
-    def crash(self) -> None:
-        self.s.cluster.machine(self.name).kill()
-
-
-async def healers(s: Scenario, *names: str, **settings: Any) -> list[Healer]:
-    found = [Healer(s, name, **settings) for name in names]
-    for healer in found:
-        await healer.start()
-    return found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.1)
-
-
-async def bad_copies(s: Scenario, bk: BookKeeper, ledger_id: int) -> list[str]:
-    """What is missing of a closed ledger: everything is read from everybody."""
-
-    async def look() -> list[str]:
-        metadata = (await bk.get_versioned_metadata(ledger_id)).value
-        assert metadata.closed
-        replicas = Replicas(bk.context, metadata, digest_of(metadata))
-        bad = []
-        for fragment in fragments_of(metadata, metadata.last_entry_id):
-            for index, bookie in enumerate(fragment.ensemble):
-                async for entry_id, reply in replicas.each(bookie, [*fragment.holds(index)]):
-                    if not isinstance(replicas.examine(entry_id, reply), Copy):
-                        bad.append(f"ledger {ledger_id}, entry {entry_id} on {bookie}: {reply.detail}")
-        return bad
-
-    return await s.on(s.home(bk), look())
-
-
-def names_in(s: Scenario, ledger: Any) -> set[str]:
-    return {bookie.partition(":")[0] for ensemble in s.stored(ledger).ensembles.values() for bookie in ensemble}
-
-
-async def close(s: Scenario, writer: Any) -> None:
-    async def end() -> None:
-        await writer.close()
-
-    await s.on(s.home(writer), end())
-
-
-async def closed_ledgers(s: Scenario, count: int, *, entries: int = 7, **shape: int) -> list[Any]:
-    bk = await s.connect("w")
-    found = []
-    for _ in range(count):
-        writer = await s.create(bk, **shape)
-        await s.append(writer, entries)
-        await close(s, writer)
-        found.append(writer)
-    return found
 
 
 @pytest.mark.parametrize("shape", [(3, 3, 2), (3, 2, 2), (4, 2, 1), (1, 1, 1)])
@@ -209,25 +122,34 @@ def test_a_cluster_without_a_spare_bookie_waits_for_one() -> None:
     play(story, bookies=3)
 
 
-# --- planted mistakes: each is noticed ---
+def test_a_kept_lock_that_is_lost_is_let_go_at_once() -> None:
+    """The ledger comes to the same worker again, which then has one lock of it, not the old one."""
+
+    async def story(s: Scenario) -> None:
+        (ledger,) = await closed_ledgers(s, 1)
+        (healer,) = await healers(s, "h", lockReleaseOfFailedLedgerGracePeriod=320000)
+        await power_off(s, "b1")
+        worker = healer.daemon.worker
+        await until(lambda: worker.kept == 1)
+        failed = healer.daemon.repair.stats.fragments_failed
+        (lock,) = worker._kept.values()
+        lock.lost.set()
+        await until(lambda: healer.daemon.repair.stats.fragments_failed > failed and worker.kept == 1)
+        (another,) = worker._kept.values()
+        assert another is not lock
+        await s.start("b1")
+        await until(lambda: worker.kept == 0)
+        marks = s.cluster.driver("h").underreplication
+        await s.on("h", gone(marks, ledger.id))
+        assert not await s.on("h", marks.is_locked(ledger.id))
+
+    play(story, bookies=3)
 
 
-def test_planted_the_record_is_changed_before_the_copies_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: Any) -> None:
-        """Planted: nothing is copied."""
-
-    monkeypatch.setattr(Copier, "copy", nothing)
-    with pytest.raises(Violation, match="has not acknowledged"):
-        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
-
-
-def test_planted_half_of_the_copies_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = copy_room.copies
-    monkeypatch.setattr(
-        copy_room, "copies", lambda *arguments: dict([*real(*arguments).items()][: len(real(*arguments)) // 2])
-    )
-    with pytest.raises(Violation, match="has not acknowledged"):
-        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
+async def gone(marks: UnderreplicationStore, ledger_id: int) -> None:
+    """Wait until a ledger is not marked any more."""
+    while await marks.info(ledger_id) is not None:
+        await asyncio.sleep(0.1)
 
 
 async def slow_third(s: Scenario) -> None:
@@ -245,9 +167,8 @@ async def slow_third(s: Scenario) -> None:
 
 
 def test_the_end_of_an_open_ledger_is_never_repaired_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet: Any = {
-        "explicitLacInterval": 0
-    }  # so that nobody but the writer knows of the last entry that it is confirmed
+    # Nobody but the writer knows of the last entry that it is confirmed.
+    quiet: Any = {"explicitLacInterval": 0}
     play(slow_third, bookies=5, **quiet)
     # Planted, twice: what is still written is not told apart, nor that the fragment has no end yet.
     monkeypatch.setattr(fragments, "_settled", lambda *_: True)

@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from ..client.client import BookKeeper
 from ..config import ServerConfiguration
@@ -36,6 +36,8 @@ from .fragments import open_end_at_risk
 from .repair import Repair
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MOST_KEPT = 2000
 """Locks of ledgers that wait, and failures that are remembered."""
@@ -100,17 +102,17 @@ class ReplicationWorker:
         try:
             return await self._while_held(lock, self._rereplicate(lock))
         finally:
-            if lock.ledger_id not in self._kept:
+            if self._kept.get(lock.ledger_id) is not lock:
                 await lock.release()
 
-    async def _while_held(self, lock: LedgerLock, work: Coroutine[Any, Any, bool]) -> bool:
+    async def _while_held(self, lock: LedgerLock, work: Coroutine[Any, Any, T]) -> T:
         """Work on a ledger until it is done or the lock is lost, which raises `LockLostError`."""
         working = self._tasks.spawn(work, name=f"ledger {lock.ledger_id}")
         lost = self._tasks.spawn(lock.lost.wait(), name="lock")
         try:
             await asyncio.wait([working, lost], return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise LockLostError(f"ledger {lock.ledger_id}: its lock was lost while it was being repaired")
+                raise LockLostError(f"ledger {lock.ledger_id}: its lock was lost")
             return working.result()
         finally:
             for task in (working, lost):
@@ -164,22 +166,25 @@ class ReplicationWorker:
 
     def _keep(self, lock: LedgerLock, seconds: float, then: Coroutine[Any, Any, None] | None) -> None:
         """Keep a lock for so long, do what is to be done then, and release it."""
+        self._kept[lock.ledger_id] = lock
+        self._tasks.spawn(self._hold(lock, seconds, then), name=f"kept lock of ledger {lock.ledger_id}")
 
-        async def wait() -> None:
+    async def _hold(self, lock: LedgerLock, seconds: float, then: Coroutine[Any, Any, None] | None) -> None:
+        """A lock that is lost is let go at once: its ledger may come to this worker again, with a new one."""
+        with guarded("a ledger that waited"):
             try:
-                await asyncio.sleep(seconds)
-                if then is not None and not lock.lost.is_set():
-                    with guarded("a ledger that waited"):
-                        await then
+                await self._while_held(lock, asyncio.sleep(seconds))
+                if then is not None:
+                    await self._while_held(lock, then)
+            except (MetadataError, BKError, LockLostError) as error:
+                log.warning("re-replication: ledger %d, which waited: %s", lock.ledger_id, error)
             finally:
                 if then is not None:
                     then.close()
-                self._kept.pop(lock.ledger_id, None)
+                if self._kept.get(lock.ledger_id) is lock:
+                    del self._kept[lock.ledger_id]
                 self._fewer_kept.set()
                 await lock.release()
-
-        self._kept[lock.ledger_id] = lock
-        self._tasks.spawn(wait(), name=f"kept lock of ledger {lock.ledger_id}")
 
     async def _end_if_at_risk(self, lock: LedgerLock) -> None:
         """Recover a ledger whose end is still on bookies that are gone. Its writer has had its time."""
