@@ -65,11 +65,11 @@ def _as_json(mark: UnderreplicatedLedger, worker: str | None) -> dict[str, objec
 def _print_mark(mark: UnderreplicatedLedger, worker: str | None, with_missing: bool) -> None:
     console.print(str(mark.ledger_id))
     if mark.ctime >= 0:
-        console.print(f"\tCtime : {mark.ctime}")
+        typer.echo(f"\tCtime : {mark.ctime}")
     for replica in mark.replicas if with_missing else ():
-        console.print(f"\tMissingReplica : {replica}", markup=False)
+        typer.echo(f"\tMissingReplica : {replica}")
     if worker is not None:
-        console.print(f"\tReplicationWorkerId : {worker}", markup=False)
+        typer.echo(f"\tReplicationWorkerId : {worker}")
 
 
 @grouped
@@ -136,9 +136,9 @@ def queryautorecoverystatus(cluster: ClusterOptions, as_json: JsonOption = False
         return
     console.print("CurrentRecoverLedgerInfo:")
     if not rows:
-        console.print("\t No Ledger is being recovered.")
+        typer.echo("\t No Ledger is being recovered.")
     for ledger_id, owner in rows:
-        console.print(f"\tLedgerId:{ledger_id}\tBookieId:{owner}", markup=False)
+        typer.echo(f"\tLedgerId:{ledger_id}\tBookieId:{owner}")
 
 
 @grouped

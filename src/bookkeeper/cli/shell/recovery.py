@@ -51,8 +51,8 @@ def _plain(overrides: dict[str, object]) -> ServerConfiguration:
 def _bookies(text: str) -> list[BookieId]:
     try:
         return [parse_bookie_id(part.strip()) for part in text.split(",")]
-    except ValueError as error:
-        fail(f"{text}: {error}", EXIT_USAGE)
+    except ConfigurationError as error:
+        fail(str(error), EXIT_USAGE)
 
 
 @grouped
