@@ -116,7 +116,7 @@ async def _recover(runtime: Runtime, config: ServerConfiguration) -> None:
     _listen_to_signals(stop)
     own = (await identify(runtime, config)).bookie_id
     working = runtime.spawn(run_autorecovery(runtime, config, own), name="autorecovery")
-    console.print(f"autorecovery runs as {own}", markup=False)
+    console.print(f"autorecovery runs as {own}", markup=False, soft_wrap=True)
     asked = runtime.spawn(stop.wait(), name="asked to stop")
     await asyncio.wait([working, asked], return_when=asyncio.FIRST_COMPLETED)
     for task in (working, asked):
@@ -167,7 +167,7 @@ async def _run(runtime: Runtime, server: Bookie, config: ServerConfiguration) ->
         return ExitCode.OK
     finally:
         asked.cancel()
-    console.print(f"bookie {server.bookie_id} serves", markup=False)
+    console.print(f"bookie {server.bookie_id} serves", markup=False, soft_wrap=True)
     healing = _heal(runtime, server, config)
     ended = runtime.spawn(server.wait_stopped(), name="end")
     asked = runtime.spawn(stop.wait(), name="asked to stop")

@@ -83,7 +83,7 @@ def whoisauditor(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"auditor": found})
     else:
-        console.print("No auditor elected" if found is None else f"Auditor: {found}", markup=False)
+        console.print("No auditor elected" if found is None else f"Auditor: {found}", markup=False, soft_wrap=True)
 
 
 @grouped

@@ -145,12 +145,12 @@ def _marked(ensemble: tuple[BookieId, ...], sources: list[BookieId]) -> str:
 def _print_outcome(outcome: LedgerOutcome, sources: list[BookieId], dry_run: bool) -> None:
     done = "Recovered" if not dry_run else "Would recover"
     fence = "  [fence required]" if outcome.fenced else ""
-    console.print(f"{done} ledger {outcome.ledger_id} :{fence}", markup=False)
+    console.print(f"{done} ledger {outcome.ledger_id} :{fence}", markup=False, soft_wrap=True)
     for move in outcome.moves:
         if move.new is None:
-            console.print(f"  Fragment [{move.first} - {move.last}] : not moved", markup=False)
+            console.print(f"  Fragment [{move.first} - {move.last}] : not moved", markup=False, soft_wrap=True)
             continue
-        console.print(f"  Fragment [{move.first} - {move.last}] : ", markup=False)
+        console.print(f"  Fragment [{move.first} - {move.last}] : ", markup=False, soft_wrap=True)
         console.print(f"    old ensemble : {_marked(move.old, sources)}", markup=False, soft_wrap=True)
         console.print(f"    new ensemble : {_marked(move.new, sources)}", markup=False, soft_wrap=True)
     if outcome.error:
@@ -182,7 +182,11 @@ def _print_query(records: list[LedgerMetadata], sources: list[BookieId], as_json
         console.print(f"ledger {record.ledger_id} : {record.state.name}")
         for first, ensemble in record.ensembles.items():
             console.print(f"  {first} : {_marked(ensemble, sources)}", markup=False, soft_wrap=True)
-    console.print(f"summary: [ {', '.join(f'{bookie}={number}' for bookie, number in count.items())} ]", markup=False)
+    console.print(
+        f"summary: [ {', '.join(f'{bookie}={number}' for bookie, number in count.items())} ]",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 async def _delete_cookie(driver: MetadataDriver, bookie: BookieId) -> bool:
@@ -217,6 +221,8 @@ def decommissionbookie(
         f"The ledgers stored in the given decommissioning bookie: {source} are properly replicated", markup=False
     )
     if had_cookie:
-        console.print(f"Cookie of the decommissioned bookie: {source} is deleted successfully", markup=False)
+        console.print(
+            f"Cookie of the decommissioned bookie: {source} is deleted successfully", markup=False, soft_wrap=True
+        )
     else:
         remark(f"bookie {source} had no cookie")
