@@ -179,7 +179,7 @@ def _print_query(records: list[LedgerMetadata], sources: list[BookieId], as_json
         return
     console.print("NOTE: Bookies in inspection list are marked with '*'.")
     for record in records:
-        console.print(f"ledger {record.ledger_id} : {record.state.name}")
+        console.print(f"ledger {record.ledger_id} : {record.state.name}", soft_wrap=True)
         for first, ensemble in record.ensembles.items():
             console.print(f"  {first} : {_marked(ensemble, sources)}", markup=False, soft_wrap=True)
     console.print(
@@ -218,7 +218,9 @@ def decommissionbookie(
 
     had_cookie = _connected(cluster, work)
     console.print(
-        f"The ledgers stored in the given decommissioning bookie: {source} are properly replicated", markup=False
+        f"The ledgers stored in the given decommissioning bookie: {source} are properly replicated",
+        markup=False,
+        soft_wrap=True,
     )
     if had_cookie:
         console.print(
