@@ -80,7 +80,9 @@ if TYPE_CHECKING:
     from .streams.errors import (
         CorruptEntryError,
         EndOfStreamError,
+        EpochConflictError,
         RecordTooLargeError,
+        StagingLostError,
         StreamClosedError,
         TransmitError,
         TruncatedError,
@@ -90,7 +92,15 @@ if TYPE_CHECKING:
     from .streams.ledgers import Replication
     from .streams.namespace import Namespace, Position, StreamInfo, open_namespace
     from .streams.policy import Visibility, WritePolicy
+    from .streams.publishing.collecting import Collected
+    from .streams.publishing.drafts import SegmentDraft
+    from .streams.publishing.marker import PublishKey
+    from .streams.publishing.publisher import Published
+    from .streams.publishing.staged import StagedSegment, Staging
     from .streams.reader import EARLIEST, LATEST, Record, StreamReader, TxId
+    from .streams.retention.choice import RetentionMode, RetentionPolicy
+    from .streams.retention.policies import StreamPolicy
+    from .streams.retention.truncation import Retained
     from .streams.writer import StreamWriter
     from .types import BookieId, DigestType, LedgerState, WriteFlag
     from .version import __version__
@@ -167,7 +177,9 @@ _PUBLIC = {
     "streams.errors": (
         "CorruptEntryError",
         "EndOfStreamError",
+        "EpochConflictError",
         "RecordTooLargeError",
+        "StagingLostError",
         "StreamClosedError",
         "TransmitError",
         "TruncatedError",
@@ -185,6 +197,11 @@ _PUBLIC = {
         "Visibility",
         "WritePolicy",
     ),
+    "streams.publishing.collecting": ("Collected",),
+    "streams.publishing.drafts": ("SegmentDraft",),
+    "streams.publishing.marker": ("PublishKey",),
+    "streams.publishing.publisher": ("Published",),
+    "streams.publishing.staged": ("StagedSegment", "Staging"),
     "streams.reader": (
         "EARLIEST",
         "LATEST",
@@ -192,6 +209,9 @@ _PUBLIC = {
         "StreamReader",
         "TxId",
     ),
+    "streams.retention.choice": ("RetentionMode", "RetentionPolicy"),
+    "streams.retention.policies": ("StreamPolicy",),
+    "streams.retention.truncation": ("Retained",),
     "streams.writer": ("StreamWriter",),
     "types": ("BookieId", "DigestType", "LedgerState", "WriteFlag"),
     "version": ("__version__",),
@@ -215,6 +235,7 @@ __all__ = [
     "ClientClosedError",
     "ClientConfiguration",
     "ClientError",
+    "Collected",
     "Compression",
     "ConfigurationError",
     "CorruptEntryError",
@@ -225,6 +246,7 @@ __all__ = [
     "DuplicateEntryIdError",
     "EARLIEST",
     "EndOfStreamError",
+    "EpochConflictError",
     "IllegalOpError",
     "IncorrectParameterError",
     "InvalidStreamNameError",
@@ -262,6 +284,8 @@ __all__ = [
     "Position",
     "ProtocolError",
     "ProtocolVersionError",
+    "PublishKey",
+    "Published",
     "QuorumError",
     "ReadError",
     "Record",
@@ -269,14 +293,22 @@ __all__ = [
     "Replication",
     "ReplicationError",
     "RequestTimeoutError",
+    "Retained",
+    "RetentionMode",
+    "RetentionPolicy",
     "SecurityError",
+    "SegmentDraft",
     "ServerConfiguration",
+    "StagedSegment",
+    "Staging",
+    "StagingLostError",
     "StreamClosedError",
     "StreamError",
     "StreamExistsError",
     "StreamInfo",
     "StreamMetadataError",
     "StreamNotFoundError",
+    "StreamPolicy",
     "StreamReader",
     "StreamStateError",
     "StreamWriter",

@@ -4,18 +4,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, suppress
 
 import pytest
 
 from bookkeeper.client.client import BookKeeper
-from bookkeeper.errors import NotOwnerError, StreamError, StreamExistsError, StreamNotFoundError
+from bookkeeper.errors import (
+    NotOwnerError,
+    ServiceUnavailable,
+    StreamError,
+    StreamExistsError,
+    StreamMetadataError,
+    StreamNotFoundError,
+    StreamStateError,
+)
+from bookkeeper.metadata.tree import Operation, Written
 from bookkeeper.streams.dlsn import DLSN
-from bookkeeper.streams.errors import EndOfStreamError, TransmitError
+from bookkeeper.streams.errors import EndOfStreamError, TransmitError, TruncatedError
+from bookkeeper.streams.ledgers import Replication
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.policy import Visibility, WritePolicy
 from bookkeeper.streams.reader import EARLIEST, LATEST, TxId
+from bookkeeper.streams.retention.choice import RetentionMode, RetentionPolicy
+from bookkeeper.streams.retention.policies import StreamPolicy
+from bookkeeper.types import DigestType
+from tests.support.dying_tree import DyingTree, Killed, Life, lives
 from tests.support.fake_bookie import fake_cluster
 from tests.support.metadata_stores import StoreUnderTest
 
@@ -163,6 +177,79 @@ async def test_an_empty_segment_is_taken_back_and_its_number_used_again(stage: S
     assert left.ledger_id not in {segment.ledger_id for segment in found}
 
 
+async def test_two_empty_segments_are_taken_back_whoever_dies_meanwhile(stage: Stage) -> None:
+    """A writer begins a segment before it finishes the one before; none of its entries may have arrived."""
+    steps = 0
+    for life in lives():
+        one = await stage.open()
+        await write(one, 0, 3)
+        writer = await one.open_writer("a")
+        for segment in [await writer._start(3) for _ in range(2)]:
+            await segment.release()
+        await writer.abort()
+        assert [segment.number for segment in (await one.info("a")).segments if not segment.completed] == [2, 3]
+        survived = False
+        with suppress(Killed):
+            tree = DyingTree(one._tree, life)
+            await (await Namespace(stage.client, tree, one.path, None, "x", AsyncExitStack()).open_writer("a")).abort()
+            survived = True
+        for name in await members(one):
+            await one._tree.delete(f"{one.path}/a/<default>/lock/{name}")
+        await write(one, 3, 3)
+        assert await read(one) == list(range(6))
+        await one.delete("a")
+        if survived:
+            break
+        steps += 1
+    assert steps == 4
+
+
+class Silent(DyingTree):
+    """Gives no answer when a segment is begun."""
+
+    async def commit(self, operations: Sequence[Operation]) -> Written:
+        if any("inprogress_" in each.path for each in operations):
+            raise ServiceUnavailable("no answer", maybe_applied=True)
+        return await super().commit(operations)
+
+
+async def test_a_ledger_that_no_segment_got_is_closed_and_left_to_the_next_owner(stage: Stage) -> None:
+    one = await stage.open()
+    await one.create("a")
+    tree = Silent(one._tree, Life(99, applied=True))
+    silent = Namespace(stage.client, tree, one.path, None, "x", AsyncExitStack())
+    writer = await silent.open_writer("a", policy=SEEN)
+    with pytest.raises(ServiceUnavailable):
+        await writer.append(b"0", txid=0)
+    await writer.close()
+    (left,) = [ledger async for ledger in stage.client.list_ledgers()]
+    assert (await stage.client.get_ledger_metadata(left)).closed
+    await write(one, 0, 3)
+    assert await read(one) == [0, 1, 2]
+    assert left not in [ledger async for ledger in stage.client.list_ledgers()]
+
+
+async def members(namespace: Namespace) -> tuple[str, ...]:
+    listing = await namespace._tree.children(f"{namespace.path}/a/<default>/lock", fresh=True)
+    return () if listing is None else listing.names
+
+
+async def test_a_lost_ledger_before_segments_with_records_is_not_passed_over(stage: Stage) -> None:
+    one = await stage.open()
+    async with one.open_writer("a", policy=SEEN, create=True) as writer:
+        await writer.append(b"0", txid=0)
+        lost = (await one.info("a")).segments[0]
+        first, writer._segment = writer._segment, await writer._start(1)
+        await writer.append(b"1", txid=1)
+        assert first is not None
+        await first.release()
+        await stage.client.delete_ledger(lost.ledger_id)
+        await writer.abort()
+    with pytest.raises(StreamStateError, match="lost"):
+        await one.open_writer("a")
+    assert len((await one.info("a")).segments) == 2
+
+
 async def test_a_reader_follows_writers_from_now_on(stage: Stage) -> None:
     one, two = await stage.open("one"), await stage.open("two")
     await write(one, 0, 6)
@@ -182,3 +269,71 @@ async def test_a_reader_follows_writers_from_now_on(stage: Stage) -> None:
     async with one.open_writer("a") as writer:
         with pytest.raises(EndOfStreamError):
             await writer.append(b"more")
+
+
+async def test_a_stream_is_truncated_purged_and_sealed(stage: Stage) -> None:
+    one, two = await stage.open("one"), await stage.open("two")
+    positions = await write(one, 0, 10)
+    async with one.open_writer("a", policy=SEEN) as writer:
+        await writer.append(b"10", txid=10)
+        done = await two.truncate("a", str(positions[6]))
+        assert (done.truncated, list(done.deleted)) == (positions[6], [])
+        assert (await two.purge("a")).deleted == (), "nothing is deleted unless somebody asks for it"
+        assert await read(two) == [6, 7, 8, 9, 10]
+        await writer.append(b"11", txid=11)
+        await two.set_policy(StreamPolicy(RetentionPolicy(RetentionMode.EXPLICIT)))
+        assert [segment.number for segment in (await two.purge("a")).deleted] == [1]
+    done = await two.truncate("a", positions[9], delete=True)
+    assert [segment.number for segment in done.deleted] == [2]
+    ledgers = {segment.ledger_id for segment in (await one.info("a")).segments}
+    assert {ledger async for ledger in stage.client.list_ledgers()} == ledgers
+    await one.seal("a")
+    await two.seal("a")
+    assert (await one.info("a")).sealed
+    async with two.open_reader("a") as reader:
+        with pytest.raises(EndOfStreamError):
+            assert [int(record.payload) async for record in reader] == []
+    for call in (one.truncate("x", positions[0]), one.purge("x"), one.seal("x")):
+        with pytest.raises(StreamNotFoundError):
+            await call
+
+
+async def test_a_reader_whose_segment_is_deleted_is_told_where_the_stream_begins(stage: Stage) -> None:
+    one = await stage.open()
+    positions = await write(one, 0, 12)
+    async with one.open_reader("a") as reader, aclosing(aiter(reader)) as records:
+        assert (await anext(records)).payload == b"0"
+        await one.truncate("a", positions[9], delete=True)
+        with pytest.raises(TruncatedError) as caught:
+            assert [record async for record in records] == [], "the reader goes on for ever"
+    assert DLSN.parse(caught.value.first_available) == positions[9]
+    async with one.open_reader("a", caught.value.first_available, tail=False) as reader:
+        assert [int(record.payload) async for record in reader] == [9, 10, 11]
+
+
+async def test_policies_are_kept_with_the_namespace_and_a_stream_may_differ(stage: Stage) -> None:
+    one, two = await stage.open("one"), await stage.open("two")
+    assert await one.policy() == StreamPolicy()
+    all_of_them = StreamPolicy(RetentionPolicy(RetentionMode.AUTO, 0.0), Replication(3, 2, 2))
+    await one.set_policy(all_of_them)
+    assert await two.policy() == all_of_them
+    await write(two, 0, 4)
+    own = StreamPolicy(replication=Replication(2, 2, 1, digest=DigestType.CRC32C))
+    await one.set_policy(own, "a")
+    assert await two.policy("a") == own
+    await write(two, 4, 4)
+    shapes = []
+    for segment in (await one.info("a")).segments:
+        found = await stage.client.get_ledger_metadata(segment.ledger_id)
+        shapes.append((found.ensemble_size, found.write_quorum, found.ack_quorum, found.digest_type))
+    assert list(dict.fromkeys(shapes)) == [(3, 2, 2, DigestType.CRC32), (2, 2, 1, DigestType.CRC32C)]
+    assert await read(one) == list(range(8))
+    await one.rename("a", "b")
+    assert (await two.policy("b"), await two.policy("a")) == (own, StreamPolicy())
+    await one.delete("b")
+    assert await two.policy("b") == StreamPolicy()
+    with pytest.raises(StreamNotFoundError):
+        await one.set_policy(own, "b")
+    await one._settings.put({"replication": {"ensemble": "many"}})
+    with pytest.raises(StreamMetadataError):
+        await two.policy()

@@ -98,6 +98,9 @@ class FakeLedgers:
     def id_of(self, ledger: int) -> int:
         return ledger
 
+    async def close(self, ledger: int) -> None:
+        """There are no writers here."""
+
     async def delete(self, ledger_id: int) -> None:
         self.alive.discard(ledger_id)
         self.deleted.append(ledger_id)

@@ -14,6 +14,7 @@ REGISTER = {entry.key: entry for entry in read_register()}
 NUMBERED = {
     "simulation/test_bookie_scenarios.py": re.compile(r"test_([cs])(\d+)_"),
     "simulation/test_client_scenarios.py": re.compile(r"test_([cs])(\d+)_"),
+    "simulation/test_stream_leaders.py": re.compile(r"test_([cs])(\d+)_"),
     "unit/client_core/test_ensemble_changes.py": re.compile(r"test_(s?)_?(\d+)_"),
     "unit/client_core/test_recovery.py": re.compile(r"test_(s?)_?(\d+)_"),
 }

@@ -6,11 +6,16 @@ Each story ends with every ledger whole: each entry is on all bookies that its r
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from bookkeeper.autorecovery import copy as copy_room
+from bookkeeper.autorecovery import fragments, moves, repair
+from bookkeeper.autorecovery.copy import Copier
 from bookkeeper.errors import LedgerFencedError
 from bookkeeper.metadata.api import UnderreplicationStore
+from bookkeeper.simulation.history import Violation
 from bookkeeper.types import LedgerState
 
 from .healing import bad_copies, close, closed_ledgers, healers, names_in, until
@@ -147,3 +152,70 @@ async def gone(marks: UnderreplicationStore, ledger_id: int) -> None:
     """Wait until a ledger is not marked any more."""
     while await marks.info(ledger_id) is not None:
         await asyncio.sleep(0.1)
+
+
+# --- planted mistakes: each is noticed ---
+
+
+def test_planted_the_record_is_changed_before_the_copies_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> None:
+        """Planted: nothing is copied."""
+
+    monkeypatch.setattr(Copier, "copy", nothing)
+    with pytest.raises(Violation, match="has not acknowledged"):
+        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
+
+
+def test_planted_half_of_the_copies_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = copy_room.copies
+    monkeypatch.setattr(
+        copy_room, "copies", lambda *arguments: dict([*real(*arguments).items()][: len(real(*arguments)) // 2])
+    )
+    with pytest.raises(Violation, match="has not acknowledged"):
+        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
+
+
+async def slow_third(s: Scenario) -> None:
+    """Entries are on two bookies of three, and one of the two is lost while nobody writes."""
+    writer = await s.create(await s.connect("w"))
+    await s.append(writer, 3)
+    lost, _, slow = (bookie.partition(":")[0] for bookie in s.stored(writer).ensembles[0])
+    s.cut("w", slow)
+    await s.append(writer, 3)
+    await healers(s, "h")
+    await power_off(s, lost)
+    await until(lambda: lost not in names_in(s, writer))
+    s.cut("w", slow, False)
+    await s.recover(await s.connect("r"), writer.id)
+
+
+def test_the_end_of_an_open_ledger_is_never_repaired_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody but the writer knows of the last entry that it is confirmed.
+    quiet: Any = {"explicitLacInterval": 0}
+    play(slow_third, bookies=5, **quiet)
+    # Planted, twice: what is still written is not told apart, nor that the fragment has no end yet.
+    monkeypatch.setattr(fragments, "_settled", lambda *_: True)
+    monkeypatch.setattr(
+        repair,
+        "moved",
+        lambda record, part, chosen: record.with_ensemble(part.first, moves._new_ensemble(part, chosen)),
+    )
+    with pytest.raises(Violation, match="its ensemble was changed"):
+        play(slow_third, bookies=5, **quiet)
+
+
+def test_bookies_that_come_back_do_not_hide_one_that_does_not() -> None:
+    """Most of the cluster is gone for a while: that is not believed, and not forgotten either."""
+
+    async def story(s: Scenario) -> None:
+        ledgers = await closed_ledgers(s, 3)
+        (healer,) = await healers(s, "h")
+        await until(lambda: healer.daemon.auditor is not None)
+        await asyncio.sleep(2)
+        for name in ("b1", "b2", "b3"):
+            await power_off(s, name)
+        await asyncio.sleep(20)
+        await s.start("b2", "b3")
+        await until(lambda: not any("b1" in names_in(s, ledger) for ledger in ledgers))
+
+    play(story, bookies=5)

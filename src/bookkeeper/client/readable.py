@@ -31,6 +31,7 @@ from ..errors import (
     MetadataError,
     NoSuchEntryError,
     NoSuchLedgerError,
+    NoSuchLedgerOnMetadataError,
     ReadError,
 )
 from ..metadata.api import Versioned
@@ -72,6 +73,8 @@ class ReadableLedger(LedgerHandle):
         self._reads = LedgerReads(context, self._distribution, digest, lambda: self.metadata, self._heard_of_lac)
         self._polls: dict[LongPollRead, None] = {}
         """Under way."""
+        self._deleted = False
+        """Whether the metadata store has told that the ledger is gone."""
 
     @property
     @abstractmethod
@@ -214,7 +217,8 @@ class ReadableLedger(LedgerHandle):
         - `parallel`: ask all replicas at once: news come sooner, and cost more requests.
 
         Raises `IncorrectParameterError`. Errors of waiting are retried with growing pauses, and raised after
-        `tailRetryLimit` in a row; errors of reading entries are raised as `read` does.
+        `tailRetryLimit` in a row; errors of reading entries are raised as `read` does, and
+        `NoSuchLedgerOnMetadataError` when the ledger is deleted meanwhile.
         """
         if first < 0:
             raise IncorrectParameterError(f"entry {first} is negative", ledger_id=self.id)
@@ -234,6 +238,8 @@ class ReadableLedger(LedgerHandle):
                 pauses.reset()
             elif self.metadata.closed:
                 return
+            elif self._deleted:
+                raise NoSuchLedgerOnMetadataError("the ledger was deleted", ledger_id=self.id)
             else:
                 polled = await self._await_progress(next_id, poll_timeout, parallel, pauses)
                 if polled is not None and polled.entry_id == next_id:

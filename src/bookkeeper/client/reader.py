@@ -119,5 +119,8 @@ async def _follow(reader: weakref.ref[LedgerReader], ledger_id: int, context: Cl
 
 
 def _tell(reader: LedgerReader | None, versioned: Versioned[LedgerMetadata] | None) -> None:
+    """None: the ledger was deleted."""
     if reader is not None and versioned is not None:
         reader.adopt_metadata(versioned)
+    elif reader is not None:
+        reader._deleted = True

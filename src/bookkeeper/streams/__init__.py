@@ -7,6 +7,8 @@ ledgers.
 
 names/          what stands where in the metadata store: namespaces, streams, segments, locks, allocated ledgers
 formats/        bytes from and to values
+publishing/     ledgers written elsewhere become segments, exactly once
+retention/      what leaves a stream: truncation, deletion, policies
 dlsn            where a record is
 policy          when entries leave, when segments are rolled
 packing         which record goes into which entry, and where it is then

@@ -56,6 +56,20 @@ def find_next(
     return None
 
 
+def was_taken_back(segments: Sequence[SegmentMetadata], begun: SegmentMetadata) -> bool:
+    """Whether a segment that was in progress, and whose ledger is gone before anything was read, had no records: then
+    its number is used again. If it was completed, truncated and deleted meanwhile, a later one is there: the newest
+    completed segment always stays.
+    """
+    if begun.completed:
+        return False
+    for segment in segments:
+        if segment.ledger_id == begun.ledger_id:
+            return not segment.completed
+    numbers = {segment.number for segment in segments}
+    return begun.number in numbers or max(numbers, default=0) < begun.number
+
+
 def _numbered(segments: Sequence[SegmentMetadata], segment: SegmentMetadata) -> SegmentMetadata:
     """With its sequence id, which one in progress gets from the one before it; that may still be in progress, too."""
     before = next((other for other in segments if other.number == segment.number - 1), None)

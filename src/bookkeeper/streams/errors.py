@@ -58,6 +58,14 @@ class TruncatedError(StreamError):
         self.first_available = first_available
 
 
+class EpochConflictError(StreamError):
+    """A sink cannot publish this epoch: it has published a later one, or this one with other data."""
+
+
+class StagingLostError(StreamError):
+    """The ledgers of a run cannot be published: they were published already, or given up."""
+
+
 class StreamClosedError(StreamError):
     """The writer or reader was closed."""
 

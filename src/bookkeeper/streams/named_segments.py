@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from ..client.reader import LedgerReader
 from ..client.writer import LedgerWriter
-from ..metadata.tree import RecordTree
+from ..metadata.tree import Operation, RecordTree
 from .formats.segment import SegmentMetadata, decode_segment, encode_segment
 from .ledgers import StreamLedgers
 from .names.allocation import LedgerAllocator
@@ -76,6 +76,14 @@ class NamedSegments:
         head, _ = await self._owned()
         await head.complete(segment.number, encode_segment(segment), last_txid=segment.last_txid)
 
+    async def attach(self, segments: Sequence[SegmentMetadata]) -> list[Operation]:
+        """What a transaction must do to add completed segments at the end; this view is of no use after it."""
+        head, _ = await self._owned()
+        return head.attach(
+            [(segment.number, encode_segment(segment)) for segment in segments],
+            last_txid=max(segment.last_txid for segment in segments),
+        )
+
     async def remove(self, segment: SegmentMetadata) -> None:
         """Delete a segment in progress that has no records, the ledger first."""
         head, _ = await self._owned()
@@ -96,5 +104,9 @@ class NamedSegments:
 
     async def release(self) -> None:
         """Let the next owner in. Idempotent."""
-        if self._lock is not None:
-            await self._lock.release()
+        try:
+            if self._allocator is not None:
+                await self._allocator.close()
+        finally:
+            if self._lock is not None:
+                await self._lock.release()

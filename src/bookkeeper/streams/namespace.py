@@ -16,7 +16,8 @@ calls of the metadata store end after `metadataTimeoutSec` by themselves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,7 +27,13 @@ from ..client.client import BookKeeper, connect
 from ..client.opening import Opening
 from ..client.store import ClientStore, Home
 from ..config import ClientConfiguration
-from ..errors import ConfigurationError, NamespaceNotBoundError, StreamNotFoundError
+from ..errors import (
+    BookKeeperError,
+    ConfigurationError,
+    IncorrectParameterError,
+    NamespaceNotBoundError,
+    StreamNotFoundError,
+)
 from ..metadata import open_driver
 from ..metadata.tree import RecordTree, check_path
 from ..runtime import Runtime
@@ -40,10 +47,24 @@ from .named_segments import NamedSegments
 from .names.address import parse_namespace
 from .names.lock import LogLock
 from .names.logs import Logs
-from .names.namespaces import bind, resolve
+from .names.namespaces import NamespaceSettings, bind, resolve
 from .policy import WritePolicy
+from .publishing.collecting import Collected, Collector
+from .publishing.drafts import SegmentDraft
+from .publishing.marker import PublishKey
+from .publishing.publisher import Published, Publisher
+from .publishing.staged import Staging
+from .publishing.staging import begin_run, open_run, run_path, sink_path
 from .reader import EARLIEST, Latest, StreamReader, TxId
+from .retention.choice import RetentionPolicy
+from .retention.policies import StreamPolicy, decode_policy, encode_policy
+from .retention.truncation import Retained, Truncation
 from .writer import StreamWriter, open_writer
+
+log = logging.getLogger(__name__)
+
+LOST_AFTER = 24 * 3600.0
+"""Seconds after which a run that nobody has heard of counts as dead."""
 
 Position = DLSN
 """Where a record is in a stream. `str(position)` is text to store, `Position.parse(text)` the way back."""
@@ -73,6 +94,14 @@ class StreamInfo:
         return sum(segment.records for segment in self.segments)
 
 
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """Streams as a publisher wants them."""
+
+    lock: Callable[[str, float | None], Awaitable[LogLock]]
+    segments: Callable[[str, LogLock], NamedSegments]
+
+
 def open_namespace(
     where: str,
     *,
@@ -91,8 +120,8 @@ def open_namespace(
     - `client`: a connected client of the cluster that has the ledgers; it stays open. None: one of its own.
     - `create`: make it if it is not there. `ledgers` then is the metadata service address of the cluster that gets its
       ledgers; None: with `client` the client's; for a namespace in SQLite or memory its own store.
-    - `replication`: of the segments that are written here, and the password of all of them. None: three copies, two of
-      them waited for.
+    - `replication`: of the segments that are written here, and the password of all of them. None: what the policies
+      say; where they say nothing, three copies, two of them waited for.
     - `client_id`: what other clients are told of who owns a stream. None: the name of this host.
     - `config`: settings of the client that it makes; `metadataTimeoutSec` is also that of the namespace's own store.
 
@@ -173,7 +202,9 @@ class Namespace:
         self._runtime = client.context.runtime
         self._tree = tree
         self._logs = Logs(tree, path)
+        self._settings = NamespaceSettings(tree, path)
         self._ledgers = StreamLedgers(client, replication or Replication())
+        self._obeys_policies = replication is None
         self._client_id = client_id or self._runtime.hostname()
         self._opened = opened
 
@@ -222,6 +253,7 @@ class Namespace:
             )
         finally:
             await lock.release()
+        await self._settings.remove(self._logs.paths(name).name)
 
     async def rename(self, old: str, new: str, *, lock_timeout: float | None = 30.0) -> None:
         """Give a stream another name, once nobody writes it.
@@ -233,12 +265,183 @@ class Namespace:
             await self._logs.rename(old, new, lock.member)
         finally:
             await lock.release()
+        former = self._logs.paths(old).name
+        own = await self._settings.get(former)
+        if own is not None:
+            await self._settings.put(own.value, stream=self._logs.paths(new).name)
+            await self._settings.remove(former)
 
     async def info(self, name: str) -> StreamInfo:
         """What the metadata says of a stream. Raises `StreamNotFoundError`."""
         state = await self._segments(name).load()
         owner = await self._lock(name).owner()
         return StreamInfo(self._logs.paths(name).name, state.segments, state.max_txid, owner)
+
+    # --- the old end, and the new one ---
+
+    async def truncate(self, name: str, before: DLSN | str, *, delete: bool = False) -> Retained:
+        """Let a stream begin at this position: what is before is not read any more. What was done.
+
+        A segment that is still written is not truncated; what it is truncated before may be called again later. Nobody
+        is disturbed, neither the writer nor readers behind the position. If the caller dies in between, the next one
+        who truncates or purges the stream goes on.
+
+        - `before`: a position or its text, such as that of the first record to keep.
+        - `delete`: delete what is truncated at once, if it is whole segments. False: `purge` does, if a policy says so.
+          The newest completed segment stays in any case.
+
+        Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position.
+        """
+        truncation = self._truncation(name)
+        begins = await truncation.truncate(Position.parse(before) if isinstance(before, str) else before)
+        return Retained(begins, await truncation.delete_truncated() if delete else ())
+
+    async def purge(self, name: str, policy: RetentionPolicy | None = None) -> Retained:
+        """Delete what a retention policy does not keep; what was done. To be called now and then, by anybody.
+
+        - `policy`: None: what `set_policy` has stored for the stream or the namespace. Nothing is deleted by default.
+
+        The age of a segment is this machine's time less that of its writer's. Raises `StreamNotFoundError`,
+        `StreamMetadataError`.
+        """
+        if policy is None:
+            policy = (await self._effective(name)).retention or RetentionPolicy()
+        return await self._truncation(name).apply(policy, self._runtime.wall_ms())
+
+    async def seal(self, name: str, *, lock_timeout: float | None = 30.0) -> None:
+        """End a stream for ever, once nobody writes it: its readers get `EndOfStreamError` behind the last record, and
+        so does who appends. Idempotent. Raises as `open_writer`.
+        """
+        if (await self.info(name)).sealed:
+            return
+        async with self.open_writer(name, lock_timeout=lock_timeout) as writer:
+            if writer.last_txid != END_TXID:
+                await writer.mark_end()
+
+    def _truncation(self, name: str) -> Truncation:
+        return Truncation(self._tree, self._logs.paths(name), self._ledgers.delete)
+
+    # --- segments that were written elsewhere ---
+
+    async def stage(self, sink: str, epoch: int, *, query: str | None = None) -> Staging:
+        """Begin a run: a place for ledgers that are to be published together as an epoch of a sink.
+
+        - `query`: as in `PublishKey`.
+        """
+        run = await begin_run(
+            self._tree,
+            sink_path(self.path, sink),
+            epoch,
+            self._publisher().new_run(),
+            query,
+            self._runtime.wall_ms(),
+        )
+        return await self.join_staging(run.path)
+
+    async def join_staging(self, path: str) -> Staging:
+        """A run that was begun elsewhere. Raises `StagingLostError` if it is over."""
+        await open_run(self._tree, path)
+        return Staging(self._tree, self._runtime, path, self._ledgers_of)
+
+    async def publish_segments(
+        self,
+        drafts: Mapping[str, Sequence[SegmentDraft]],
+        key: PublishKey | None = None,
+        *,
+        staging: Staging | None = None,
+        reset: bool = False,
+        lock_timeout: float | None = 30.0,
+    ) -> Published:
+        """Make closed ledgers, which were written elsewhere, the next segments of streams: all or none, and once only.
+
+        - `drafts`: by the names of the streams, in order.
+        - `key`: what makes it happen once only. The same key again does nothing, and the result says so. None: without;
+          then a call whose answer was lost can be repeated as long as its segments are in the stream.
+        - `staging`: the run that the ledgers belong to. Those that are not published are deleted.
+        - `reset`: another query takes the sink over, with epochs of its own.
+        - `lock_timeout`: seconds to wait for each stream that is written; None: for ever.
+
+        Segments without transaction ids get the time, or the highest id that is there, if that is higher. What is more
+        than one transaction of the metadata store bears is published in parts; if the caller dies in between, the next
+        publisher of the sink goes on, or `collect_staged`.
+
+        After `ServiceUnavailable` it is not known what happened: call again with the same key. Raises
+        `EpochConflictError`, `TxidOrderError`, `EndOfStreamError`, `NotOwnerError` (a stream is written),
+        `StagingLostError`, `StreamNotFoundError`, `IncorrectParameterError` (a ledger is not as its draft says),
+        `RecordTooLarge` (too many without a key); nothing is published then.
+        """
+        by_name = {self._logs.paths(name).name: tuple(some) for name, some in drafts.items()}
+        run = self._run_of(by_name, key, staging)
+        publisher = self._publisher()
+        done = await publisher.publish(by_name, key, run, reset=reset, lock_timeout=lock_timeout)
+        if key is not None:
+            try:
+                await self._collector(publisher).collect_sink(key.sink, self._runtime.wall_ms())
+            except BookKeeperError as error:
+                log.warning("sink %s: what was not published could not be deleted: %s", key.sink, error)
+        return done
+
+    def _run_of(
+        self, drafts: Mapping[str, Sequence[SegmentDraft]], key: PublishKey | None, staging: Staging | None
+    ) -> str | None:
+        """The path of the run. Raises `IncorrectParameterError` if it is not the one that the drafts and key want."""
+        if staging is None:
+            if any(draft.staged for some in drafts.values() for draft in some):
+                raise IncorrectParameterError("these drafts belong to a run: give it as staging")
+            return None
+        expected = run_path(sink_path(self.path, key.sink), key.epoch, "") if key is not None else ""
+        if not staging.path.startswith(expected):
+            raise IncorrectParameterError(f"run {staging.path} is not of the sink and epoch that are published")
+        return staging.path
+
+    async def collect_staged(self, *, lost_after: float = LOST_AFTER, lock_timeout: float | None = 30.0) -> Collected:
+        """Finish what publishers began to publish, and delete ledgers that were staged and will not be published. To
+        be called now and then, by anybody.
+
+        - `lost_after`: seconds after which a run that nobody has heard of counts as dead.
+
+        Raises `NotOwnerError` if a stream that is to be published to is written for longer than `lock_timeout` seconds.
+        """
+        return await self._collector(self._publisher(), lost_after).collect(self._runtime.wall_ms(), lock_timeout)
+
+    def _publisher(self) -> Publisher:
+        return Publisher(self._tree, self.path, _Owned(self._locked, self._segments), self._ledgers, self._runtime)
+
+    def _collector(self, publisher: Publisher, lost_after: float = LOST_AFTER) -> Collector:
+        return Collector(self._tree, self.path, publisher, self._ledgers.delete, lost_after)
+
+    # --- policies ---
+
+    async def policy(self, name: str | None = None) -> StreamPolicy:
+        """What a stream says for itself; without a name, what the namespace says for all. Raises
+        `StreamMetadataError`."""
+        found = await self._settings.get(name and self._logs.paths(name).name)
+        return decode_policy(found.value, name or self.path) if found is not None else StreamPolicy()
+
+    async def set_policy(self, policy: StreamPolicy, name: str | None = None) -> None:
+        """Replace what a stream, or the namespace, says of retention and replication; what else its record has stays.
+
+        It holds for segments that are begun from now on, and for the next `purge`. Raises `StreamNotFoundError`;
+        `StreamConflictError` if another client sets it, too.
+        """
+        if name is not None:
+            name = (await self._logs.load(name)).paths.name
+        found = await self._settings.get(name)
+        known = found.value if found is not None else {}
+        expected = found.version if found is not None else None
+        await self._settings.put(encode_policy(policy, known), stream=name, expected=expected)
+
+    async def _effective(self, name: str) -> StreamPolicy:
+        stream = self._logs.paths(name).name
+        return decode_policy(await self._settings.effective(stream), stream)
+
+    async def _ledgers_of(self, name: str) -> StreamLedgers:
+        """Those of a stream's new segments."""
+        if not self._obeys_policies:
+            return self._ledgers
+        return self._ledgers.like((await self._effective(name)).applied_to(self._ledgers.replication))
+
+    # --- inside ---
 
     async def _locked(self, name: str, timeout: float | None) -> LogLock:
         await self._logs.load(name)  # a lock of what is no stream would be its first record
@@ -249,8 +452,8 @@ class Namespace:
     def _lock(self, name: str) -> LogLock:
         return LogLock(self._tree, self._runtime, self._logs.paths(name).lock, self._client_id)
 
-    def _segments(self, name: str, lock: LogLock | None = None) -> NamedSegments:
-        return NamedSegments(self._tree, self._logs, name, self._ledgers, lock)
+    def _segments(self, name: str, lock: LogLock | None = None, ledgers: StreamLedgers | None = None) -> NamedSegments:
+        return NamedSegments(self._tree, self._logs, name, ledgers or self._ledgers, lock)
 
     # --- writing and reading ---
 
@@ -275,8 +478,9 @@ class Namespace:
         async def opened() -> StreamWriter:
             if create:
                 await self._logs.create(name, exist_ok=True)
+            ledgers = await self._ledgers_of(name)
             lock = await self._locked(name, lock_timeout)
-            return await open_writer(self._runtime, self._segments(name, lock), policy)
+            return await open_writer(self._runtime, self._segments(name, lock, ledgers), policy)
 
         return Opening(opened(), "Namespace.open_writer")
 

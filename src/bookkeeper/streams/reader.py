@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from ..client.entry import LedgerEntry
 from ..client.reader import LedgerReader
 from ..errors import NoSuchLedgerError, NoSuchLedgerOnMetadataError
-from .cursor import after, find_next, find_start, find_txid
+from .cursor import Start, after, find_next, find_start, find_txid, was_taken_back
 from .dlsn import DLSN
 from .errors import CorruptEntryError, EndOfStreamError, TruncatedError
 from .formats.entry import decode_entry
@@ -87,6 +88,10 @@ class RecordBatch(NamedTuple):
             yield Record(DLSN(self.segment.number, self.entry, slot), txid, payload, base + position)
 
 
+class _TakenBack(Exception):
+    """A segment was begun, and is gone without ever having had a record."""
+
+
 class StreamReader:
     """Reads a stream from a position on. Every iteration begins at `position`, and moves it."""
 
@@ -147,18 +152,35 @@ class StreamReader:
         if start is None:
             return
         segment, position = start.segment, start.position
+        before: SegmentMetadata | None = None
+        taken_back: int | None = None
         while True:
-            async with aclosing(self._batches_of(segment, position)) as batches:
-                async for batch in batches:
-                    self._start = batch.next_position
-                    yield batch
-            following = await self._find(lambda segments, done=segment: self._next(segments, done))  # type: ignore[misc]
+            try:
+                async with aclosing(self._batches_of(segment, position)) as batches:
+                    async for batch in batches:
+                        self._start = batch.next_position
+                        yield batch
+                before, taken_back = segment, None
+            except _TakenBack:
+                taken_back = segment.ledger_id
+            following = await self._find(partial(self._follow, before, position, taken_back))
             if following is None:
                 return
-            segment, position = following, DLSN(following.number, 0, 0)
+            segment, position = following.segment, following.position
 
-    def _next(self, segments: Sequence[SegmentMetadata], done: SegmentMetadata) -> SegmentMetadata | None:
-        return find_next(segments, done, ignore_truncation=self._ignore_truncation)
+    def _follow(
+        self,
+        done: SegmentMetadata | None,
+        position: DLSN,
+        taken_back: int | None,
+        segments: Sequence[SegmentMetadata],
+    ) -> Start | None:
+        """Where to go on behind a segment; without one, where to begin. `taken_back`: a ledger that is gone."""
+        left = [segment for segment in segments if segment.ledger_id != taken_back]
+        if done is None:
+            return find_start(left, position, ignore_truncation=self._ignore_truncation)
+        following = find_next(left, done, ignore_truncation=self._ignore_truncation)
+        return Start(following, DLSN(following.number, 0, 0)) if following is not None else None
 
     async def _find(self, look: Callable[[Sequence[SegmentMetadata]], T | None]) -> T | None:
         """What is found in the list of segments, once it is there; None if it is not and the reader does not tail."""
@@ -189,13 +211,15 @@ class StreamReader:
             return DLSN(segments[-1].number, await ledger.read_last_add_confirmed() + 1, 0)
 
     async def _batches_of(self, segment: SegmentMetadata, position: DLSN) -> AsyncGenerator[RecordBatch, None]:
-        """The batches of one segment, to the end of its ledger."""
+        """The batches of one segment, to the end of its ledger. Raises `_TakenBack`."""
+        untouched = position.entry == 0
         try:
             async with (
                 await self._store.open(segment) as ledger,
                 aclosing(self._entries(ledger, position.entry)) as entries,
             ):
                 async for entry in entries:
+                    untouched = False
                     first_slot = position.slot if entry.entry_id == position.entry else 0
                     stored = _decode(segment, entry)
                     wanted = [
@@ -208,7 +232,18 @@ class StreamReader:
                     if stored[-1].flags & END:
                         raise EndOfStreamError("the stream was sealed; all of it was read")
         except (NoSuchLedgerError, NoSuchLedgerOnMetadataError) as error:
-            raise TruncatedError(f"segment {segment.number} of the stream was removed: {error}", "") from error
+            raise await self._removed(segment, error, untouched=untouched) from error
+
+    async def _removed(self, segment: SegmentMetadata, error: Exception, *, untouched: bool) -> Exception:
+        """What it means that a ledger is gone. Raises `StreamNotFoundError` if all of the stream is gone."""
+        segments = (await self._store.load()).segments
+        if untouched and was_taken_back(segments, segment):
+            return _TakenBack()
+        left = find_start(segments, DLSN(segment.number + 1, 0, 0))
+        return TruncatedError(
+            f"segment {segment.number} of the stream was removed before it was read: {error}",
+            str(left.position) if left is not None else "",
+        )
 
     def _entries(self, ledger: LedgerReader, first: int) -> AsyncGenerator[LedgerEntry, None]:
         return ledger.tail(first) if self._tail else _confirmed(ledger, first)
@@ -223,8 +258,12 @@ async def _confirmed(ledger: LedgerReader, first: int) -> AsyncGenerator[LedgerE
 
 
 def _decode(segment: SegmentMetadata, entry: LedgerEntry) -> list[StoredRecord]:
+    """Its records; those that were written before they got their place have the segment's transaction id."""
     try:
-        return decode_entry(entry.data, enveloped=segment.enveloped)
+        stored = decode_entry(entry.data, enveloped=segment.enveloped)
     except CorruptEntryError as error:
         where = f"segment {segment.number}, ledger {segment.ledger_id}, entry {entry.entry_id}"
         raise CorruptEntryError(f"{where}: {error}", error.offset) from error
+    if stored[0].txid >= segment.first_txid:
+        return stored
+    return [record._replace(txid=max(record.txid, segment.first_txid)) for record in stored]

@@ -2,14 +2,20 @@
 
 The ledger is opened with recovery: that fences the writer off and fixes the end. The last record there says how many
 records the segment has. A segment without any is deleted, and its number used again. Oldest first: a segment can be
-completed only after the one before it, which its first sequence id builds on.
+completed only after the one before it, which its first sequence id builds on. There may be two without records: a
+writer begins a segment before it has finished the one before.
+
+A segment whose ledger is gone counts as one without records: whoever took it back deleted the ledger first, as Java's
+writers do, and came no further. If a later segment has records, that cannot be: then records are lost, and the stream
+is not touched.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
-from ..errors import NoSuchEntryError, NoSuchLedgerOnMetadataError
+from ..errors import NoSuchEntryError, NoSuchLedgerOnMetadataError, StreamStateError
 from .dlsn import DLSN
 from .formats.entry import decode_entry
 from .formats.segment import SegmentMetadata
@@ -22,21 +28,29 @@ async def recover_stream(store: SegmentStore, wall_ms: int) -> list[SegmentMetad
     """Complete all segments in progress; those that are left, in order."""
     found = (await store.load()).segments
     done: list[SegmentMetadata] = []
+    empty: list[SegmentMetadata] = []
     for segment in found:
-        if segment.completed:
+        if segment.completed and not empty:
             done.append(segment)
             continue
-        completed = await _completed(store, segment, start_sequence_id(done, segment.number), wall_ms)
+        completed = segment if segment.completed else await _ended(store, segment, done, wall_ms)
         if completed is None:
-            await store.remove(segment)
+            empty.append(segment)
+        elif empty:
+            raise StreamStateError(
+                f"segment {empty[0].number} has no records, or its ledger {empty[0].ledger_id} is gone, but segment "
+                f"{segment.number} behind it has some: records are lost"
+            )
         else:
             await store.complete(completed)
             done.append(completed)
+    for segment in reversed(empty):  # so that there is no gap at any moment
+        await store.remove(segment)
     return done
 
 
-async def _completed(
-    store: SegmentStore, segment: SegmentMetadata, sequence_id: int, wall_ms: int
+async def _ended(
+    store: SegmentStore, segment: SegmentMetadata, done: Sequence[SegmentMetadata], wall_ms: int
 ) -> SegmentMetadata | None:
     """The segment with what its ledger tells, or None if that is empty."""
     try:
@@ -56,5 +70,5 @@ async def _completed(
         records=last.position,
         last=DLSN(segment.number, entry.entry_id, last.slot),
         completed_ms=wall_ms,
-        start_sequence_id=sequence_id,
+        start_sequence_id=start_sequence_id(done, segment.number),
     )

@@ -34,16 +34,18 @@ iterator  plain iterators over asynchronous ones
 
 from .client import BookKeeper, connect
 from .ledger import LedgerAdvWriter, LedgerReader, LedgerWriter
-from .streams import Namespace, StreamReader, StreamWriter, open_namespace
+from .streams import Namespace, StagedSegment, Staging, StreamReader, StreamWriter, open_namespace
 
 __all__ = [
-    "connect",
     "BookKeeper",
+    "LedgerAdvWriter",
     "LedgerReader",
     "LedgerWriter",
-    "LedgerAdvWriter",
-    "open_namespace",
     "Namespace",
+    "StagedSegment",
+    "Staging",
     "StreamReader",
     "StreamWriter",
+    "connect",
+    "open_namespace",
 ]

@@ -15,7 +15,7 @@ the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from ..config import ClientConfiguration
@@ -27,9 +27,17 @@ from ..streams import reader as aio_reader
 from ..streams import writer as aio_writer
 from ..streams.dlsn import DLSN
 from ..streams.ledgers import Replication
-from ..streams.namespace import StreamInfo
+from ..streams.namespace import LOST_AFTER, StreamInfo
 from ..streams.policy import WritePolicy
+from ..streams.publishing import staged as aio_staged
+from ..streams.publishing.collecting import Collected
+from ..streams.publishing.drafts import SegmentDraft
+from ..streams.publishing.marker import PublishKey
+from ..streams.publishing.publisher import Published
 from ..streams.reader import EARLIEST, Latest, Record, RecordBatch, TxId
+from ..streams.retention.choice import RetentionPolicy
+from ..streams.retention.policies import StreamPolicy
+from ..streams.retention.truncation import Retained
 from ..streams.writer import Positions
 from .blocking import Blocking, ClosedAtExit
 from .client import BookKeeper
@@ -123,6 +131,60 @@ class Namespace(ClosedAtExit, Blocking):
     def rename(self, old: str, new: str, *, lock_timeout: float | None = 30.0, timeout: float | None = None) -> None:
         """Give a stream another name, once nobody writes it."""
         self._call(self._namespace.rename(old, new, lock_timeout=lock_timeout), timeout)
+
+    def truncate(
+        self, name: str, before: DLSN | str, *, delete: bool = False, timeout: float | None = None
+    ) -> Retained:
+        """Let a stream begin at this position; with `delete` free what whole segments before it take."""
+        return self._call(self._namespace.truncate(name, before, delete=delete), timeout)
+
+    def purge(self, name: str, policy: RetentionPolicy | None = None, *, timeout: float | None = None) -> Retained:
+        """Delete what a retention policy does not keep; nothing by default."""
+        return self._call(self._namespace.purge(name, policy), timeout)
+
+    def seal(self, name: str, *, lock_timeout: float | None = 30.0, timeout: float | None = None) -> None:
+        """End a stream for ever, once nobody writes it."""
+        self._call(self._namespace.seal(name, lock_timeout=lock_timeout), timeout)
+
+    def stage(self, sink: str, epoch: int, *, query: str | None = None, timeout: float | None = None) -> Staging:
+        """Begin a run: a place for ledgers that are to be published together as an epoch of a sink."""
+        return Staging(self._call(self._namespace.stage(sink, epoch, query=query), timeout), self._thread)
+
+    def join_staging(self, path: str, *, timeout: float | None = None) -> Staging:
+        """A run that was begun elsewhere."""
+        return Staging(self._call(self._namespace.join_staging(path), timeout), self._thread)
+
+    def publish_segments(
+        self,
+        drafts: Mapping[str, Sequence[SegmentDraft]],
+        key: PublishKey | None = None,
+        *,
+        staging: Staging | None = None,
+        reset: bool = False,
+        lock_timeout: float | None = 30.0,
+        timeout: float | None = None,
+    ) -> Published:
+        """Make closed ledgers, which were written elsewhere, the next segments of streams: all or none, and once only.
+
+        After `TimeoutError` it is not known what happened: call again with the same key.
+        """
+        run = staging._staging if staging is not None else None
+        publishing = self._namespace.publish_segments(drafts, key, staging=run, reset=reset, lock_timeout=lock_timeout)
+        return self._call(publishing, timeout)
+
+    def collect_staged(
+        self, *, lost_after: float = LOST_AFTER, lock_timeout: float | None = 30.0, timeout: float | None = None
+    ) -> Collected:
+        """Finish what publishers began, and delete ledgers that were staged and will not be published."""
+        return self._call(self._namespace.collect_staged(lost_after=lost_after, lock_timeout=lock_timeout), timeout)
+
+    def policy(self, name: str | None = None, *, timeout: float | None = None) -> StreamPolicy:
+        """What a stream, or the namespace, says of retention and replication."""
+        return self._call(self._namespace.policy(name), timeout)
+
+    def set_policy(self, policy: StreamPolicy, name: str | None = None, *, timeout: float | None = None) -> None:
+        """Replace what a stream, or the namespace, says of retention and replication."""
+        self._call(self._namespace.set_policy(policy, name), timeout)
 
     def info(self, name: str, *, timeout: float | None = None) -> StreamInfo:
         """What the metadata says of a stream."""
@@ -221,6 +283,66 @@ class StreamWriter(Blocking):
     def abort(self, *, timeout: float | None = None) -> None:
         """Let go at once; the next owner recovers the segment. Idempotent."""
         self._call(self._writer.abort(), timeout)
+
+
+class Staging(Blocking):
+    """A run: the ledgers that are to be published together. `bookkeeper.Staging` says more."""
+
+    def __init__(self, staging: aio_staged.Staging, thread: LoopThread) -> None:
+        super().__init__(thread)
+        self._staging = staging
+        self.path = staging.path
+        """To be sent to those who write."""
+
+    def open_segment(
+        self, stream: str, policy: WritePolicy | None = None, *, timeout: float | None = None
+    ) -> StagedSegment:
+        """A new draft for a stream, in a ledger of its own."""
+        return StagedSegment(self._call(self._staging.open_segment(stream, policy), timeout), self._thread)
+
+    def beat(self, *, timeout: float | None = None) -> None:
+        """Say that the run is alive."""
+        self._call(self._staging.beat(), timeout)
+
+
+class StagedSegment(Blocking):
+    """The writer of a draft. Leaving its `with` without `finish` gives the ledger up."""
+
+    def __init__(self, segment: aio_staged.StagedSegment, thread: LoopThread) -> None:
+        super().__init__(thread)
+        self._segment = segment
+
+    def __enter__(self) -> StagedSegment:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    @property
+    def ledger_id(self) -> int:
+        """Of the ledger."""
+        return self._segment.ledger_id
+
+    def append_batch(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        txids: Sequence[int] | None = None,
+        as_sets: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Add records; `finish` waits until they are stored."""
+        self._call(self._segment.append_batch(payloads, txids=txids, as_sets=as_sets), timeout)
+
+    def finish(self, *, timeout: float | None = None) -> SegmentDraft:
+        """Store all, close the ledger; what to publish."""
+        return self._call(self._segment.finish(), timeout)
+
+    def abort(self, *, timeout: float | None = None) -> None:
+        """Give the ledger up: it is deleted. Idempotent; after `finish` without effect."""
+        self._call(self._segment.abort(), timeout)
 
 
 class StreamReader(Blocking):

@@ -11,7 +11,12 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.client.reader import LedgerReader
-from bookkeeper.errors import BookieUnavailableError, IncorrectParameterError, NoSuchEntryError
+from bookkeeper.errors import (
+    BookieUnavailableError,
+    IncorrectParameterError,
+    NoSuchEntryError,
+    NoSuchLedgerOnMetadataError,
+)
 from bookkeeper.metadata.api import Versioned
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.messages import ReadRequest
@@ -160,3 +165,18 @@ async def test_polls_that_wait_for_nothing_do_not_make_tailing_spin(cluster: Fak
     for timeout in (-1.0, float("nan")):
         with pytest.raises(IncorrectParameterError, match="poll_timeout"):
             await anext(reader.tail(poll_timeout=timeout))
+
+
+async def test_a_tail_ends_when_the_ledger_is_deleted(four: FakeCluster) -> None:
+    """Bookies say that they have no such ledger for one that is not written yet, too."""
+    ledger = await make_ledger(four, 5, closed=False, quorums=(3, 3, 2))
+    client = await four.connect()
+    async with await ledger.open(client) as reader:
+        tail = reader.tail(0, poll_timeout=0.1)
+        known = reader.last_add_confirmed
+        assert [(await anext(tail)).entry_id for _ in range(known + 1)] == list(range(known + 1))
+        waiting = asyncio.create_task(anext(tail))  # type: ignore[arg-type]
+        await client.delete_ledger(ledger.id)
+        with pytest.raises(NoSuchLedgerOnMetadataError):
+            await waiting
+        await tail.aclose()

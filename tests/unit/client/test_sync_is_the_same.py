@@ -13,6 +13,7 @@ from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
 from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.publishing.staged import StagedSegment, Staging
 from bookkeeper.streams.reader import StreamReader
 from bookkeeper.streams.writer import StreamWriter
 
@@ -24,6 +25,8 @@ TWINS: list[tuple[type, type]] = [
     (bookkeeper.sync.Namespace, Namespace),
     (bookkeeper.sync.StreamReader, StreamReader),
     (bookkeeper.sync.StreamWriter, StreamWriter),
+    (bookkeeper.sync.Staging, Staging),
+    (bookkeeper.sync.StagedSegment, StagedSegment),
 ]
 
 INSIDE = {

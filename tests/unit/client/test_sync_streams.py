@@ -159,3 +159,27 @@ def test_a_namespace_ends_what_it_made_and_no_more(bk: bookkeeper.sync.BookKeepe
         own.close()
     with pytest.raises(ClientClosedError):
         own.exists("a")
+
+
+def test_what_was_written_elsewhere_is_published_truncated_and_sealed(namespace: bookkeeper.sync.Namespace) -> None:
+    write(namespace, 5)
+    key = bookkeeper.PublishKey("sink", 0)
+    staging = namespace.join_staging(namespace.stage("sink", 0).path)
+    with staging.open_segment("a") as segment:
+        segment.append_batch([b"5", b"6"])
+        draft = segment.finish()
+    with staging.open_segment("a") as unwanted:
+        unwanted.append_batch([b"x"])
+    staging.beat()
+    assert not namespace.publish_segments({"a": [draft]}, key, staging=staging).already
+    assert namespace.publish_segments({"a": [draft]}, key, staging=staging).already
+    assert namespace.collect_staged().ledgers == []
+    assert numbers(namespace.open_reader("a", tail=False)) == list(range(7))
+    last = namespace.info("a").segments[-1].number
+    namespace.set_policy(bookkeeper.StreamPolicy(bookkeeper.RetentionPolicy(bookkeeper.RetentionMode.EXPLICIT)))
+    assert namespace.policy().retention is not None
+    namespace.truncate("a", bookkeeper.Position(last, 0, 0))
+    assert namespace.purge("a").deleted
+    assert numbers(namespace.open_reader("a", tail=False)) == [5, 6]
+    namespace.seal("a")
+    assert namespace.info("a").sealed

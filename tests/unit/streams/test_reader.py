@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.streams.cursor import find_next, find_start, find_txid
+from bookkeeper.streams.cursor import find_next, find_start, find_txid, was_taken_back
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.errors import EndOfStreamError, TruncatedError
 from bookkeeper.streams.formats.segment import SegmentMetadata
@@ -101,6 +101,39 @@ async def test_a_tail_goes_on_after_a_writer_that_died(store: MemorySegmentStore
     assert (found.position, found.sequence_id) == (DLSN(2, 0, 0), 1)
     await records.aclose()
     await second.close()
+
+
+async def test_a_tail_goes_on_behind_a_segment_that_was_taken_back(store: MemorySegmentStore) -> None:
+    """Its writer died before its first record; the number is used again, with another ledger."""
+    await write(store, 0, 3)
+    await store.load()
+    _, ledger = await store.start(2, 3)
+    reader = StreamReader(store)
+    records = aiter(reader)
+    assert [(await anext(records)).txid for _ in range(3)] == [0, 1, 2]
+    waiting = asyncio.create_task(anext(records))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    await ledger.close()
+    other = MemorySegmentStore(store._client, store.records)
+    async with await writer_of(other) as writer:
+        position = await writer.append(b"3", txid=3)
+    assert position.segment == 2
+    assert (await waiting).payload == b"3"
+    await records.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_segment_that_is_gone_was_taken_back_unless_a_later_one_shows_that_it_was_completed() -> None:
+    begun = SegmentMetadata(ledger_id=1, first_txid=0, number=5)
+    before, again, after = (SegmentMetadata(ledger_id=n, first_txid=0, number=n) for n in (4, 5, 6))
+    done = begun.complete(last_txid=0, records=1, last=DLSN(5, 0, 0), completed_ms=0, start_sequence_id=0)
+    assert was_taken_back([], begun)
+    assert was_taken_back([before], begun)
+    assert was_taken_back([before, begun], begun), "its ledger is deleted first"
+    assert was_taken_back([before, again], begun)
+    assert was_taken_back([again, after], begun)
+    assert not was_taken_back([after], begun)
+    assert not was_taken_back([done, after], begun)
+    assert not was_taken_back([before, again], done)
 
 
 async def test_the_latest_position_is_behind_what_can_be_read(store: MemorySegmentStore) -> None:

@@ -6,8 +6,8 @@ What happens, in order:
 2. The input, a line an entry, is written to ledgers with three copies. A writer begins one more, and goes on.
 3. A bookie is killed with SIGKILL, and never comes back. The others make its copies again; that is shown as it happens.
 4. Every copy of every entry is read from the bookie that must have it, and compared with the input.
-5. Another bookie is stopped, and all its files are deleted: a new disk. It starts again, takes its place by itself, and
-   copies back what it must have from its peers. Then every copy is compared once more.
+5. Repair is switched off, another bookie is stopped, and all its files are deleted: a new disk. It starts again, takes
+   its place by itself, and copies back what it must have from its peers. Then every copy is compared once more.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ async def _wipe_one(stage: _Stage, lost: BookieProcess) -> tuple[BookieProcess, 
     """Stop another bookie and take its files away; wait until it has its entries again. Returns it, how long that
     took, and its entries."""
     victim = next(bookie for bookie in stage.cluster.bookies if bookie is not lost)
-    await stage.driver.underreplication.set_lost_bookie_recovery_delay(600)  # it comes back
+    await stage.driver.underreplication.disable()  # as for any maintenance: it comes back
     await stage.cluster.terminate(victim)
     for name in ("journal", "ledgers"):
         shutil.rmtree(victim.directory / name)
@@ -244,7 +244,9 @@ async def _wipe_one(stage: _Stage, lost: BookieProcess) -> tuple[BookieProcess, 
         return f"{missing:,} entries are missing" if missing else ""
 
     await _watch(stage.runtime, left)
-    return victim, stage.runtime.now() - began, sum(expected.values())
+    took = stage.runtime.now() - began
+    await stage.driver.underreplication.enable()
+    return victim, took, sum(expected.values())
 
 
 async def _watch(runtime: Runtime, left: Callable[[], Awaitable[str]], beside: Callable[[], str] = str) -> None:

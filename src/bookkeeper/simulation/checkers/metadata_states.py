@@ -24,8 +24,7 @@ class MetadataChecker:
         self.on_step: Callable[[LedgerMetadata | None, LedgerMetadata], None] | None = None
         """Called with every change: before (None: created) and after."""
         self.on_moved: Callable[[LedgerMetadata, int, Sequence[BookieId]], None] | None = None
-        """Called when members of a fragment to which nothing is added any more were replaced: the record, the
-        fragment's key, and the ensemble before."""
+        """Called when members of a fragment were replaced: the record, the fragment's key, and the ensemble before."""
         store.on_change = self._changed
 
     def current(self, ledger_id: int) -> LedgerMetadata | None:
@@ -86,10 +85,13 @@ def check_shape(now: LedgerMetadata) -> None:
 
 
 def moved_fragments(before: LedgerMetadata, now: LedgerMetadata) -> list[int]:
-    """The fragments to which nothing was added any more, and whose ensembles are others now: re-replication."""
-    last = max(before.ensembles)
-    settled = [first for first in before.ensembles if first < last or before.closed]
-    return [first for first in settled if before.ensembles[first] != now.ensembles[first]]
+    """The fragments whose ensembles are others now: by re-replication, or by a writer that has none of it confirmed.
+
+    A recovery that closes a ledger replaces bookies as well; what it leaves is looked at as a whole (`on_closed`).
+    """
+    if now.closed and not before.closed:
+        return []
+    return [first for first, members in before.ensembles.items() if now.ensembles.get(first, members) != members]
 
 
 def check_step(before: LedgerMetadata, now: LedgerMetadata) -> None:

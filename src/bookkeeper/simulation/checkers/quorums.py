@@ -50,7 +50,16 @@ class QuorumChecker:
             self._on_ack_quorum(metadata, entry_id, f"is part of the ledger, closed at {metadata.last_entry_id}")
 
     def moved(self, metadata: LedgerMetadata, first: int, before: Sequence[BookieId]) -> None:
-        """Bookies of a fragment were replaced: the new ones have what they must."""
+        """Bookies of a fragment were replaced: the new ones have what they must.
+
+        Of a fragment that is still open it is enough that what was acknowledged stays on an ack quorum: a writer
+        replaces bookies of a fragment in which nothing is confirmed yet.
+        """
+        ledger = self._history.ledgers.get(metadata.ledger_id)
+        if not metadata.closed and first == max(metadata.ensembles):
+            for entry_id in range(first, ledger.safe + 1 if ledger is not None else first):
+                self._on_ack_quorum(metadata, entry_id, "was acknowledged, and its ensemble was changed")
+            return
         following = [key for key in metadata.ensembles if key > first]
         last = min(following) - 1 if following else metadata.last_entry_id
         distribution = Distribution(*metadata.quorums)

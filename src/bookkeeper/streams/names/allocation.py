@@ -37,6 +37,9 @@ class LedgerMaker(Protocol[L]):
     async def delete(self, ledger_id: int) -> object:
         """One that is gone already is a success."""
 
+    async def close(self, ledger: L) -> object:
+        """End its writer, if it can be done."""
+
 
 class Phase(Enum):
     """Where the next ledger is."""
@@ -89,6 +92,8 @@ class LedgerAllocator(Generic[L]):
         """The ledger of a former owner, which is to be deleted."""
         self._ledgers = ledgers
         self._ready: L | None = None
+        self._lost: L | None = None
+        """One that may be a segment's or another owner's business by now."""
         self.phase = Phase.EMPTY
 
     def _step(self, event: Event) -> None:
@@ -125,10 +130,12 @@ class LedgerAllocator(Generic[L]):
             )
         except (RecordChanged, NoSuchRecord) as error:
             self._step(Event.LOST)
+            self._lost = ledger
             await self._delete(self._ledgers.id_of(ledger))
             raise NotOwnerError(f"another client has taken over {self._path}: {error}") from error
         except BaseException:
             self._step(Event.LOST)
+            self._lost = ledger
             raise
 
     async def _delete(self, ledger_id: int) -> None:
@@ -157,6 +164,13 @@ class LedgerAllocator(Generic[L]):
         unknown = not isinstance(error, BookKeeperError) or getattr(error, "maybe_applied", False)
         if unknown or isinstance(error, NotOwnerError):
             self._step(Event.LOST)
-            self._ready = None
+            self._lost, self._ready = self._ready, None
         else:
             self._step(Event.REFUSED)
+
+    async def close(self) -> None:
+        """End the writer of a ledger that no segment got. The ledger is left to the next owner. Idempotent."""
+        for ledger in (self._ready, self._lost):
+            if ledger is not None:
+                await self._ledgers.close(ledger)
+        self._ready = self._lost = None

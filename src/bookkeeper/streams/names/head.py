@@ -71,6 +71,22 @@ class LogHead:
             max_txid=txid,
         )
 
+    def attach(self, segments: Sequence[tuple[int, bytes]], *, last_txid: int) -> list[Operation]:
+        """What a transaction must do to add completed segments behind all others; by number, which follow each other.
+
+        After that transaction this head is of no use any more. Raises `StreamStateError` for numbers that do not
+        follow.
+        """
+        number = segments[0][0]
+        if number not in (self.max_segment, self.max_segment + 1) or number < 1:
+            raise StreamStateError(f"stream {self._paths.name}: segment {number} does not follow {self.max_segment}")
+        txid = max(last_txid, self.max_txid)
+        return [
+            *(Create(self._paths.segment(completed_name(number)), data) for number, data in segments),
+            Write(self._paths.segments, encode_number(segments[-1][0]), self._max_segment.version),
+            Write(self._paths.max_txid, encode_number(txid), self._max_txid.version),
+        ]
+
     async def _commit(self, changes: Sequence[Operation], *, max_segment: int, max_txid: int | None = None) -> Written:
         try:
             written = await self._tree.commit(changes)
@@ -84,14 +100,16 @@ class LogHead:
     async def retract(self, number: int) -> None:
         """Take back a segment in progress that has no records; its number is used again. Raises `NotOwnerError`.
 
-        Unlike `remove` for owners only: by now another one may have begun a segment of this number.
+        Of several the highest first: the highest number falls with each, or none could follow. Unlike `remove` for
+        owners only: by now another one may have begun a segment of this number.
         """
+        left = self.max_segment - 1 if number == self.max_segment else self.max_segment
         await self._commit(
             [
                 Delete(self._paths.segment(inprogress_name(number)), ANY),
-                Write(self._paths.segments, encode_number(self.max_segment), self._max_segment.version),
+                Write(self._paths.segments, encode_number(left), self._max_segment.version),
             ],
-            max_segment=self.max_segment,
+            max_segment=left,
         )
 
     async def replace(self, segments: Mapping[str, bytes]) -> None:

@@ -14,7 +14,7 @@ client could begin to write. Streams whose names begin with this one's are left 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from ...errors import (
@@ -151,7 +151,7 @@ class Logs:
         if records.allocation.value is not None:
             await delete_ledger(records.allocation.value)
         try:
-            await self._tree.commit(await self._removal(paths.root, lock))
+            await self._tree.commit(await self._removal(paths, lock))
         except (RecordNotEmpty, NoSuchRecord) as error:
             raise LockError(f"stream {paths.name} is in use: {error}") from None
         await self._drop_name(paths)
@@ -184,6 +184,7 @@ class Logs:
             if path != lock.path
         ]
         changes += [Delete(path, node.version) for path, node in reversed(copied)]
+        changes.append(await self._end_of_truncation(source, copied))
         try:
             await self._tree.commit(changes)
         except RecordExists:
@@ -193,12 +194,23 @@ class Logs:
         if not target.top.startswith(f"{source.top}/"):
             await self._drop_name(source)
 
-    async def _removal(self, root: str, lock: Member) -> list[Operation]:
-        """Operations that remove a record and all below it. Raises `LockError` if others than `lock` are in it."""
-        records = await self._below(root)
+    async def _removal(self, paths: LogPaths, lock: Member) -> list[Operation]:
+        """Operations that remove a stream's records. Raises `LockError` if others than `lock` are in it."""
+        records = await self._below(paths.root)
         if any(node.session and path != lock.path for path, node in records):
-            raise LockError(f"{root} is in use")
-        return [Delete(path, node.version) for path, node in reversed(records)]
+            raise LockError(f"{paths.root} is in use")
+        removal: list[Operation] = [Delete(path, node.version) for path, node in reversed(records)]
+        return [*removal, await self._end_of_truncation(paths, records)]
+
+    async def _end_of_truncation(self, paths: LogPaths, records: Sequence[tuple[str, Node]]) -> Operation:
+        """Removes the record by which those who truncate the stream know that it is still the same; made, if there is
+        none, so that nobody can make it just before the stream is gone, and truncate the next one of this name.
+        """
+        if not records:
+            raise StreamNotFoundError(f"there is no stream {paths.name} in {self._namespace}")
+        mark = paths.truncation(records[0][1].stamp)
+        await self._tree.make(mark)
+        return Delete(mark)
 
     async def _below(self, root: str) -> list[tuple[str, Node]]:
         """A record and all below it, parents first."""

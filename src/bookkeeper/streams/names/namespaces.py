@@ -127,6 +127,13 @@ class NamespaceSettings:
                 if expected is not None:
                     raise StreamConflictError(f"the settings at {path} were changed meanwhile: {error}") from None
 
+    async def remove(self, stream: str) -> None:
+        """What a stream says for itself; nothing is fine."""
+        try:
+            await self._tree.delete(self._path(stream))
+        except NoSuchRecord:
+            return
+
     async def watch(self, stream: str | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """What `get` would say, now and after each change; empty for nothing. Settings of no sense are skipped."""
         path = self._path(stream)

@@ -9,6 +9,10 @@
     logrecs_<18 digits>            a completed one
   allocation                       a ledger for the next segment, decimal; empty: none
   subscribers/<id>                 positions of readers; made when they are needed
+
+Beside the streams, ours alone:
+
+<namespace>/.retention/<name, percent-encoded>.<life>    how far the stream is to be truncated (`retention.mark`)
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from ...errors import StreamMetadataError
 
@@ -84,6 +89,10 @@ class LogPaths:
     @property
     def subscribers(self) -> str:
         return f"{self.root}/subscribers"
+
+    def truncation(self, life: int) -> str:
+        """`life`: `Node.stamp` of `root`. A stream that was deleted and made anew has another record."""
+        return f"{self.namespace}/.retention/{quote(self.name, safe='')}.{life}"
 
     def segment(self, name: str) -> str:
         return f"{self.segments}/{name}"

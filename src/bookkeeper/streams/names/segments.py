@@ -67,6 +67,11 @@ class SegmentList(Generic[S]):
         async with self._updating:
             return await self._update(listing)
 
+    async def named(self) -> dict[str, S]:
+        """All segments as they are now, by the names of their records. Raises as `refresh`."""
+        await self.refresh()
+        return dict(self._known)
+
     async def watch(self) -> AsyncGenerator[list[S], None]:
         """All segments in order, now and after each change. Raises as `refresh`; ends when the driver is closed."""
         async with aclosing(self._tree.watch_children(self._paths.segments)) as listings:

@@ -1,0 +1,242 @@
+"""A stream that is published to, written, truncated and read at once, while machines die (spec streams §15.7, §10).
+
+Two publishers with a sink each publish epoch after epoch: who dies is followed by another one, which does not know
+whether the last epoch was published, and does it again. A writer appends whenever it gets the stream. A reader follows
+from the first record to the last; what it has read is truncated and deleted behind it. Transactions are small, so some
+publishes are intents.
+
+At the end the reader must have seen each record that was acknowledged or published once, in the order of who made it,
+without a gap in sequence ids; what is left of the stream must be the end of what it has seen; and no ledger may be left
+that is no segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.tree import TransactionLimits
+from bookkeeper.streams.errors import EndOfStreamError
+from bookkeeper.streams.ledgers import Replication, StreamLedgers
+from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.policy import WritePolicy
+from bookkeeper.streams.publishing.marker import PublishKey
+from bookkeeper.streams.reader import EARLIEST, Record
+from tests.simulation.scenario import Died, Scenario, play
+from tests.support.dying_tree import DyingTree, Life
+
+PATH = "/namespace"
+DEATHS = 6
+"""Of each, at most."""
+SECONDS = 3600.0
+
+POLICY = WritePolicy(buffer_bytes=200, roll_records=15)
+EPOCHS = 6
+BATCHES = 30
+SMALL = TransactionLimits(operations=8)
+"""What one segment needs; a publish of three is an intent."""
+
+
+class MortalLedgers(StreamLedgers):
+    """Their writers may die with the machine, and nobody closes them then."""
+
+    def __init__(self, scenario: Scenario, client: BookKeeper) -> None:
+        super().__init__(client, Replication())
+        self._scenario = scenario
+
+    async def create(self) -> LedgerWriter:
+        writer = await super().create()
+        self._scenario.keep(writer)
+        return writer
+
+    async def create_as(self, ledger_id: int) -> LedgerAdvWriter:
+        writer = await super().create_as(ledger_id)
+        self._scenario._writers.append(writer)  # type: ignore[arg-type]
+        return writer
+
+
+class SuddenDeath(Life):
+    """A machine may go down just before or after a change of the metadata: in between is where mistakes hide."""
+
+    def __init__(self, story: Story, machine: str) -> None:
+        super().__init__(0, applied=True)
+        self._story = story
+        self._machine = machine
+
+    async def change(self, work: Callable[[], Awaitable[object]]) -> object:
+        drawn = self._story.chance.random()
+        if drawn < 0.01:
+            await self._die()
+        result = await work()
+        if drawn > 0.97:
+            await self._die()
+        return result
+
+    async def _die(self) -> None:
+        self._story.s.cluster.machine(self._machine).power_off()
+        await asyncio.sleep(SECONDS)  # nothing runs there any more
+
+
+class Story:
+    """What is known of the stream by those who use it."""
+
+    def __init__(self, s: Scenario, *, calm: bool) -> None:
+        self.s = s
+        self.calm = calm
+        self.chance = s.world.stream("story")
+        self.acknowledged: list[bytes] = []
+        """What the writer was told to be part of the stream."""
+        self.published: list[bytes] = []
+        self.tried: set[bytes] = set()
+        """What may be part of it."""
+        self.seen: list[Record] = []
+        """By the reader."""
+        self.cut = EARLIEST
+        """Where the stream was truncated last."""
+
+    async def namespace(self, machine: str, *, mortal: bool = False) -> Namespace:
+        client = await self.s.connect(machine)
+        tree = client.context.driver.tree
+        tree.limits = SMALL
+        if mortal:
+            tree = DyingTree(tree, SuddenDeath(self, machine))
+        namespace = Namespace(client, tree, PATH, None, machine, AsyncExitStack())
+        namespace._ledgers = MortalLedgers(self.s, client)
+        return namespace
+
+    async def lives(self, name: str, work: Callable[[Namespace], Awaitable[None]]) -> None:
+        """Do something on one machine after the other, until one lives long enough."""
+        life = 0
+        while True:
+            machine = f"{name}.{life}"
+            mortal = not self.calm and life < DEATHS
+            namespace = await self.namespace(machine, mortal=mortal)
+            task = self.s.begin(machine, work(namespace))
+            if mortal:
+                delay = self.chance.uniform(0.02, 2.0)
+                self.s.world.loop.call_later(delay, self.s.cluster.machine(machine).power_off)
+            try:
+                return await self.s.wait(task)
+            except Died:
+                life += 1
+
+    # --- who takes part ---
+
+    async def publish(self, sink: str, namespace: Namespace) -> None:
+        """From the epoch on that was not heard to be published."""
+        while (epoch := sum(1 for each in self.published if each.startswith(f"{sink} ".encode())) // 4) < EPOCHS:
+            records = [f"{sink} {epoch} {n}".encode() for n in range(4)]
+            self.tried.update(records)
+            try:
+                staging = await namespace.stage(sink, epoch)
+                drafts = []
+                for payloads in [records[:1], records[1:3], records[3:]] if epoch % 2 else [records]:
+                    async with await staging.open_segment("a", POLICY) as segment:
+                        await segment.append_batch(payloads)
+                        drafts.append(await segment.finish())
+                key = PublishKey(sink, epoch, f"print {epoch}")
+                await namespace.publish_segments({"a": drafts}, key, staging=staging, lock_timeout=None)
+            except BookKeeperError:
+                assert not self.calm, "nothing failed, but a publisher does"
+                await asyncio.sleep(0.1)
+                continue
+            self.published += records
+
+    async def write(self, namespace: Namespace) -> None:
+        while len(self.acknowledged) < BATCHES * 3:
+            batch = len(self.tried)
+            try:
+                async with namespace.open_writer("a", policy=POLICY, lock_timeout=None) as writer:
+                    for n in range(batch, batch + 3):
+                        records = [f"writer {n} {i}".encode() for i in range(3)]
+                        self.tried.update(records)
+                        await writer.append_batch(records)
+                        self.acknowledged += records
+                        await asyncio.sleep(self.chance.uniform(0.0, 0.05))
+            except BookKeeperError:
+                assert not self.calm, "nothing failed, but the writer does"
+            await asyncio.sleep(self.chance.uniform(0.0, 0.1))
+
+    async def follow(self, namespace: Namespace) -> None:
+        try:
+            async with namespace.open_reader("a") as reader:
+                async for record in reader:
+                    self.seen.append(record)
+        except EndOfStreamError:
+            return
+
+    async def truncate(self, namespace: Namespace) -> None:
+        """What was read, again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.05, 0.3))
+            if self.seen:
+                self.cut = self.seen[max(len(self.seen) - 20, 0)].position
+                await namespace.truncate("a", self.cut, delete=self.chance.random() < 0.5)
+
+    # --- all together ---
+
+    async def play(self) -> None:
+        s = self.s
+        main = await self.namespace("m")
+        await s.on("m", main._tree.make(PATH))
+        await s.on("m", main.create("a"))
+        reading = s.begin("r", self.follow(await self.namespace("r")))
+        cutting = s.begin("t", self.truncate(await self.namespace("t")))
+        work = [
+            self.lives("p1", lambda namespace: self.publish("p1", namespace)),
+            self.lives("p2", lambda namespace: self.publish("p2", namespace)),
+            self.lives("w", self.write),
+        ]
+        await asyncio.gather(*map(asyncio.ensure_future, work))
+        await s.on("m", main.collect_staged(lost_after=-1, lock_timeout=None))
+        cutting.cancel()
+        await s.on("m", main.truncate("a", EARLIEST, delete=True))  # finishes what was interrupted
+        await s.on("m", main.seal("a", lock_timeout=None))
+        await s.wait(reading)
+        await s.on("m", self.check(main))
+
+    async def check(self, namespace: Namespace) -> None:
+        payloads = [record.payload for record in self.seen]
+        assert [record.sequence_id for record in self.seen] == list(range(len(self.seen))), "a gap"
+        positions = [record.position for record in self.seen]
+        assert positions == sorted(set(positions)), "out of order"
+        txids = [record.txid for record in self.seen]
+        assert txids == sorted(txids), "transaction ids fall"
+        counts = Counter(payloads)
+        assert not [payload for payload in payloads if counts[payload] > 1], "a record is there twice"
+        assert {*self.acknowledged, *self.published} <= set(payloads) <= self.tried
+        for sink in ("p1", "p2"):
+            own = [payload for payload in payloads if payload.startswith(f"{sink} ".encode())]
+            assert own == [f"{sink} {epoch} {n}".encode() for epoch in range(EPOCHS) for n in range(4)]
+        left: list[bytes] = []
+        try:
+            async with namespace.open_reader("a", tail=False) as reader:
+                async for batch in reader.batches():
+                    left += batch.payloads()
+        except EndOfStreamError:
+            pass
+        assert left
+        assert left == payloads[-len(left) :], "what is left is not the end of what was read"
+        kept = [record.payload for record in self.seen if record.position >= self.cut]
+        assert left[-len(kept) :] == kept, "more is gone than was truncated"
+        segments = (await namespace.info("a")).segments
+        for segment in segments:
+            ledger = await namespace._client.get_ledger_metadata(segment.ledger_id)
+            assert ledger.closed
+            assert segment.last_entry <= ledger.last_entry_id, "a segment ends behind its ledger"
+        numbers = [segment.number for segment in segments]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def tell(seed: int, *, calm: bool = False) -> None:
+    """Play the story; raises what goes wrong."""
+
+    async def story(s: Scenario) -> None:
+        await Story(s, calm=calm).play()
+
+    play(story, bookies=4, seed=seed)
