@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.autorecovery import copy as copy_room
 from bookkeeper.autorecovery import fragments, moves, repair
+from bookkeeper.autorecovery.copy import Copier
 from bookkeeper.errors import LedgerFencedError
 from bookkeeper.metadata.api import UnderreplicationStore
 from bookkeeper.simulation.history import Violation
@@ -150,6 +152,27 @@ async def gone(marks: UnderreplicationStore, ledger_id: int) -> None:
     """Wait until a ledger is not marked any more."""
     while await marks.info(ledger_id) is not None:
         await asyncio.sleep(0.1)
+
+
+# --- planted mistakes: each is noticed ---
+
+
+def test_planted_the_record_is_changed_before_the_copies_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> None:
+        """Planted: nothing is copied."""
+
+    monkeypatch.setattr(Copier, "copy", nothing)
+    with pytest.raises(Violation, match="has not acknowledged"):
+        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
+
+
+def test_planted_half_of_the_copies_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = copy_room.copies
+    monkeypatch.setattr(
+        copy_room, "copies", lambda *arguments: dict([*real(*arguments).items()][: len(real(*arguments)) // 2])
+    )
+    with pytest.raises(Violation, match="has not acknowledged"):
+        test_what_a_lost_bookie_held_is_copied((3, 3, 2))
 
 
 async def slow_third(s: Scenario) -> None:

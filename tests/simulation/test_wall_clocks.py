@@ -15,9 +15,11 @@ YEAR_MS = 366 * 24 * 3600 * 1000
 MACHINES = ("w", "r", *BOOKIES)
 
 READERS = {
+    "autorecovery/auditor.py": "when another auditor checked all ledgers; delays a check by one interval at most",
     "bookie/journal/journal.py": "the name of a bookie's first journal file; later ones count on",
     "bookie/node/mode.py": "which of its own status files a bookie wrote last",
     "bookie/requests/long_poll.py": "in the answer, when the LAC moved; our client does not look at it",
+    "cli/shell/autorecovery.py": "when checks of the auditor count as long ago, because an operator says so",
     "client/client.py": "a ledger's time of creation, for people",
     "metadata/memory.py": "the same, of a record",
     "metadata/records/underreplication.py": "when a ledger was marked, for people",
