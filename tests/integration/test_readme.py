@@ -83,12 +83,16 @@ def test_the_tour(place: Path) -> None:
         "python3 -i - < pasted\n",
         save("hello.py", saved) + "python3 hello.py\n",
         save("restart.py", restart) + "for n in 1 2 3; do python3 restart.py; done\n",
+        *texts("Streams", "sh"),
+        save("streams.py", *texts("Streams", "python")) + "python3 streams.py\n",
         *texts("The end", "sh"),
     ]
     printed = run("".join(script), place)
     assert re.search(r"(?m)^99999\n100000$", printed), printed
     assert printed.count("4 b'line 3'") == 2, printed
     assert "2 entries in 2 ledgers so far" in printed
+    assert "b'1001'" in printed
+    assert '"data": "998"' in printed
     assert "Error" not in printed, printed
     assert not (place / "tour").exists()
 
@@ -111,7 +115,7 @@ def test_every_link_leads_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("section", ["Five-minute tour", "Command line", "The end", "A cluster of your own"])
+@pytest.mark.parametrize("section", ["Five-minute tour", "Command line", "Streams", "The end", "A cluster of your own"])
 async def test_shell_blocks_are_shell(section: str) -> None:
     for text in texts(section, "sh"):
         process = await asyncio.create_subprocess_exec("bash", "-n", "-c", text)

@@ -56,6 +56,9 @@ COMMANDS = {
         "shell", "app", "Make, look at and remove clusters, and look into a bookie's files: BookKeeper's admin shell."
     ),
     "ledger": CommandPlace("ledger", "app", "Create, append to, read, follow, inspect, list and delete ledgers."),
+    "stream": CommandPlace(
+        "stream", "app", "Create, append to, read, follow, inspect, truncate and delete streams: logs without an end."
+    ),
     "bookies": CommandPlace("bookies", "app", "What bookies there are."),
     "bench": CommandPlace("bench", "app", "Measure appends, reads and tailing."),
     "demo": CommandPlace(
