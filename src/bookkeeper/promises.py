@@ -63,7 +63,7 @@ _WITHOUT_EFFECT = """
     tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites
     tlsEnabledProtocols
     minUsableSizeForIndexFileCreation gcOverreplicatedLedgerMaxConcurrentRequests compactionMaxOutstandingRequests
-    auditorPeriodicPlacementPolicyCheckInterval auditorReplicasCheckInterval
+    auditorPeriodicPlacementPolicyCheckInterval
     auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec
     underreplicatedLedgerRecoveryGracePeriod repairedPlacementPolicyNotAdheringBookieEnabled
 """

@@ -13,8 +13,10 @@ import pytest
 from bookkeeper.autorecovery import copy as copy_room
 from bookkeeper.autorecovery import fragments, moves, repair
 from bookkeeper.autorecovery.copy import Copier
+from bookkeeper.client.reads.replicas import Replicas
 from bookkeeper.errors import LedgerFencedError
 from bookkeeper.metadata.api import UnderreplicationStore
+from bookkeeper.protocol.availability import decode_availability, encode_availability
 from bookkeeper.simulation.history import Violation
 from bookkeeper.types import LedgerState
 
@@ -173,6 +175,41 @@ def test_planted_half_of_the_copies_are_enough(monkeypatch: pytest.MonkeyPatch) 
     )
     with pytest.raises(Violation, match="has not acknowledged"):
         test_what_a_lost_bookie_held_is_copied((3, 3, 2))
+
+
+@pytest.mark.parametrize(("shape", "missing"), [((3, 3, 2), (0, 0, 1)), ((3, 2, 2), (0, 1, 0)), ((1, 1, 1), (1, 0, 0))])
+def test_the_replicas_check_counts_ledgers_with_too_few_copies(
+    shape: tuple[int, int, int], missing: tuple[int, int, int]
+) -> None:
+    """A bookie has lost one entry, and nobody else has noticed."""
+
+    async def story(s: Scenario) -> None:
+        ensemble, write, ack = shape
+        _, damaged = await closed_ledgers(s, 2, ensemble=ensemble, write=write, ack=ack)
+        bookie = s.stored(damaged).ensembles[0][0]
+        real = Replicas.listed
+
+        async def listed(replicas: Replicas, asked: Any) -> Any:
+            found = await real(replicas, asked)
+            if replicas.metadata.ledger_id != damaged.id or asked != bookie or found is None:
+                return found
+            return decode_availability(encode_availability([entry for entry in found if entry != 0]))
+
+        Replicas.listed = listed  # type: ignore[method-assign]
+        try:
+            (healer,) = await healers(s, "h", auditorReplicasCheckInterval=3600, auditorPeriodicCheckInterval=0)
+            await until(lambda: healer.daemon.auditor is not None and healer.daemon.auditor.replicas.ledgers == 2)
+        finally:
+            Replicas.listed = real  # type: ignore[method-assign]
+        assert healer.daemon.auditor is not None
+        found = healer.daemon.auditor.replicas
+        assert missing == (
+            found.NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY,
+            found.NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY,
+            found.NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY,
+        )
+
+    play(story, bookies=4)
 
 
 async def slow_third(s: Scenario) -> None:

@@ -118,11 +118,11 @@ def test_settings_without_effect_are_named_in_one_line_if_somebody_chose_them(
 ) -> None:
     warn(
         ServerConfiguration.from_mapping(
-            {"auditorReplicasCheckInterval": "5", "tlsKeyStore": "/k", "httpServerPort": "8080"}
+            {"auditorPeriodicPlacementPolicyCheckInterval": "5", "tlsKeyStore": "/k", "httpServerPort": "8080"}
         )
     )
     (record,) = caplog.records
-    assert record.getMessage().endswith(": tlsKeyStore, auditorReplicasCheckInterval")
+    assert record.getMessage().endswith(": tlsKeyStore, auditorPeriodicPlacementPolicyCheckInterval")
 
 
 def test_syncing_no_data_is_dangerous_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,9 +8,9 @@ is disabled:
 - When bookies come or go, `losses` decides whether an audit of the bookies is due, at once or after
   `lostBookieRecoveryDelay`. The first audit is due at the start, so nothing that happened without an auditor is missed.
 - Writing the delay, if only with the value that it has, asks for an audit: that is how operators trigger one.
-- `auditorPeriodicBookieCheckInterval` and `auditorPeriodicCheckInterval` repeat audit and check of all ledgers. When
-  the last check was is kept in the store, and only of checks that came to their end, so a new auditor goes on where the
-  old one was.
+- `auditorPeriodicBookieCheckInterval`, `auditorPeriodicCheckInterval` and `auditorReplicasCheckInterval` repeat audit,
+  check of all ledgers and replicas check. When the last check was is kept in the store, and only of checks that came to
+  their end, so a new auditor goes on where the old one was.
 - An audit that fails, or that is declined because most bookies seem to be gone, is owed: it is tried again after
   `RETRY_SECONDS`.
 """
@@ -31,7 +31,7 @@ from ..errors import BKError, MetadataError
 from ..metadata.api import CheckKind, MetadataDriver, Mode
 from ..runtime import Runtime, TaskScope
 from ..runtime.tasks import guarded
-from .audits import AuditReport, audit_bookies, check_all_ledgers
+from .audits import AuditReport, ReplicasReport, audit_bookies, check_all_ledgers, check_replicas
 from .losses import Due, Losses, outlook
 from .repair import Repair
 
@@ -63,7 +63,9 @@ class Auditor:
         self._audit_at = 0.0  # the first audit is due at once
         self._asked = False
         """An operator wants the next audit whatever it finds."""
-        self._check_at = math.inf
+        self._checks: dict[CheckKind, float] = {}  # when they are due
+        self.replicas = ReplicasReport()
+        """What the last replicas check saw."""
         self._losses = Losses((), 0)
 
     async def run(self) -> None:
@@ -90,19 +92,27 @@ class Auditor:
                 await marks.init_lost_bookie_recovery_delay(self._config.lostBookieRecoveryDelay)
                 delay = await marks.get_lost_bookie_recovery_delay()
                 members = (await self._driver.discovery.list_all()).value
-                self._check_at = await self._first_check()
+                self._checks = {kind: await self._first(kind) for kind in self._intervals}
                 break
             except MetadataError as error:
                 log.warning("the auditor cannot begin: %s; trying again", error)
                 await asyncio.sleep(RETRY_SECONDS)
         self._losses = Losses(members, delay)
 
-    async def _first_check(self) -> float:
-        """When the check of all ledgers is due."""
-        interval = self._config.auditorPeriodicCheckInterval
+    @property
+    def _intervals(self) -> dict[CheckKind, int]:
+        config = self._config
+        return {
+            CheckKind.ALL_LEDGERS: config.auditorPeriodicCheckInterval,
+            CheckKind.REPLICAS: config.auditorReplicasCheckInterval,
+        }
+
+    async def _first(self, kind: CheckKind) -> float:
+        """When a check is due for the first time in this term."""
+        interval = self._intervals[kind]
         if interval <= 0:
             return math.inf
-        last = await self._driver.underreplication.get_check_time(CheckKind.ALL_LEDGERS)
+        last = await self._driver.underreplication.get_check_time(kind)
         passed = max(0.0, (self._runtime.wall_ms() - last) / 1000) if last >= 0 else math.inf
         return self._runtime.now() + max(0.0, interval - passed)
 
@@ -141,7 +151,7 @@ class Auditor:
 
     async def _rest(self) -> None:
         """Wait for news, or until something is due."""
-        left = min(self._audit_at, self._check_at) - self._runtime.now()
+        left = min(self._audit_at, *self._checks.values()) - self._runtime.now()
         if left <= 0 or self._bookies_changed or self._delays:
             return
         self._wake.clear()
@@ -164,8 +174,11 @@ class Auditor:
                 self._plan(due)
             if self._runtime.now() >= self._audit_at:
                 await self._audit()
-            elif self._runtime.now() >= self._check_at and not self._losses.planned:
-                await self._check()
+            elif not self._losses.planned:
+                for kind, due_at in self._checks.items():
+                    if self._runtime.now() >= due_at:
+                        await self._check(kind)
+                        break
         except (MetadataError, BKError) as error:
             log.warning("an audit failed and is owed: %s", error)
             self._bookies_changed = True
@@ -209,18 +222,21 @@ class Auditor:
         self._audit_at = self._next_periodic()
         _tell("audit of the bookies", report)
 
-    async def _check(self) -> None:
-        config = self._config
-        report = await check_all_ledgers(
-            self._driver,
-            self._client,
-            self._repair,
-            percentage=config.auditorLedgerVerificationPercentage,
-            at_once=config.auditorMaxNumberOfConcurrentOpenLedgerOperations,
-        )
-        await self._driver.underreplication.set_check_time(CheckKind.ALL_LEDGERS, self._runtime.wall_ms())
-        self._check_at = self._runtime.now() + config.auditorPeriodicCheckInterval
-        _tell("check of all ledgers", report)
+    async def _check(self, kind: CheckKind) -> None:
+        if kind is CheckKind.REPLICAS:
+            self.replicas = await check_replicas(self._driver, self._client)
+            log.info("%s", self.replicas)
+        else:
+            report = await check_all_ledgers(
+                self._driver,
+                self._client,
+                self._repair,
+                percentage=self._config.auditorLedgerVerificationPercentage,
+                at_once=self._config.auditorMaxNumberOfConcurrentOpenLedgerOperations,
+            )
+            _tell("check of all ledgers", report)
+        await self._driver.underreplication.set_check_time(kind, self._runtime.wall_ms())
+        self._checks[kind] = self._runtime.now() + self._intervals[kind]
 
 
 def _tell(what: str, report: AuditReport) -> None:
