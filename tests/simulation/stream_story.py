@@ -26,7 +26,7 @@ from bookkeeper.streams.ledgers import Replication, StreamLedgers
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.policy import WritePolicy
 from bookkeeper.streams.publishing.marker import PublishKey
-from bookkeeper.streams.reader import EARLIEST, Record
+from bookkeeper.streams.reading.reader import EARLIEST, Record
 from tests.simulation.scenario import Died, Scenario, play
 from tests.support.dying_tree import DyingTree, Life
 

@@ -14,7 +14,7 @@ from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.publishing.staged import StagedSegment, Staging
-from bookkeeper.streams.reader import StreamReader
+from bookkeeper.streams.reading.reader import StreamReader
 from bookkeeper.streams.writer import StreamWriter
 
 TWINS: list[tuple[type, type]] = [

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.streams.cursor import find_next, find_start, find_txid, was_taken_back
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.errors import EndOfStreamError, TruncatedError
 from bookkeeper.streams.formats.segment import SegmentMetadata
 from bookkeeper.streams.policy import WritePolicy
-from bookkeeper.streams.reader import EARLIEST, LATEST, Record, RecordBatch, StreamReader, TxId
+from bookkeeper.streams.reading.cursor import find_next, find_start, find_txid, was_taken_back
+from bookkeeper.streams.reading.reader import EARLIEST, LATEST, Record, RecordBatch, StreamReader, TxId
 from bookkeeper.streams.writer import StreamWriter, open_writer
 from tests.support.segment_store import StoreUnderTest
 

@@ -13,7 +13,7 @@ import typer
 from ...runtime import Runtime
 from ...streams.dlsn import DLSN
 from ...streams.namespace import Namespace
-from ...streams.reader import EARLIEST, LATEST, Latest, Record, TxId
+from ...streams.reading.reader import EARLIEST, LATEST, Latest, Record, TxId
 from ..options import grouped
 from ..output import EXIT_USAGE, fail
 from ..session import stoppable
