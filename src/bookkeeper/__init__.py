@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from .streams.publishing.publisher import Published
     from .streams.publishing.staged import StagedSegment, Staging
     from .streams.reading.reader import EARLIEST, LATEST, Record, StreamReader, TxId
+    from .streams.reading.verify import CheckedSegment
     from .streams.retention.choice import RetentionMode, RetentionPolicy
     from .streams.retention.maintenance import Maintained
     from .streams.retention.policies import StreamPolicy
@@ -215,6 +216,7 @@ _PUBLIC = {
         "TxId",
     ),
     "streams.retention.choice": ("RetentionMode", "RetentionPolicy"),
+    "streams.reading.verify": ("CheckedSegment",),
     "streams.retention.maintenance": ("Maintained",),
     "streams.retention.policies": ("StreamPolicy",),
     "streams.retention.truncation": ("Retained",),
@@ -238,6 +240,7 @@ __all__ = [
     "BookieInfo",
     "BookieRequestError",
     "BookieUnavailableError",
+    "CheckedSegment",
     "ClientClosedError",
     "ClientConfiguration",
     "ClientError",

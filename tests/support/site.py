@@ -73,6 +73,7 @@ API = {
             "bookkeeper.RetentionPolicy",
             "bookkeeper.RetentionMode",
             "bookkeeper.Retained",
+            "bookkeeper.CheckedSegment",
             "bookkeeper.Maintained",
             "bookkeeper.Staging",
             "bookkeeper.StagedSegment",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -58,6 +58,7 @@ from .publishing.staged import Staging
 from .publishing.staging import begin_run, open_run, run_path, sink_path
 from .reading.queries import count_records, first_record, last_record
 from .reading.reader import EARLIEST, Latest, Record, StreamReader, TxId
+from .reading.verify import CheckedSegment, verify_stream
 from .recovery import recover_stream
 from .retention.choice import RetentionPolicy
 from .retention.maintenance import Maintained, lead, maintain
@@ -318,6 +319,16 @@ class Namespace:
         else:
             raise IncorrectParameterError("give txid or time, one of them")
         return await StreamReader(await self._existing(name), wanted, tail=False).locate()
+
+    async def verify(self, name: str) -> AsyncGenerator[CheckedSegment, None]:
+        """Read all of a stream and compare it with its metadata; what was seen of each segment, oldest first.
+
+        Nothing is changed. What is wrong is among the `findings` of a segment, also what cannot be read. Raises
+        `StreamNotFoundError`.
+        """
+        async with aclosing(verify_stream(await self._existing(name))) as segments:
+            async for checked in segments:
+                yield checked
 
     async def recover(self, name: str, *, lock_timeout: float | None = 30.0) -> None:
         """End what a writer that has died left open, once nobody writes the stream. `open_writer` does it by itself.

@@ -39,6 +39,7 @@ from ..streams.publishing.marker import PublishKey
 from ..streams.publishing.publisher import Published
 from ..streams.reading import reader as aio_reader
 from ..streams.reading.reader import EARLIEST, Latest, Record, RecordBatch, TxId
+from ..streams.reading.verify import CheckedSegment
 from ..streams.retention.choice import RetentionPolicy
 from ..streams.retention.maintenance import Maintained
 from ..streams.retention.policies import StreamPolicy
@@ -161,6 +162,10 @@ class Namespace(ClosedAtExit, Blocking):
     ) -> DLSN:
         """Where the first record with this transaction id, or of this time, or a higher one is."""
         return self._call(self._namespace.position_for(name, txid=txid, time=time), timeout)
+
+    def verify(self, name: str, *, timeout: float | None = None) -> BlockingIterator[CheckedSegment]:
+        """Read all of a stream and compare it with its metadata, segment by segment. `timeout` is for each of them."""
+        return BlockingIterator(self._thread, lambda: self._namespace.verify(name), timeout)
 
     def recover(self, name: str, *, lock_timeout: float | None = 30.0, timeout: float | None = None) -> None:
         """End what a writer that has died left open."""

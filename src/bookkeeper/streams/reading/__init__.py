@@ -4,5 +4,6 @@ reader   reads a stream
 cursor   what a reader reads next
 search   finds records in a segment
 waiting  records a few at a time, by calls that may end early
+verify   whether a stream is whole
 queries  what a stream holds: its first and last record, how many
 """
