@@ -30,6 +30,7 @@ class CheckedSegment:
     """What was seen of a segment."""
 
     segment: SegmentMetadata
+    """As the list of segments has it."""
     records: int = 0
     """User records that were read."""
     bytes: int = 0
