@@ -105,6 +105,14 @@ else
 	$(BIN)/python -m bookkeeper.simulation --seeds $(SEEDS) --first $(FIRST)
 endif
 
+.PHONY: simulate-streams
+simulate-streams: setup ## one stream under faults, publishers, writers and a reader in the simulated world (SEEDS=1000 FIRST=0; SEED=n)
+ifeq ($(origin SEED),command line)
+	$(BIN)/python -m tests.simulation.stream_campaign --seed $(SEED)
+else
+	$(BIN)/python -m tests.simulation.stream_campaign --seeds $(SEEDS) --first $(FIRST)
+endif
+
 .PHONY: cancellations
 cancellations: setup ## operations cancelled at drawn awaits in the simulated cluster (CANCELLATIONS=1000, FIRST=0)
 	$(BIN)/python -m bookkeeper.simulation --cancellations $(CANCELLATIONS) --first $(FIRST)

@@ -637,7 +637,7 @@ async def test_a_lock_that_another_has_by_then_is_lost_for_good(place: Place) ->
     async with asyncio.timeout(60):
         await waiting
         await first.lost.wait()
-    with pytest.raises(LockError, match="lost"):
+    with pytest.raises(NotOwnerError, match="taken over"):
         first.check()
     second.check()
 

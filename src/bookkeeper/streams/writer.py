@@ -355,7 +355,11 @@ class StreamWriter:
         await self._finish(segment)
 
     async def _finish(self, segment: SegmentWriter) -> None:
+        """One without records, begun by a roll just before the end, is taken back: its number is used again."""
         await segment.close()
+        if segment.packer.last is None:
+            await self._store.remove(segment.metadata)
+            return
         segments = (await self._store.load()).segments
         await self._store.complete(
             segment.metadata.complete(
