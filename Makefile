@@ -10,6 +10,7 @@ FIRST  ?= 0
 HOURS  ?= 8
 CANCELLATIONS ?= 1000
 ROUNDS ?= 1000
+RECORDS ?= 1000000
 SEED   ?= 1
 WORKERS ?= 2
 
@@ -112,6 +113,11 @@ ifeq ($(origin SEED),command line)
 else
 	$(BIN)/python -m tests.simulation.stream_campaign --seeds $(SEEDS) --first $(FIRST)
 endif
+
+.PHONY: stream-kills
+stream-kills: ROUNDS = 20
+stream-kills: setup ## kill -9 of a stream's writer, its reader and bookies in turn (ROUNDS=20 RECORDS=1000000)
+	$(BIN)/python -m tests.integration.stream_kills --rounds $(ROUNDS) --records $(RECORDS)
 
 .PHONY: cancellations
 cancellations: setup ## operations cancelled at drawn awaits in the simulated cluster (CANCELLATIONS=1000, FIRST=0)
