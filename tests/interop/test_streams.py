@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 import bookkeeper
-from bookkeeper import EndOfStreamError, Position
+from bookkeeper import EndOfStreamError, NotOwnerError, Position
 from bookkeeper.config import ClientConfiguration
 from tests.interop.conftest import PATIENCE, MakeCluster
 from tests.interop.support.cluster import Cluster
@@ -210,6 +213,20 @@ async def test_truncated(client: str, writes: Streams, other: Streams, log: str)
 
 
 @EACH
+@verifies(AREA, "what is truncated is deleted by ours; the other one reads and writes on")
+async def test_deleted_segments(client: str, writes: Streams, other: Streams, ours: OurStreams, log: str) -> None:
+    writer = await writes.writer(log, small_segments=True)
+    seen = expect(await writer.write(some(20)), some(20))
+    await writer.close()
+    assert (await ours.namespace.truncate(log, seen[13].position, delete=True)).deleted
+    await both_read(writes, other, log, seen[13:])
+    writer = await other.writer(log)
+    seen += expect(await writer.write(some(3, 21)), some(3, 21), 20)
+    await writer.close()
+    await both_read(writes, other, log, seen[13:])
+
+
+@EACH
 @verifies(AREA, "sealed: both find the end behind the last record; the other one cannot append")
 async def test_sealed(client: str, writes: Streams, other: Streams, log: str) -> None:
     writer = await writes.writer(log)
@@ -218,3 +235,160 @@ async def test_sealed(client: str, writes: Streams, other: Streams, log: str) ->
     await both_read(writes, other, log, seen, sealed=True)
     with pytest.raises((EndOfStreamError, Refused)):
         await (await other.writer(log)).write(some(1, 100))
+
+
+@EACH
+@verifies(AREA, "the other one follows while it writes and rolls")
+async def test_followed(client: str, writes: Streams, other: Streams, log: str) -> None:
+    writer = await writes.writer(log, small_segments=True)
+    seen = expect(await writer.write(some(1)), some(1))
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(other.follow(log, seen[0].position, 20))
+        seen += expect(await writer.write(some(19, 2)), some(19, 2), 1)
+        await writer.close()
+    assert following.result() == [
+        # Java has no numbers for a segment that it met while the one before it was open, too
+        record._replace(sequence_id=found.sequence_id)
+        if found.sequence_id < 0 and other.name == JAVA_STREAMS
+        else record
+        for record, found in zip(seen, following.result(), strict=True)
+    ]
+
+
+# --- who writes ------------------------------------------------------------------------------------
+
+
+@EACH
+@pytest.mark.parametrize("seen_at_once", [False, True])
+@verifies(AREA, "a segment that it left unfinished is recovered by the other, which writes on; and back")
+async def test_recovered(client: str, writes: Streams, other: Streams, log: str, seen_at_once: bool) -> None:
+    """Without control records the last entry is found by recovery alone; with them a control record is the last."""
+    seen: list[Seen] = []
+    for owner in (writes, other, writes):
+        writer = await owner.writer(log, seen_at_once=seen_at_once)
+        records = some(4, len(seen) + 1)
+        seen += expect(await writer.write(records), records, len(seen))
+        await writer.abort()
+    assert [segment.completed for segment in await other.segments(log)] == [True, True, False]
+    await (await other.writer(log)).close()
+    await both_read(writes, other, log, seen)
+
+
+@EACH
+@verifies(AREA, "a segment without records that our writer left is taken back, and its number used again")
+async def test_an_empty_segment_is_taken_back(client: str, other: Streams, ours: OurStreams, log: str) -> None:
+    """The writer of the parameter is the one that comes next."""
+    next_owner = other if client == OUR_STREAMS else ours
+    writer = await ours.namespace.open_writer(log)
+    seen = expect([await writer.append(payload, txid=txid) for txid, payload in some(3)], some(3))
+    await writer.roll()
+    await writer.abort()
+    assert [segment.number for segment in await next_owner.segments(log)] == [1, 2]
+    following = await next_owner.writer(log)
+    seen += expect(await following.write(some(3, 4)), some(3, 4), 3)
+    await following.close()
+    assert [segment.number for segment in await next_owner.segments(log)] == [1, 2]
+    await both_read(ours, other, log, seen)
+
+
+@EACH
+@verifies(AREA, "writers take turns, each closing the stream behind it")
+async def test_turns(client: str, writes: Streams, other: Streams, log: str) -> None:
+    seen: list[Seen] = []
+    for owner in (writes, other, writes, other):
+        writer = await owner.writer(log)
+        records = some(3, len(seen) + 1)
+        seen += expect(await writer.write(records), records, len(seen))
+        await writer.close()
+    assert len(await writes.segments(log)) == 4
+    await both_read(writes, other, log, seen)
+
+
+@EACH
+@verifies(AREA, "its lock keeps the other one out, which is told the owner's name, and gets it when it is free")
+async def test_lock(client: str, writes: Streams, other: Streams, ours: OurStreams, log: str, zk: KazooClient) -> None:
+    writer = await writes.writer(log)
+    await writer.write(some(1))
+    owner = "java" if client == JAVA_STREAMS else "ours"
+    assert (await ours.namespace.info(log)).owner == owner
+    with pytest.raises((NotOwnerError, Refused), match=f"(?s)OwnershipAcquireFailed.*{owner}|held by {owner}"):
+        await other.writer(log, wait=0)
+    lock = f"{ours.namespace.path}/{log}/<default>/lock"
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(waited_for(other, log))
+        await until(lambda: len(zk.get_children(lock)) == 2, "it waits", 30, pause=0.05)
+        await writer.close()
+    following = waiting.result()
+    await following.write(some(1, 2))
+    await following.close()
+    assert [seen.payload for seen in (await writes.read(log)).records] == [payload for _, payload in some(2)]
+
+
+async def waited_for(streams: Streams, log: str) -> Writer:
+    """A writer, once the log is free. Java reads the segments before it has the lock, and fails if they changed."""
+    try:
+        return await streams.writer(log, wait=60)
+    except Refused:
+        return await streams.writer(log)
+
+
+@EACH
+@verifies(AREA, "its lock is lost without its knowing: the other one takes over, and it can append no more")
+async def test_taken_over(
+    client: str, writes: Streams, other: Streams, log: str, zk: KazooClient, address: str
+) -> None:
+    writer = await writes.writer(log)
+    seen = expect(await writer.write(some(4)), some(4))
+    lock = f"/{address.split('/', 3)[3]}/{log}/<default>/lock"
+    for member in zk.get_children(lock):
+        zk.delete(f"{lock}/{member}")
+    following = await other.writer(log)
+    with pytest.raises((NotOwnerError, Refused)):
+        await writer.write(some(1, 5))
+    seen += expect(await following.write(some(3, 6)), some(3, 6), 4)
+    await following.close()
+    await both_read(writes, other, log, seen)
+
+
+@verifies(AREA, "the process of Java's writer is killed: ours takes over what it had written")
+async def test_java_writer_killed(
+    tmp_path: Path, address: str, java: JavaStreams, ours: OurStreams, zk: KazooClient
+) -> None:
+    victim = JavaSession(tmp_path / "log.txt", "streams")
+    dying = JavaStreams(victim, address)
+    writer = await dying.writer("killed")
+    seen = expect(await writer.write(some(5)), some(5))
+    await asyncio.to_thread(victim.kill)
+    lock = f"{ours.namespace.path}/killed/<default>/lock"
+    for member in zk.get_children(lock):  # what ZooKeeper does one session timeout later
+        zk.delete(f"{lock}/{member}")
+    following = await ours.writer("killed")
+    seen += expect(await following.write(some(3, 6)), some(3, 6), 5)
+    await following.close()
+    await both_read(java, ours, "killed", seen)
+
+
+# --- names -----------------------------------------------------------------------------------------
+
+
+@verifies(AREA, "a namespace that ours bound: Java lists, writes, reads and deletes in it; binding is written alike")
+async def test_namespace_of_ours(on_cluster: Cluster, java_session: JavaSession, zk: KazooClient, address: str) -> None:
+    uri = f"distributedlog://{on_cluster.address}{on_cluster.root}-ours"
+    config = ClientConfiguration(**PATIENCE)
+    async with bookkeeper.open_namespace(uri, create=True, ledgers=on_cluster.uri, config=config) as namespace:
+        assert zk.get(namespace.path)[0] == zk.get("/" + address.split("/", 3)[3])[0]
+        java, ours = JavaStreams(java_session, uri), OurStreams(namespace)
+        await ours.create("of-ours")
+        await java.create("of-java")
+        for each in (java, ours):
+            assert await each.list() == ["of-java", "of-ours"]
+        for owner, log in ((java, "of-ours"), (ours, "of-java")):
+            writer = await owner.writer(log)
+            seen = expect(await writer.write(some(2)), some(2))
+            await writer.close()
+            await both_read(java, ours, log, seen)
+        await ours.delete("of-java")
+        await java.delete("of-ours")
+        for each in (java, ours):
+            assert await each.list() == []
+        await java.close()

@@ -107,6 +107,7 @@ public final class Streams extends Commands {
 
     private String bind() throws Exception {
         var config = new BKDLConfig(text("servers", ""), text("ledgers", ""));
+        config.setFirstLogSegmentSeqNo(1L); // as Java's own tool has it
         config.setFederatedNamespace(flag("federated"));
         DLMetadata.create(config).create(URI.create(text("uri", "")));
         return "";
