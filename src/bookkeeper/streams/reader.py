@@ -24,7 +24,7 @@ from typing import NamedTuple, Self, TypeVar
 from ..client.entry import LedgerEntry
 from ..client.reader import LedgerReader
 from ..errors import NoSuchLedgerError, NoSuchLedgerOnMetadataError
-from .cursor import Start, after, find_next, find_start, find_txid, was_taken_back
+from .cursor import Start, after, find_next, find_start, find_txid, lacks_number, numbered, was_taken_back
 from .dlsn import DLSN
 from .errors import CorruptEntryError, EndOfStreamError, TruncatedError
 from .formats.entry import decode_entry
@@ -228,6 +228,8 @@ class StreamReader:
                         if not record.flags and record.slot >= first_slot and record.txid >= self._lowest
                     ]
                     if wanted:
+                        if lacks_number(segment):  # it has records, so by now the one before it is completed
+                            segment = numbered((await self._store.load()).segments, segment)
                         yield RecordBatch(segment, entry.entry_id, wanted)
                     if stored[-1].flags & END:
                         raise EndOfStreamError("the stream was sealed; all of it was read")
