@@ -78,6 +78,11 @@ def numbered(segments: Sequence[SegmentMetadata], segment: SegmentMetadata) -> S
     return replace(segment, start_sequence_id=start_sequence_id(segments, segment.number))
 
 
+def lacks_number(segment: SegmentMetadata) -> bool:
+    """Whether its sequence id was not known yet when the list was read: `numbered` with a later list may know."""
+    return not segment.completed and segment.version >= FIRST_WITH_SEQUENCE and segment.start_sequence_id == -1
+
+
 def find_txid(segments: Sequence[SegmentMetadata], txid: int) -> DLSN:
     """The beginning of the segment that has the first record with this transaction id or a higher one; where the next
     segment will begin, if all are lower. Right only for streams whose transaction ids never fall."""

@@ -35,7 +35,7 @@ from ..errors import EndOfStreamError, IdleReaderError, TruncatedError
 from ..formats.records import END, StoredRecord
 from ..formats.segment import SegmentMetadata
 from ..segments import SegmentStore
-from .cursor import Start, after, find_next, find_start, find_txid, was_taken_back
+from .cursor import Start, after, find_next, find_start, find_txid, lacks_number, numbered, was_taken_back
 from .search import decode_stored, find_in_ledger
 from .waiting import Waiting
 
@@ -346,6 +346,8 @@ class StreamReader:
                             if not record.flags and record.slot >= first_slot and record.txid >= self._lowest
                         ]
                     if wanted:
+                        if lacks_number(segment):  # it has records, so by now the one before it is completed
+                            segment = numbered((await self._store.load()).segments, segment)
                         yield RecordBatch(segment, entry.entry_id, wanted)
                     if stored[-1].flags & END:
                         raise EndOfStreamError("the stream was sealed; all of it was read")
