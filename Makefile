@@ -187,6 +187,14 @@ CONNECTIONS ?= 200
 hostile: setup ## hostile connections of ten kinds beside a good client (SECONDS_EACH=120 CONNECTIONS=200; 40 minutes)
 	$(BIN)/python -m bench.hostile --seconds $(SECONDS_EACH) --connections $(CONNECTIONS) --json hostile.json
 
+$(VENV)/.kafka: $(VENV)/.base
+	$(BIN)/pip install --quiet 'confluent-kafka>=2.6' 'aiokafka>=0.12'
+	@touch $@
+
+.PHONY: bench-kafka
+bench-kafka: jdk setup $(VENV)/.kafka ## streams beside Apache Kafka, its appends synced and not (five minutes a round; needs Maven)
+	$(BIN)/python -m bench.kafka --json kafka.json --svg kafka.svg --table kafka.md
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
