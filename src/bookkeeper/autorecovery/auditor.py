@@ -8,9 +8,10 @@ is disabled:
 - When bookies come or go, `losses` decides whether an audit of the bookies is due, at once or after
   `lostBookieRecoveryDelay`. The first audit is due at the start, so nothing that happened without an auditor is missed.
 - Writing the delay, if only with the value that it has, asks for an audit: that is how operators trigger one.
-- `auditorPeriodicBookieCheckInterval`, `auditorPeriodicCheckInterval` and `auditorReplicasCheckInterval` repeat audit,
-  check of all ledgers and replicas check. When the last check was is kept in the store, and only of checks that came to
-  their end, so a new auditor goes on where the old one was.
+- `auditorPeriodicBookieCheckInterval`, `auditorPeriodicCheckInterval`, `auditorPeriodicPlacementPolicyCheckInterval`
+  and `auditorReplicasCheckInterval` repeat audit, check of all ledgers, placement check and replicas check. When the
+  last check was is kept in the store, and only of checks that came to their end, so a new auditor goes on where the old
+  one was.
 - An audit that fails, or that is declined because most bookies seem to be gone, is owed: it is tried again after
   `RETRY_SECONDS`.
 """
@@ -33,6 +34,7 @@ from ..runtime import Runtime, TaskScope
 from ..runtime.tasks import guarded
 from .audits import AuditReport, ReplicasReport, audit_bookies, check_all_ledgers, check_replicas
 from .losses import Due, Losses, outlook
+from .placement import PlacementReport, check_placement
 from .repair import Repair
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,8 @@ class Auditor:
         self._checks: dict[CheckKind, float] = {}  # when they are due
         self.replicas = ReplicasReport()
         """What the last replicas check saw."""
+        self.placement = PlacementReport()
+        """What the last placement check saw."""
         self._losses = Losses((), 0)
 
     async def run(self) -> None:
@@ -104,6 +108,7 @@ class Auditor:
         config = self._config
         return {
             CheckKind.ALL_LEDGERS: config.auditorPeriodicCheckInterval,
+            CheckKind.PLACEMENT_POLICY: config.auditorPeriodicPlacementPolicyCheckInterval,
             CheckKind.REPLICAS: config.auditorReplicasCheckInterval,
         }
 
@@ -226,6 +231,9 @@ class Auditor:
         if kind is CheckKind.REPLICAS:
             self.replicas = await check_replicas(self._driver, self._client)
             log.info("%s", self.replicas)
+        elif kind is CheckKind.PLACEMENT_POLICY:
+            self.placement = await self._check_placement()
+            log.info("%s", self.placement)
         else:
             report = await check_all_ledgers(
                 self._driver,
@@ -237,6 +245,15 @@ class Auditor:
             _tell("check of all ledgers", report)
         await self._driver.underreplication.set_check_time(kind, self._runtime.wall_ms())
         self._checks[kind] = self._runtime.now() + self._intervals[kind]
+
+    async def _check_placement(self) -> PlacementReport:
+        grace = self._config.underreplicatedLedgerRecoveryGracePeriod
+        return await check_placement(
+            self._driver,
+            self._client.context.placement,
+            mark=self._config.repairedPlacementPolicyNotAdheringBookieEnabled,
+            overdue_before=self._runtime.wall_ms() - grace * 1000 if grace > 0 else None,
+        )
 
 
 def _tell(what: str, report: AuditReport) -> None:

@@ -72,8 +72,8 @@ class ReplicasReport:
             self.NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY += 1
 
 
-async def _walk(driver: MetadataDriver, at_once: int, look: Callable[[int], Awaitable[None]]) -> None:
-    """Look at all ledgers, so many at a time."""
+async def walk(driver: MetadataDriver, at_once: int, look: Callable[[int], Awaitable[None]]) -> None:
+    """Look at all ledgers, so many at a time. Raises what looking raises, and `MetadataError`."""
     async with aclosing(_ledgers(driver, at_once)) as batches:
         async for ledgers in batches:
             for outcome in await asyncio.gather(*map(look, ledgers), return_exceptions=True):
@@ -110,7 +110,7 @@ async def audit_bookies(driver: MetadataDriver, available: Collection[BookieId])
             report.marked += 1
             report.lost.update(missing)
 
-    await _walk(driver, AT_ONCE, look)
+    await walk(driver, AT_ONCE, look)
     return report
 
 
@@ -137,7 +137,7 @@ async def check_all_ledgers(
             report.marked += 1
             report.lost.update(bad)
 
-    await _walk(driver, min(at_once, AT_ONCE), look)
+    await walk(driver, min(at_once, AT_ONCE), look)
     return report
 
 
@@ -153,7 +153,7 @@ async def check_replicas(driver: MetadataDriver, client: BookKeeper) -> Replicas
         if metadata.closed and metadata.last_entry_id >= 0 and await driver.underreplication.info(ledger_id) is None:
             report.count(metadata, await _fewest_copies(metadata, client))
 
-    await _walk(driver, AT_ONCE, look)
+    await walk(driver, AT_ONCE, look)
     return report
 
 

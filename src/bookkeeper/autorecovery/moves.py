@@ -9,16 +9,19 @@ Theory of operation
 - The change goes through only if the fragment is as it was when its copies were planned. If another repair has changed
   its ensemble meanwhile, the same bookie could come to stand in it twice, and a ledger with two copies on one bookie
   has one copy. Then the ledger is looked at again.
+- Where nothing is missing, but an ensemble does not adhere to the placement policy, the policy says which bookies it
+  should have instead; the indexes that get another one are copied in the same way. Members may change places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from ..client.placement.policy import Adherence
 from ..errors import BookKeeperError
 from ..metadata.ledger_metadata import LedgerMetadata
-from ..types import BookieId
-from .fragments import Fragment
+from ..types import BookieId, Quorums
+from .fragments import Fragment, fragments_of
 
 Choose = Callable[[Sequence[BookieId], int, Sequence[BookieId]], BookieId]
 """Ensemble, index, excluded bookies -> a bookie for that index. Raises `NotEnoughBookiesError`."""
@@ -37,6 +40,21 @@ def targets(fragment: Fragment, bad: Collection[int], choose: Choose) -> dict[in
         chosen[index] = ensemble[index] = choose(ensemble, index, excluded)
         excluded.append(chosen[index])
     return chosen
+
+
+def misplaced(metadata: LedgerMetadata, judge: Callable[[Sequence[BookieId], Quorums], Adherence]) -> list[Fragment]:
+    """The fragments of a closed ledger that do not adhere to the placement policy, ascending."""
+    return [
+        fragment
+        for fragment in fragments_of(metadata, metadata.last_entry_id)
+        if judge(fragment.ensemble, fragment.quorums) is Adherence.FAIL
+    ]
+
+
+def differences(fragment: Fragment, ensemble: Sequence[BookieId]) -> dict[int, BookieId]:
+    """The indexes at which this ensemble has other bookies than the fragment, and which."""
+    pairs = zip(fragment.ensemble, ensemble, strict=True)
+    return {index: new for index, (old, new) in enumerate(pairs) if new != old}
 
 
 def copies(fragment: Fragment, chosen: Mapping[int, BookieId], first: int, last: int) -> dict[int, list[BookieId]]:

@@ -6,6 +6,8 @@ A worker locks a marked ledger, looks which of its fragments are not whole, repa
 takes the mark away if nothing is missing any more. The store takes it away only if nobody marked the ledger anew since
 it was locked.
 
+- *Placement.* With `repairedPlacementPolicyNotAdheringBookieEnabled`, a closed ledger that lies where the placement
+  policy does not want it is moved as well, once nothing else is missing of it or as far as that can be copied.
 - *Open ledgers.* What is still being written is not repaired: its writer replaces a lost bookie by itself, with the
   next entry. The lock is kept for `openLedgerRereplicationGracePeriod`; if the end of the ledger is still at risk then,
   it is recovered, which fences the writer off and closes the ledger. Its mark stays, and whoever takes it next
@@ -133,13 +135,22 @@ class ReplicationWorker:
         if await self._unsettled(metadata.value, last_confirmed, [damage.fragment.settled for damage in damages]):
             self._keep(lock, self._config.openLedgerRereplicationGracePeriod / 1000, self._end_if_at_risk(lock))
             return False
-        metadata, last_confirmed = await self._look(ledger_id)
-        if await self._repair.damages(metadata.value, last_confirmed, percentage):
+        if not await self._whole(ledger_id):
             self._keep(lock, self._wait_after_failure(ledger_id), None)
             return False
         self._failures.pop(ledger_id, None)
         await lock.mark_replicated()
         return True
+
+    async def _whole(self, ledger_id: int) -> bool:
+        """Whether nothing is missing any more, and the ledger lies where it should; it is moved if it does not."""
+        metadata, last_confirmed = await self._look(ledger_id)
+        if self._config.repairedPlacementPolicyNotAdheringBookieEnabled and metadata.value.closed:
+            if not await self._repair.adhere(metadata):
+                return False
+            metadata, last_confirmed = await self._look(ledger_id)
+        percentage = self._config.auditorLedgerVerificationPercentage
+        return not await self._repair.damages(metadata.value, last_confirmed, percentage)
 
     async def _look(self, ledger_id: int) -> tuple[Versioned[LedgerMetadata], int]:
         """The record, and the last entry known to be confirmed. Disturbs nobody."""

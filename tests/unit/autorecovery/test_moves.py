@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.autorecovery.fragments import fragments_of
-from bookkeeper.autorecovery.moves import SupersededError, copies, is_moved, moved, targets
+from bookkeeper.autorecovery.moves import SupersededError, copies, differences, is_moved, misplaced, moved, targets
+from bookkeeper.client.placement.policy import Adherence
 from bookkeeper.errors import NotEnoughBookiesError
-from bookkeeper.types import BookieId
+from bookkeeper.types import BookieId, Quorums
 
 from .test_fragments import QUORUMS, bookies, fragment, ledger
 
@@ -65,3 +66,17 @@ def test_a_fragment_that_was_changed_meanwhile_is_left_alone(now: dict[int, str]
     part = fragments_of(ledger({0: "abc", 4: "abd"}).close(9, 100), 9)[0]
     with pytest.raises(SupersededError):
         moved(ledger(now).close(9, 100), part, {0: BookieId("e:3181")})
+
+
+def test_fragments_that_do_not_adhere_and_what_of_them_moves() -> None:
+    record = ledger({0: "abc", 4: "abd", 9: "abe"}).close(8, 100)
+
+    def judge(ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:
+        assert quorums == record.quorums
+        return Adherence.MEETS_SOFT if bookies("d")[0] in ensemble else Adherence.FAIL
+
+    first, last = misplaced(record, judge)
+    assert (first.first, first.last, last.first, last.last) == (0, 3, 9, 8)
+    assert differences(first, bookies("abc")) == {}
+    assert differences(first, bookies("bac")) == {0: bookies("b")[0], 1: bookies("a")[0]}
+    assert moved(record, first, differences(first, bookies("adc"))).ensembles[0] == bookies("adc")
