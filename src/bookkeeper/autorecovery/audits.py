@@ -74,14 +74,15 @@ class ReplicasReport:
 
 async def walk(driver: MetadataDriver, at_once: int, look: Callable[[int], Awaitable[None]]) -> None:
     """Look at all ledgers, so many at a time. Raises what looking raises, and `MetadataError`."""
-    async with aclosing(_ledgers(driver, at_once)) as batches:
-        async for ledgers in batches:
+    async with aclosing(batches(driver, at_once)) as found:
+        async for ledgers in found:
             for outcome in await asyncio.gather(*map(look, ledgers), return_exceptions=True):
                 if outcome is not None:
                     raise outcome
 
 
-async def _ledgers(driver: MetadataDriver, at_once: int) -> AsyncGenerator[list[int], None]:
+async def batches(driver: MetadataDriver, at_once: int) -> AsyncGenerator[list[int], None]:
+    """The ids of all ledgers, so many together. Raises `MetadataError`."""
     batch: list[int] = []
     async with aclosing(driver.ledgers.ranges()) as ranges:
         async for ledgers in ranges:
