@@ -156,7 +156,8 @@ class Auditor:
 
     async def _rest(self) -> None:
         """Wait for news, or until something is due."""
-        left = min(self._audit_at, *self._checks.values()) - self._runtime.now()
+        checks = () if self._losses.planned else self._checks.values()  # they wait for an audit that is put off
+        left = min((self._audit_at, *checks)) - self._runtime.now()
         if left <= 0 or self._bookies_changed or self._delays:
             return
         self._wake.clear()
