@@ -17,5 +17,6 @@ placement  another walk: ledgers that do not lie where the placement policy want
 auditor    when audits are due; one in a cluster
 renames    another id for a bookie that kept its entries, in all records
 manual     recover and decommission, for operators
+stats      what auditor and worker count
 daemon     both together, as a process takes part
 """

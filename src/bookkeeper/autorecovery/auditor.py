@@ -36,6 +36,7 @@ from .audits import AuditReport, ReplicasReport, audit_bookies, check_all_ledger
 from .losses import Due, Losses, outlook
 from .placement import PlacementReport, check_placement
 from .repair import Repair
+from .stats import AuditorStats
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Auditor:
         self.placement = PlacementReport()
         """What the last placement check saw."""
         self._losses = Losses((), 0)
+        self.stats = AuditorStats()
 
     async def run(self) -> None:
         """Audit, until cancelled."""
@@ -173,11 +175,14 @@ class Auditor:
             await self._driver.underreplication.wait_enabled()
             if self._bookies_changed:
                 self._bookies_changed = False
-                self._plan(self._losses.changed(await self._repair.available()))
+                available = await self._repair.available()
+                waited = self._losses.planned
+                self._plan(self._losses.changed(available), waited)
             while self._delays:
+                waited = self._losses.planned
                 due = self._losses.delay_set(self._delays.pop(0))
                 self._asked = self._asked or due is Due.NOW
-                self._plan(due)
+                self._plan(due, waited)
             if self._runtime.now() >= self._audit_at:
                 await self._audit()
             elif not self._losses.planned:
@@ -191,8 +196,11 @@ class Auditor:
             return False
         return True
 
-    def _plan(self, due: Due) -> None:
+    def _plan(self, due: Due, waited: bool) -> None:
+        """`waited`: whether an audit was put off until now."""
         now = self._runtime.now()
+        self.stats.NUM_BOOKIE_AUDITS_DELAYED += due is Due.LATER
+        self.stats.NUM_DELAYED_BOOKIE_AUDITS_CANCELLED += waited and due is not Due.NOTHING
         match due:
             case Due.NOW:
                 self._audit_at = now
@@ -222,30 +230,40 @@ class Auditor:
             self._losses.declined()
             self._audit_at = self._runtime.now() + RETRY_SECONDS
             return
-        report = await audit_bookies(self._driver, available)
+        with self.stats.AUDIT_BOOKIES_TIME.timed(self._runtime.now):
+            report = await audit_bookies(self._driver, available)
+        self.stats.audited(report.marked, report.bytes)
         self._losses.audited(available)
         self._asked = False
         self._audit_at = self._next_periodic()
         _tell("audit of the bookies", report)
 
     async def _check(self, kind: CheckKind) -> None:
-        if kind is CheckKind.REPLICAS:
-            self.replicas = await check_replicas(self._driver, self._client)
-            log.info("%s", self.replicas)
-        elif kind is CheckKind.PLACEMENT_POLICY:
-            self.placement = await self._check_placement()
-            log.info("%s", self.placement)
-        else:
-            report = await check_all_ledgers(
-                self._driver,
-                self._client,
-                self._repair,
-                percentage=self._config.auditorLedgerVerificationPercentage,
-                at_once=self._config.auditorMaxNumberOfConcurrentOpenLedgerOperations,
-            )
-            _tell("check of all ledgers", report)
+        match kind:
+            case CheckKind.REPLICAS:
+                with self.stats.REPLICAS_CHECK_TIME.timed(self._runtime.now):
+                    self.replicas = await check_replicas(self._driver, self._client)
+                log.info("%s", self.replicas)
+            case CheckKind.PLACEMENT_POLICY:
+                with self.stats.PLACEMENT_POLICY_CHECK_TIME.timed(self._runtime.now):
+                    self.placement = await self._check_placement()
+                log.info("%s", self.placement)
+            case CheckKind.ALL_LEDGERS:
+                with self.stats.CHECK_ALL_LEDGERS_TIME.timed(self._runtime.now):
+                    report = await self._check_all_ledgers()
+                self.stats.checked(report.shapes)
+                _tell("check of all ledgers", report)
         await self._driver.underreplication.set_check_time(kind, self._runtime.wall_ms())
         self._checks[kind] = self._runtime.now() + self._intervals[kind]
+
+    async def _check_all_ledgers(self) -> AuditReport:
+        return await check_all_ledgers(
+            self._driver,
+            self._client,
+            self._repair,
+            percentage=self._config.auditorLedgerVerificationPercentage,
+            at_once=self._config.auditorMaxNumberOfConcurrentOpenLedgerOperations,
+        )
 
     async def _check_placement(self) -> PlacementReport:
         grace = self._config.underreplicatedLedgerRecoveryGracePeriod

@@ -18,6 +18,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -47,8 +48,12 @@ class AuditReport:
     """Ledgers looked at."""
     marked: int = 0
     """Ledgers that are marked now because of it."""
+    bytes: int = 0
+    """The length of those that were marked, as far as they are closed."""
     lost: set[BookieId] = field(default_factory=set)
     """Bookies for which ledgers were marked."""
+    shapes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """How many ledgers had so many fragments, on so many bookies; of a check of all ledgers."""
 
 
 @dataclass(slots=True)
@@ -109,6 +114,7 @@ async def audit_bookies(driver: MetadataDriver, available: Collection[BookieId])
         if missing:
             await driver.underreplication.mark(ledger_id, missing)
             report.marked += 1
+            report.bytes += metadata.length if metadata.closed else 0
             report.lost.update(missing)
 
     await walk(driver, AT_ONCE, look)
@@ -132,6 +138,7 @@ async def check_all_ledgers(
         except NoSuchLedgerOnMetadataError:
             return
         report.ledgers += 1
+        report.shapes[len(metadata.ensembles), len(bookies_of(metadata))] += 1
         bad = sorted({bookie for damage in damages for bookie in damage.bookies})
         if bad:
             await driver.underreplication.mark(ledger_id, bad)

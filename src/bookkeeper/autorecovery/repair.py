@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..client.context import ClientContext
 from ..client.reads.replicas import Replicas
@@ -29,19 +28,9 @@ from .checker import Damage, LedgerChecker, digest_of
 from .copy import Copier, Rate
 from .fragments import Fragment
 from .moves import differences, is_moved, misplaced, moved, targets
+from .stats import WorkerStats
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class RepairStats:
-    """Counters since the start, under the names of Java's `replication_worker` scope."""
-
-    NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED: int = 0
-    NUM_NOT_ADHERING_PLACEMENT_LEDGERS_REPLICATED: int = 0
-    NUM_ENTRIES_READ: int = 0
-    NUM_BYTES_READ: int = 0
-    fragments_failed: int = 0
 
 
 class Repair:
@@ -61,7 +50,7 @@ class Repair:
         self._checker = checker
         self._rate = rate
         self._first_stretch = first_stretch
-        self.stats = RepairStats()
+        self.stats = WorkerStats()
 
     async def available(self) -> frozenset[BookieId]:
         """The bookies that are registered now, for writes or for reads only. Raises `MetadataError`."""
@@ -93,6 +82,7 @@ class Repair:
         if isinstance(error, MetadataError):
             raise error
         self.stats.fragments_failed += 1
+        self.stats.exceptions[type(error).__name__] += 1
         log.warning(
             *("ledger %d: its fragment at entry %d cannot be repaired now: %s", fragment.ledger_id),
             *(fragment.first, error),
@@ -156,12 +146,8 @@ class Repair:
         assert fragment.settled
         replicas = Replicas(self._context, record, digest_of(record))
         key = master_key(record.password or b"")
-        copier = Copier(self._context, replicas, key, self._rate, self._first_stretch)
-        try:
-            await copier.copy(fragment, chosen, avoided)
-        finally:
-            self.stats.NUM_ENTRIES_READ += copier.progress.entries
-            self.stats.NUM_BYTES_READ += copier.progress.bytes
+        copier = Copier(self._context, replicas, key, self._rate, self._first_stretch, self.stats)
+        await copier.copy(fragment, chosen, avoided)
         changed = await update_ledger(
             self._driver.ledgers,
             fragment.ledger_id,

@@ -63,6 +63,7 @@ class ReplicationWorker:
         client: BookKeeper,
         repair: Repair,
     ) -> None:
+        self._runtime = runtime
         self._config = config
         self._driver = driver
         self._client = client
@@ -101,9 +102,16 @@ class ReplicationWorker:
             self._fewer_kept.clear()
             await self._fewer_kept.wait()
         lock = await self._driver.underreplication.get()
+        stats, started = self._repair.stats, self._runtime.now()
+        whole = False
         try:
-            return await self._while_held(lock, self._rereplicate(lock))
+            whole = await self._while_held(lock, self._rereplicate(lock))
+            return whole
+        except BookKeeperError as error:
+            stats.exceptions[type(error).__name__] += 1
+            raise
         finally:
+            (stats.rereplicate.ok if whole else stats.rereplicate.fail)(self._runtime.now() - started)
             if self._kept.get(lock.ledger_id) is not lock:
                 await lock.release()
 
@@ -136,6 +144,7 @@ class ReplicationWorker:
             self._keep(lock, self._config.openLedgerRereplicationGracePeriod / 1000, self._end_if_at_risk(lock))
             return False
         if not await self._whole(ledger_id):
+            self._repair.stats.NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER += 1
             self._keep(lock, self._wait_after_failure(ledger_id), None)
             return False
         self._failures.pop(ledger_id, None)
