@@ -27,7 +27,7 @@ from ..types import BookieId
 from .checker import Damage, LedgerChecker, digest_of
 from .copy import Copier, Rate
 from .fragments import Fragment
-from .moves import differences, is_moved, misplaced, moved, targets
+from .moves import Choose, differences, is_moved, misplaced, moved, possible_targets, targets
 from .stats import WorkerStats
 
 log = logging.getLogger(__name__)
@@ -66,11 +66,13 @@ class Repair:
         """Repair those of these fragments that are settled; returns how many were. Others are logged."""
         repaired = 0
         await self._context.placement.refresh()
+        writable = (await self._driver.discovery.list(Mode.WRITABLE)).value
         for damage in damages:
             if not damage.fragment.settled:
                 continue
             try:
-                metadata = await self.repair_fragment(metadata, damage)
+                chosen = possible_targets(damage.fragment, damage.bad, self._choice(metadata.value), writable)
+                metadata = await self._move(metadata, damage.fragment, chosen, damage.bookies)
                 repaired += 1
             except BookKeeperError as error:
                 self._failed(damage.fragment, error)
@@ -114,13 +116,17 @@ class Repair:
         self, record: LedgerMetadata, damage: Damage, excluded: Collection[BookieId] = ()
     ) -> dict[int, BookieId]:
         """A bookie for each bad index, none of `excluded`. Raises `NotEnoughBookiesError`."""
+        return targets(damage.fragment, damage.bad, self._choice(record, excluded))
+
+    def _choice(self, record: LedgerMetadata, excluded: Collection[BookieId] = ()) -> Choose:
+        """By the placement policy."""
 
         def choose(ensemble: Sequence[BookieId], index: int, others: Sequence[BookieId]) -> BookieId:
             return self._context.placement.replace(
                 record.quorums, record.custom_metadata, ensemble, index, [*others, *excluded]
             )
 
-        return targets(damage.fragment, damage.bad, choose)
+        return choose
 
     async def repair_fragment(
         self, metadata: Versioned[LedgerMetadata], damage: Damage, excluded: Sequence[BookieId] = ()

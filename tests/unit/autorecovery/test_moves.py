@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.autorecovery.fragments import fragments_of
-from bookkeeper.autorecovery.moves import SupersededError, copies, differences, is_moved, misplaced, moved, targets
+from bookkeeper.autorecovery.moves import (
+    SupersededError,
+    copies,
+    differences,
+    is_moved,
+    misplaced,
+    moved,
+    possible_targets,
+    targets,
+)
 from bookkeeper.client.placement.policy import Adherence
 from bookkeeper.errors import NotEnoughBookiesError
 from bookkeeper.types import BookieId, Quorums
@@ -80,3 +89,27 @@ def test_fragments_that_do_not_adhere_and_what_of_them_moves() -> None:
     assert differences(first, bookies("abc")) == {}
     assert differences(first, bookies("bac")) == {0: bookies("b")[0], 1: bookies("a")[0]}
     assert moved(record, first, differences(first, bookies("adc"))).ensembles[0] == bookies("adc")
+
+
+@given(st.data())
+def test_what_can_be_repaired_is_and_nobody_is_there_twice(data: st.DataObject) -> None:
+    quorums = data.draw(st.sampled_from(QUORUMS))
+    part = fragment(0, 9, quorums)
+    bad = data.draw(st.sets(st.integers(0, quorums.ensemble_size - 1), min_size=1))
+    writable = data.draw(st.sets(st.sampled_from(part.ensemble)))
+    spares = data.draw(st.sampled_from(["", "x", "xy", "xyz", "vwxyz"]))
+    spare = list(bookies(spares))
+    gone = [index for index in bad if part.ensemble[index] not in writable]
+    reachable = len(gone) <= len(spare) or len(gone) < len(bad) or spare
+    if not reachable:
+        with pytest.raises(NotEnoughBookiesError):
+            possible_targets(part, bad, first_of(spares), writable)  # type: ignore[arg-type]
+        return
+    chosen = possible_targets(part, bad, first_of(spares), writable)  # type: ignore[arg-type]
+    assert set(chosen) <= bad
+    assert len(set(chosen.values())) == len(chosen)
+    for index, bookie in chosen.items():
+        assert bookie in spare or (bookie == part.ensemble[index] and bookie in writable)
+    assert len([index for index in gone if index in chosen]) == min(len(gone), len(spare))
+    assert all(index in chosen for index in bad if index not in gone)
+    assert len([bookie for bookie in chosen.values() if bookie in spare]) == min(len(spare), len(bad))
