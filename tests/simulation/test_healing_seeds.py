@@ -23,7 +23,7 @@ HEALING = Options(healing=True)
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *FOUND])
 def test_every_ledger_is_whole_in_the_end(seed: int) -> None:
-    """PI-19, LV-5, ACT-19: nothing acknowledged is lost, no repair takes a good copy away, and nothing is left undone."""
+    """PI-19, LV-5, ACT-19: nothing acknowledged is lost, repair takes no good copy away and leaves nothing undone."""
     report = run_seed(seed, HEALING)
     assert report.violation is None, f"{report.violation}\nreplay with --healing --seed {seed}"
 
