@@ -12,6 +12,7 @@ Needs `pip install 'bookkeeper-ledger[spark]'` and a Java 17 or newer. Every fun
 
 source    the data source `bookkeeper`
 options   what a read's options are called, mean, and which go together
+values    what the text of an option says
 where     conditions on ids; bounds is what they leave
 streaming/ streams, and ledgers that grow
 planning  from a selection of ledgers to pieces of work of about equal size

@@ -29,9 +29,9 @@ def find_start(segments: Sequence[SegmentMetadata], position: DLSN, *, ignore_tr
         if segment.number < position.segment:
             continue
         if ignore_truncation:
-            return Start(_numbered(segments, segment), max(position, DLSN(segment.number, 0, 0)))
+            return Start(numbered(segments, segment), max(position, DLSN(segment.number, 0, 0)))
         if segment.truncation is not Truncation.TRUNCATED:
-            return Start(_numbered(segments, segment), max(position, segment.first))
+            return Start(numbered(segments, segment), max(position, segment.first))
     return None
 
 
@@ -47,7 +47,7 @@ def find_next(
             continue
         expected = segment.number in (done.number, done.number + 1)
         if expected and (ignore_truncation or segment.truncation is Truncation.ACTIVE):
-            return _numbered(segments, segment)
+            return numbered(segments, segment)
         first = find_start(segments, DLSN(done.number + 1, 0, 0))
         raise TruncatedError(
             f"segment {done.number + 1} of the stream was truncated before it was read",
@@ -70,7 +70,7 @@ def was_taken_back(segments: Sequence[SegmentMetadata], begun: SegmentMetadata) 
     return begun.number in numbers or max(numbers, default=0) < begun.number
 
 
-def _numbered(segments: Sequence[SegmentMetadata], segment: SegmentMetadata) -> SegmentMetadata:
+def numbered(segments: Sequence[SegmentMetadata], segment: SegmentMetadata) -> SegmentMetadata:
     """With its sequence id, which one in progress gets from the one before it; that may still be in progress, too."""
     before = next((other for other in segments if other.number == segment.number - 1), None)
     if segment.completed or segment.version < FIRST_WITH_SEQUENCE or (before is not None and not before.completed):

@@ -223,6 +223,11 @@ class Namespace:
     def __repr__(self) -> str:
         return f"<Namespace {self.path}>"
 
+    @property
+    def client(self) -> BookKeeper:
+        """Of the cluster that has the ledgers."""
+        return self._client
+
     # --- streams ---
 
     async def create(self, name: str, *, exist_ok: bool = False) -> None:

@@ -5,4 +5,10 @@ To a query, each stream and each raw ledger is a *log*: spans of entries in orde
 spans      logs as they are at one moment, places in them, and what was lost; pure
 offsets    places as Spark stores them between the batches of a query; pure
 admission  how much a batch reads; pure
+
+stream_options  what there is to say, and what goes together
+looking         what is in the cluster now
+following       a query's offsets, and the work of each batch
+records         types of the columns of records, and batches of them
+queries         what Spark calls
 """

@@ -27,12 +27,15 @@ class Limits:
 
     @property
     def none(self) -> bool:
-        return self == Limits()
+        return self == UNLIMITED
 
     def of(self, cost: Cost) -> float:
         """Which share of the limits something takes; more than 1 is too much."""
         limits = (self.entries, self.bytes, self.records)
         return max((used / limit for used, limit in zip(cost, limits, strict=True) if limit is not None), default=0.0)
+
+
+UNLIMITED = Limits()
 
 
 def admit(

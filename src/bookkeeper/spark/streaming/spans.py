@@ -139,14 +139,9 @@ def resume(log: Log, start: Place) -> Resumed:
     first = log.earliest
     if start.where < first.where:
         return Resumed(first, f"what follows {start} was truncated; the first that is left is {first}")
+    if own is None and (after := next((span for span in log.spans if span.number > start.number), None)) is not None:
+        return Resumed(log.place(*after.first.where), f"segment {start.number} is missing")
     return Resumed(start, None)
-
-
-def gap(log: Log, start: Place, end: Place) -> str | None:
-    """Why the spans between two places are not all there, or None."""
-    needed = set(range(start.number, end.number + (1 if end.entry else 0)))
-    missing = sorted(needed - {span.number for span in log.spans if span.end is not None})
-    return f"segment {missing[0]} is missing" if missing else None
 
 
 class Reach(NamedTuple):
