@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 import bookkeeper.sync
 from bookkeeper.streams.namespace import Namespace, open_namespace
 from bookkeeper.streams.policy import WritePolicy
+from tests.support.waiting import wait_until
 
 from .support import LiveCluster
 
@@ -210,6 +212,119 @@ def test_wrong_options_are_told_in_one_line(
     uri = streams.where if "stream" in options else cluster.uri
     with pytest.raises(PySparkException, match=why) as caught:
         Query(following(spark, uri, **options), tmp_path).run()
+    assert "Traceback (most" not in str(caught.value)
+
+
+# --- writing ---
+
+
+def frame_of(spark: SparkSession, rows: list[tuple[str, bytes]], parts: int = 3) -> DataFrame:
+    return spark.createDataFrame(rows, "stream string, payload binary").repartition(parts)
+
+
+def leftovers(streams: Streams) -> list[str]:
+    """Runs that are still there, and ledgers that are no segments."""
+
+    async def find(namespace: Namespace) -> list[str]:
+        found = []
+        sinks = await namespace._tree.children(f"{namespace.path}/.sinks", fresh=True)
+        for sink in sinks.names if sinks is not None else ():
+            runs = await namespace._tree.children(f"{namespace.path}/.sinks/{sink}/staging", fresh=True)
+            found += [f"{sink}: {run}" for run in (runs.names if runs is not None else ())]
+        return found
+
+    return streams.do(find)
+
+
+def test_a_batch_write_is_visible_at_once_and_not_repeated(spark: SparkSession, streams: Streams) -> None:
+    rows = [(("w1", "w2")[n % 2], payload) for n, payload in enumerate(numbers(0, 600))]
+    counted = {"uri": streams.where, "sinkId": "nightly", "epoch": "4", "compression": "lz4"}
+    frame = frame_of(spark, rows)
+    for _ in range(2):
+        frame.write.format("bookkeeper").options(**counted).mode("append").save()
+    for name in ("w1", "w2"):
+        assert sorted(streams.payloads(name)) == sorted(payload for target, payload in rows if target == name)
+    with pytest.raises(PySparkException, match="has published epoch 4: 3 comes too late"):
+        frame.write.format("bookkeeper").options(**{**counted, "epoch": "3"}).mode("append").save()
+    uncounted = frame.selectExpr("cast(payload as string) as value").write.format("bookkeeper")
+    uncounted.options(uri=streams.where, stream="w3").mode("append").save()
+    assert sorted(streams.payloads("w3")) == numbers(0, 600)
+    assert leftovers(streams) == []
+
+
+def test_a_batch_write_that_fails_leaves_nothing(spark: SparkSession, streams: Streams) -> None:
+    rows = [("broken", payload) for payload in numbers(0, 50)] + [("broken", bytes(2 << 20))]
+    with pytest.raises(PySparkException, match=r"stream broken, row .*2097152 bytes are too many"):
+        frame_of(spark, rows).write.format("bookkeeper").options(uri=streams.where).mode("append").save()
+    assert not streams.do(lambda namespace: namespace.exists("broken"))
+
+    def collected() -> bool:
+        """Other tasks of the write may have begun after it was aborted: what those leave is collected."""
+        streams.do(lambda namespace: namespace.collect_staged(lost_after=-1))
+        return leftovers(streams) == []
+
+    wait_until(collected, "nothing is left of the write")
+
+
+def copying(spark: SparkSession, streams: Streams, source: str, checkpoint: Path, **options: str) -> None:
+    """A query from one stream to another, to the end of what is there."""
+    frame = following(
+        spark, streams.where, stream=source, startingOffsets="earliest", maxRecordsPerTrigger=100
+    )().repartition(2)
+    writing = frame.writeStream.format("bookkeeper").options(uri=streams.where, stream=f"{source}-copy", **options)
+    query = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+def test_a_query_writes_each_record_once(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Also if its driver dies after a batch was published, and before Spark knew."""
+    streams.append("source", numbers(0, 250))
+    copying(spark, streams, "source", tmp_path / "state")
+    assert sorted(streams.payloads("source-copy")) == numbers(0, 250)
+    commits = sorted((tmp_path / "state" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    streams.append("source", numbers(250, 300))
+    copying(spark, streams, "source", tmp_path / "state")
+    assert sorted(streams.payloads("source-copy")) == numbers(0, 300)
+    assert leftovers(streams) == []
+
+
+def test_a_checkpoint_that_was_put_back_is_refused(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Once by the number of the epoch, once by what it was made from."""
+    streams.append("back", numbers(0, 10))
+    copying(spark, streams, "back", tmp_path / "state")
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    shutil.copytree(tmp_path / "state", tmp_path / "older")
+    streams.append("back", numbers(10, 20))
+    copying(spark, streams, "back", tmp_path / "state")
+    streams.append("back", numbers(20, 30))
+    with pytest.raises(PySparkException, match="with other data"):
+        copying(spark, streams, "back", tmp_path / "old")
+    copying(spark, streams, "back", tmp_path / "state")
+    with pytest.raises(PySparkException, match="comes too late"):
+        copying(spark, streams, "back", tmp_path / "older")
+    assert sorted(streams.payloads("back-copy")) == numbers(0, 30)
+    assert leftovers(streams) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "why"),
+    [
+        ("payload, 1 as n", {"stream": "x"}, "n cannot be written"),
+        ("payload", {}, "give the option stream"),
+        ("1 as payload", {"stream": "x"}, "binary or string"),
+        ("payload", {"stream": "x", "sinkId": "y"}, "go together"),
+        ("payload", {"stream": "x", "strem": "y"}, "did you mean stream"),
+        ("cast(null as binary) as payload", {"stream": "x"}, "rows have null"),
+    ],
+)
+def test_wrong_writes_are_told_in_one_line(
+    spark: SparkSession, streams: Streams, columns: str, options: dict[str, str], why: str
+) -> None:
+    frame = frame_of(spark, [("x", b"y")], 1).selectExpr(*columns.split(", "))
+    with pytest.raises(PySparkException, match=why) as caught:
+        frame.write.format("bookkeeper").options(uri=streams.where, **options).mode("append").save()
     assert "Traceback (most" not in str(caught.value)
 
 

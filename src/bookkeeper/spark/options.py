@@ -58,6 +58,11 @@ NOT_YET = ("streampattern", "includecontrol", "includeheaders", "table")
 CATALOG = ("provider", "owner", "location", "comment", "tblproperties")
 """Options that Spark adds when a table is made of a source."""
 
+TABLES = (
+    "ledgers cannot be tables of a catalog (CREATE TABLE, saveAsTable): Spark forgets the options of a Python data "
+    "source's table. CREATE TEMPORARY VIEW ... USING bookkeeper OPTIONS (...) works"
+)
+
 COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed", "bookies", "bad_copies", "digest_ok")
 DEFAULT_COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed")
 
@@ -216,10 +221,7 @@ def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[st
         name = key.lower()
         if name.startswith(METADATA):
             custom.append((key[len(METADATA) :], value))
-        elif name.startswith(CLIENT):
-            setting = _CLIENT_SETTINGS.get(name[len(CLIENT) :])
-            if setting is None:
-                raise OptionError(f"{key}: the client has no such setting{_similar(name[3:], _CLIENT_SETTINGS)}")
+        elif (setting := client_setting(key)) is not None:
             client[setting] = value
         elif name in STREAMS:
             raise OptionError(f"{key}: ledgers are read here; it goes with the option stream, or with readStream")
@@ -228,18 +230,27 @@ def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[st
         elif name in NOT_YET:
             raise OptionError(f"{key}: there is no such thing yet; name ledgers with the option ledgers, or a stream")
         elif name in CATALOG:
-            raise OptionError(
-                "ledgers cannot be tables of a catalog (CREATE TABLE, saveAsTable): Spark forgets the options of a "
-                "Python data source's table. CREATE TEMPORARY VIEW ... USING bookkeeper OPTIONS (...) works"
-            )
+            raise OptionError(TABLES)
         elif name in NAMES:
             given[name] = value
         else:
-            raise OptionError(f"there is no option {key}{_similar(name, NAMES)}")
+            raise OptionError(f"there is no option {key}{similar(name, NAMES)}")
     return given, custom, client
 
 
-def _similar(name: str, names: Mapping[str, str]) -> str:
+def client_setting(key: str) -> str | None:
+    """The setting of the client that an option passes on; None: it does not. Raises `OptionError`."""
+    name = key.lower()
+    if not name.startswith(CLIENT):
+        return None
+    setting = _CLIENT_SETTINGS.get(name[len(CLIENT) :])
+    if setting is None:
+        raise OptionError(f"{key}: the client has no such setting{similar(name[3:], _CLIENT_SETTINGS)}")
+    return setting
+
+
+def similar(name: str, names: Mapping[str, str]) -> str:
+    """A hint at an option that may be meant."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {names[near[0]]}?" if near else ""
 

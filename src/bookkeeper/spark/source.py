@@ -12,14 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from ..errors import BookKeeperError
-from .errors import OptionError, plain_errors
+from .errors import plain_errors
 from .options import ReadOptions
 from .planning import EntryRange, plan_read
 from .reading import RangeReader, Tally
@@ -28,6 +34,8 @@ from .session import Session, session
 from .streaming.queries import QueryReader, RecordReader, RefusedQuery, adopt_query_schema
 from .streaming.records import adopt_record_schema, record_schema
 from .streaming.stream_options import StreamOptions, columns_of, is_of_queries, is_of_streams
+from .writing.sink_options import SinkOptions
+from .writing.writers import QueryWriter, RecordWriter, plan
 
 
 class ReadRange(InputPartition):
@@ -100,11 +108,14 @@ class BookKeeperDataSource(DataSource):
         except BookKeeperError as error:
             return RefusedQuery(error)
 
-    # What is not there is refused here: left to Spark it ends in a worker's traceback.
-
-    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `df.write`."""
         with plain_errors():
-            raise OptionError("Spark cannot write ledgers: append to them with bookkeeper.sync, or the asyncio client")
+            options = SinkOptions.parse(self.options, streaming=False)
+            return RecordWriter(options, plan(options, schema, overwrite))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-        return self.writer(schema, overwrite)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """For `writeStream`."""
+        with plain_errors():
+            options = SinkOptions.parse(self.options, streaming=True)
+            return QueryWriter(options, plan(options, schema, overwrite))
