@@ -10,6 +10,7 @@ FIRST  ?= 0
 HOURS  ?= 8
 CANCELLATIONS ?= 1000
 ROUNDS ?= 1000
+RECORDS ?= 1000000
 SEED   ?= 1
 WORKERS ?= 2
 
@@ -105,6 +106,19 @@ else
 	$(BIN)/python -m bookkeeper.simulation --seeds $(SEEDS) --first $(FIRST)
 endif
 
+.PHONY: simulate-streams
+simulate-streams: setup ## one stream under faults, publishers, writers and a reader in the simulated world (SEEDS=1000 FIRST=0; SEED=n)
+ifeq ($(origin SEED),command line)
+	$(BIN)/python -m tests.simulation.stream_campaign --seed $(SEED)
+else
+	$(BIN)/python -m tests.simulation.stream_campaign --seeds $(SEEDS) --first $(FIRST)
+endif
+
+.PHONY: stream-kills
+stream-kills: ROUNDS = 20
+stream-kills: setup ## kill -9 of a stream's writer, its reader and bookies in turn (ROUNDS=20 RECORDS=1000000)
+	$(BIN)/python -m tests.integration.stream_kills --rounds $(ROUNDS) --records $(RECORDS)
+
 .PHONY: cancellations
 cancellations: setup ## operations cancelled at drawn awaits in the simulated cluster (CANCELLATIONS=1000, FIRST=0)
 	$(BIN)/python -m bookkeeper.simulation --cancellations $(CANCELLATIONS) --first $(FIRST)
@@ -172,6 +186,14 @@ SECONDS_EACH ?= 120
 CONNECTIONS ?= 200
 hostile: setup ## hostile connections of ten kinds beside a good client (SECONDS_EACH=120 CONNECTIONS=200; 40 minutes)
 	$(BIN)/python -m bench.hostile --seconds $(SECONDS_EACH) --connections $(CONNECTIONS) --json hostile.json
+
+$(VENV)/.kafka: $(VENV)/.base
+	$(BIN)/pip install --quiet 'confluent-kafka>=2.6' 'aiokafka>=0.12'
+	@touch $@
+
+.PHONY: bench-kafka
+bench-kafka: jdk setup $(VENV)/.kafka ## streams beside Apache Kafka, its appends synced and not (five minutes a round; needs Maven)
+	$(BIN)/python -m bench.kafka --json kafka.json --svg kafka.svg --table kafka.md
 
 .PHONY: clean
 clean: ## remove the virtual environment and caches

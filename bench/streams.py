@@ -19,7 +19,7 @@ from bookkeeper.streams.formats.records import decode_records, encode_records
 from bookkeeper.streams.formats.segment import SegmentMetadata
 from bookkeeper.streams.packing import EntryPacker
 from bookkeeper.streams.policy import WritePolicy
-from bookkeeper.streams.reader import RecordBatch
+from bookkeeper.streams.reading.reader import RecordBatch
 
 Stage = tuple[str, Callable[[], object]]
 PER_ENTRY = 100

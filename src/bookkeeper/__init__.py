@@ -81,9 +81,11 @@ if TYPE_CHECKING:
         CorruptEntryError,
         EndOfStreamError,
         EpochConflictError,
+        IdleReaderError,
         RecordTooLargeError,
         StagingLostError,
         StreamClosedError,
+        StreamEmptyError,
         TransmitError,
         TruncatedError,
         TxidOrderError,
@@ -97,8 +99,10 @@ if TYPE_CHECKING:
     from .streams.publishing.marker import PublishKey
     from .streams.publishing.publisher import Published
     from .streams.publishing.staged import StagedSegment, Staging
-    from .streams.reader import EARLIEST, LATEST, Record, StreamReader, TxId
+    from .streams.reading.reader import EARLIEST, LATEST, Record, StreamReader, TxId
+    from .streams.reading.verify import CheckedSegment
     from .streams.retention.choice import RetentionMode, RetentionPolicy
+    from .streams.retention.maintenance import Maintained
     from .streams.retention.policies import StreamPolicy
     from .streams.retention.truncation import Retained
     from .streams.writer import StreamWriter
@@ -177,10 +181,12 @@ _PUBLIC = {
     "streams.errors": (
         "CorruptEntryError",
         "EndOfStreamError",
+        "IdleReaderError",
         "EpochConflictError",
         "RecordTooLargeError",
         "StagingLostError",
         "StreamClosedError",
+        "StreamEmptyError",
         "TransmitError",
         "TruncatedError",
         "TxidOrderError",
@@ -202,7 +208,7 @@ _PUBLIC = {
     "streams.publishing.marker": ("PublishKey",),
     "streams.publishing.publisher": ("Published",),
     "streams.publishing.staged": ("StagedSegment", "Staging"),
-    "streams.reader": (
+    "streams.reading.reader": (
         "EARLIEST",
         "LATEST",
         "Record",
@@ -210,6 +216,8 @@ _PUBLIC = {
         "TxId",
     ),
     "streams.retention.choice": ("RetentionMode", "RetentionPolicy"),
+    "streams.reading.verify": ("CheckedSegment",),
+    "streams.retention.maintenance": ("Maintained",),
     "streams.retention.policies": ("StreamPolicy",),
     "streams.retention.truncation": ("Retained",),
     "streams.writer": ("StreamWriter",),
@@ -232,6 +240,7 @@ __all__ = [
     "BookieInfo",
     "BookieRequestError",
     "BookieUnavailableError",
+    "CheckedSegment",
     "ClientClosedError",
     "ClientConfiguration",
     "ClientError",
@@ -247,6 +256,7 @@ __all__ = [
     "EARLIEST",
     "EndOfStreamError",
     "EpochConflictError",
+    "IdleReaderError",
     "IllegalOpError",
     "IncorrectParameterError",
     "InvalidStreamNameError",
@@ -265,6 +275,7 @@ __all__ = [
     "LedgerStateError",
     "LedgerWriter",
     "LockError",
+    "Maintained",
     "MetaStoreError",
     "MetadataSerializationError",
     "MetadataStoreError",
@@ -303,6 +314,7 @@ __all__ = [
     "Staging",
     "StagingLostError",
     "StreamClosedError",
+    "StreamEmptyError",
     "StreamError",
     "StreamExistsError",
     "StreamInfo",

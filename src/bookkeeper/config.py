@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from .errors import ConfigurationError
 from .promises import REFUSED_BY_CLIENTS, as_written, refusal
@@ -416,6 +416,13 @@ class ServerConfiguration(StoreSettings):
     zkReplicationTaskRateLimit: float = 0
     storeSystemTimeAsLedgerUnderreplicatedMarkTime: bool = True
 
+    _of_clients: dict[str, Any] = PrivateAttr(default_factory=dict)
+    """What was given for clients, as it was given."""
+
+    def client_settings(self) -> ClientConfiguration:
+        """Of the clients inside a bookie's process, from the same file. Raises `ConfigurationError`."""
+        return ClientConfiguration.from_mapping(self._of_clients, source="the settings of clients")
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], *, source: str = "configuration") -> Self:
         """Build from keys and values. Raises `ConfigurationError` naming each bad key."""
@@ -425,7 +432,9 @@ class ServerConfiguration(StoreSettings):
         alias = given.pop("journalDirectory", None)
         if alias and not given.get("journalDirectories"):
             given["journalDirectories"] = [alias]
-        return super().from_mapping(given, source=source)
+        settings = super().from_mapping(given, source=source)
+        settings._of_clients.update({key: given[key] for key in ClientConfiguration.model_fields if key in given})
+        return settings
 
     @classmethod
     def known_keys(cls) -> Iterable[str]:

@@ -14,7 +14,7 @@ from .bookie.integrity.peers import Peers
 from .client.client import BookKeeper, connect
 from .client.reads.replicas import Copy, Replicas
 from .client.recovery import recover_ledger
-from .config import ClientConfiguration, ServerConfiguration
+from .config import ServerConfiguration
 from .errors import LedgerRecoveryError, ReadError
 from .metadata import configured_service_uri
 from .metadata.api import Versioned
@@ -76,7 +76,10 @@ def _digest(metadata: LedgerMetadata) -> Digest:
 
 @asynccontextmanager
 async def open_peers(runtime: Runtime, config: ServerConfiguration, own: BookieId) -> AsyncIterator[Peers]:
-    """Connect to the cluster of the bookie with these settings. Raises `MetadataError`, `BKError`."""
-    settings = ClientConfiguration.from_mapping({"zkTimeout": config.zkTimeout})
+    """Connect to the cluster of the bookie with these settings.
+
+    Raises `MetadataError`, `BKError`, `ConfigurationError`.
+    """
+    settings = config.client_settings()
     async with connect(configured_service_uri(config), config=settings, runtime=runtime) as client:
         yield ClientPeers(client, runtime, own)

@@ -63,14 +63,12 @@ _WITHOUT_EFFECT = """
     tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites
     tlsEnabledProtocols
     minUsableSizeForIndexFileCreation gcOverreplicatedLedgerMaxConcurrentRequests compactionMaxOutstandingRequests
-    auditorPeriodicPlacementPolicyCheckInterval
     auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec
-    underreplicatedLedgerRecoveryGracePeriod repairedPlacementPolicyNotAdheringBookieEnabled
 """
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
 """Settings of a bookie that do nothing yet: details of what is refused above, of metrics, and of
-checks that the auditor does not make."""
+waiting that does not happen here."""
 
 ALWAYS_SO: frozenset[str] = frozenset({"verifyMetadataOnGC", "useTransactionalCompaction"})
 """Garbage collection always asks the store again before it deletes; compaction always survives a crash."""

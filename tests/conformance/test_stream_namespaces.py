@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
+from datetime import UTC, datetime
 
 import pytest
 
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.errors import (
+    IncorrectParameterError,
     NotOwnerError,
     ServiceUnavailable,
     StreamError,
@@ -25,7 +27,7 @@ from bookkeeper.streams.errors import EndOfStreamError, TransmitError, Truncated
 from bookkeeper.streams.ledgers import Replication
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.policy import Visibility, WritePolicy
-from bookkeeper.streams.reader import EARLIEST, LATEST, TxId
+from bookkeeper.streams.reading.reader import EARLIEST, LATEST, TxId
 from bookkeeper.streams.retention.choice import RetentionMode, RetentionPolicy
 from bookkeeper.streams.retention.policies import StreamPolicy
 from bookkeeper.types import DigestType
@@ -337,3 +339,68 @@ async def test_policies_are_kept_with_the_namespace_and_a_stream_may_differ(stag
     await one._settings.put({"replication": {"ensemble": "many"}})
     with pytest.raises(StreamMetadataError):
         await two.policy()
+
+
+async def test_what_a_stream_holds_can_be_asked(stage: Stage) -> None:
+    positions = await write(await stage.open(), 0, 10)
+    namespace = await stage.open()
+    assert (await namespace.first("a")).position == positions[0]
+    assert (await namespace.last("a")).position == positions[-1]
+    assert await namespace.count("a") == 10
+    assert await namespace.count("a", str(positions[3]), positions[7]) == 4
+    assert await namespace.position_for("a", txid=6) == positions[6]
+    assert await namespace.position_for("a", time=datetime.fromtimestamp(0.006, UTC)) == positions[6]
+    assert await namespace.position_for("a", txid=99) > positions[-1]
+    for wrong in ({}, {"txid": 1, "time": datetime.now(UTC)}):
+        with pytest.raises(IncorrectParameterError):
+            await namespace.position_for("a", **wrong)  # type: ignore[arg-type]
+    for asking in (namespace.first, namespace.last, namespace.count):
+        with pytest.raises(StreamNotFoundError):
+            await asking("b")
+    async with namespace.open_reader("a", datetime.fromtimestamp(0.004, UTC), until=positions[8]) as reader:
+        assert [int(record.payload) async for record in reader] == [4, 5, 6, 7]
+
+
+async def test_a_dead_writer_is_ended_by_hand(stage: Stage) -> None:
+    first = await stage.open()
+    dying = await first.open_writer("a", policy=SEEN, create=True)
+    await dying.append(b"1", txid=1)
+    await dying.abort()
+    namespace = await stage.open("two")
+    assert not (await namespace.info("a")).segments[-1].completed
+    await namespace.recover("a")
+    assert (await namespace.info("a")).segments[-1].completed
+    assert await read(namespace) == [1]
+    live = await first.open_writer("a")
+    with pytest.raises(NotOwnerError):
+        await namespace.recover("a", lock_timeout=0)
+    await live.close()
+
+
+async def test_writers_obey_the_stored_policy(stage: Stage) -> None:
+    namespace = await stage.open()
+    await namespace.create("a")
+    await namespace.set_policy(StreamPolicy(write=WritePolicy(roll_records=2)))
+    async with namespace.open_writer("a") as writer:
+        for n in range(6):
+            await writer.append(b"%d" % n)
+    assert [segment.records for segment in (await namespace.info("a")).segments if segment.records] == [2, 2, 2]
+
+
+async def test_one_of_many_maintains_the_namespace(stage: Stage) -> None:
+    namespaces = [await stage.open("one"), await stage.open("two")]
+    await write(namespaces[0], 0, 10)
+    await namespaces[0].create("empty")
+    await namespaces[0].set_policy(StreamPolicy(RetentionPolicy(RetentionMode.AUTO, max_bytes=0)))
+    running = [asyncio.ensure_future(namespace.run_maintenance(interval=0.01)) for namespace in namespaces]
+    while len((await namespaces[0].info("a")).segments) > 1:
+        await asyncio.sleep(0.01)
+    running[0].cancel()  # the other one goes on, or takes over
+    await asyncio.wait(running[:1])
+    await write(namespaces[0], 10, 10)
+    while len((await namespaces[0].info("a")).segments) > 1:
+        await asyncio.sleep(0.01)
+    running[1].cancel()
+    await asyncio.wait(running)
+    done = await namespaces[0].maintain()
+    assert (done.streams, done.retained, done.failed) == (2, {}, {})

@@ -17,7 +17,7 @@ from bookkeeper.streams.publishing.drafts import SegmentDraft
 from bookkeeper.streams.publishing.marker import PublishKey
 from bookkeeper.streams.publishing.publisher import Published
 from bookkeeper.streams.publishing.staged import Staging
-from bookkeeper.streams.reader import Record
+from bookkeeper.streams.reading.reader import Record
 from tests.support.dying_tree import DyingTree, Killed, Life, lives
 from tests.support.fake_bookie import fake_cluster
 from tests.support.metadata_stores import StoreUnderTest

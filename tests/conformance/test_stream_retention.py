@@ -33,6 +33,9 @@ class Ledgers:
     async def delete(self, ledger_id: int) -> None:
         self.deleted.append(ledger_id)
 
+    async def size(self, ledger_id: int) -> int:
+        return ledger_id - 100
+
 
 class Place:
     """A namespace with a stream."""
@@ -42,7 +45,7 @@ class Place:
         self.logs = Logs(tree, namespace)
         self.paths = self.logs.paths("a")
         self.ledgers = Ledgers()
-        self.truncation = Truncating(tree, self.paths, self.ledgers.delete)
+        self.truncation = Truncating(tree, self.paths, self.ledgers)
 
     async def fill(self) -> None:
         for number in range(1, SEGMENTS + 2):
@@ -115,10 +118,11 @@ async def attempt(place: Place, life: Life) -> bool:
     tree = DyingTree(place.tree, life)
     tree.limits = TransactionLimits(operations=3)
 
-    async def delete(ledger_id: int) -> None:
-        await life.change(lambda: place.ledgers.delete(ledger_id))
+    class Dying(Ledgers):
+        async def delete(self, ledger_id: int) -> None:
+            await life.change(lambda: place.ledgers.delete(ledger_id))
 
-    truncation = Truncating(tree, place.paths, delete)
+    truncation = Truncating(tree, place.paths, Dying())
     with suppress(Killed):
         await truncation.truncate(DLSN(4, 3, 0))
         await truncation.delete_truncated()
@@ -164,6 +168,13 @@ async def test_retention_deletes_by_age_what_no_subscriber_needs(store: StoreUnd
     assert (await place.truncation.apply(policy, 10**9)).deleted == []
 
 
+async def test_retention_deletes_the_oldest_while_there_is_too_much(store: StoreUnderTest) -> None:
+    place = await a_place(store)  # segments of 1 to 5 bytes
+    policy = RetentionPolicy(RetentionMode.AUTO, max_bytes=12)
+    assert [segment.number for segment in (await place.truncation.apply(policy, 0)).deleted] == [1, 2]
+    assert (await place.truncation.apply(policy, 0)).deleted == []
+
+
 async def test_explicit_retention_deletes_what_was_truncated(store: StoreUnderTest) -> None:
     place = await a_place(store)
     policy = RetentionPolicy(RetentionMode.EXPLICIT, max_age=1.0)
@@ -207,7 +218,7 @@ async def test_a_renamed_stream_keeps_its_marks(store: StoreUnderTest) -> None:
     await lock.release()
     place.paths = LogPaths(place.paths.namespace, "team/b")
     assert await place.states() == {1: GONE, 2: GONE, 3: PARTLY, 4: ACTIVE, 5: ACTIVE, 6: ACTIVE}
-    truncation = Truncating(place.tree, place.paths, place.ledgers.delete)
+    truncation = Truncating(place.tree, place.paths, place.ledgers)
     assert await truncation.truncate(DLSN(3, 5, 0)) == DLSN(3, 5, 0)
 
 

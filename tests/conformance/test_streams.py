@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +29,8 @@ from bookkeeper.errors import (
     StreamNotFoundError,
     StreamStateError,
 )
-from bookkeeper.metadata.api import MetadataDriver
-from bookkeeper.metadata.tree import Create, RecordTree
+from bookkeeper.metadata.api import ANY, MetadataDriver
+from bookkeeper.metadata.tree import Create, Delete, Node, RecordTree
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.streams.names import namespaces
@@ -490,6 +490,39 @@ async def test_a_list_may_be_refreshed_while_it_is_watched(place: Place) -> None
     await asyncio.gather(following, return_exceptions=True)
 
 
+@pytest.mark.parametrize("way", ["refresh", "interest", "watch"])
+async def test_a_list_that_changes_while_it_is_read_is_listed_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A segment is completed between the listing and the reading, while the next one is there already."""
+    logs, tree = await place.logs(), (await place.client()).tree
+    paths = (await logs.create("a")).paths
+    data = {
+        completed_name(1): completed(1, 1),
+        inprogress_name(2): inprogress(2, 2),
+        inprogress_name(3): inprogress(3, 3),
+    }
+    await tree.commit([Create(paths.segment(name), text) for name, text in data.items()])
+    get_many, asked = tree.get_many, []
+
+    async def complete_second(wanted: Sequence[str]) -> list[Node | None]:
+        asked.append(len(wanted))
+        if len(asked) == 1:
+            done = Create(paths.segment(completed_name(2)), completed(2, 2))
+            await tree.commit([done, Delete(paths.segment(inprogress_name(2)), ANY)])
+        return await get_many(wanted)
+
+    monkeypatch.setattr(tree, "get_many", complete_second)
+    segments = SegmentList(tree, paths, CODEC)
+    if way == "watch":
+        async with aclosing(segments.watch()) as lists:
+            found = await anext(lists)
+    else:
+        found = await segments.refresh(interest=names_of_interest_to_a_writer if way == "interest" else None)
+    assert [s.number for s in found] == ([2, 3] if way == "interest" else [1, 2, 3])
+    assert len(asked) == 2
+
+
 async def test_missing_segments_are_said(place: Place) -> None:
     logs, tree = await place.logs(), (await place.client()).tree
     paths = (await logs.create("a")).paths
@@ -637,7 +670,7 @@ async def test_a_lock_that_another_has_by_then_is_lost_for_good(place: Place) ->
     async with asyncio.timeout(60):
         await waiting
         await first.lost.wait()
-    with pytest.raises(LockError, match="lost"):
+    with pytest.raises(NotOwnerError, match="taken over"):
         first.check()
     second.check()
 

@@ -22,16 +22,22 @@ class Shell:
     def __init__(self, uri: str) -> None:
         self.uri = uri
 
-    async def start(self, *words: str) -> Process:
+    async def start(self, *words: str, group: tuple[str, ...] = ("stream",)) -> Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bookkeeper", "stream", *words, "--uri", self.uri),
+            *(sys.executable, "-m", "bookkeeper", *group, *words, "--uri", self.uri),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
         )
 
-    async def run(self, *words: str, text: bytes = b"") -> tuple[int, str, str]:
-        process = await self.start(*words)
+    async def ledger(self, *words: str) -> Process:
+        return await self.start(*words, group=("ledger",))
+
+    async def bench(self, *words: str) -> tuple[int, str, str]:
+        return await self.run(*words, group=("bench", "stream"))
+
+    async def run(self, *words: str, text: bytes = b"", group: tuple[str, ...] = ("stream",)) -> tuple[int, str, str]:
+        process = await self.start(*words, group=group)
         out, err = await process.communicate(text)
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
@@ -129,3 +135,38 @@ async def test_what_is_wrong_is_said_in_a_line(shell: Shell) -> None:
         assert out == ""
         assert message in err
         assert "Traceback" not in err
+
+
+async def test_streams_are_verified_and_maintained(shell: Shell) -> None:
+    await shell.good("append", "a/b", "--create", text=b"1\n2\n3\n")
+    await shell.good("append", "a/b", text=b"4\n")
+    rows = json.loads(await shell.good("verify", "--json"))
+    assert [(row["stream"], row["segment"], row["records"], row["findings"]) for row in rows] == [
+        ("a/b", 1, 3, []),
+        ("a/b", 2, 1, []),
+    ]
+    code, _, err = await shell.run("read", "a/b", "--from", "time:yesterday")
+    assert (code, "is no time" in err) == (2, True)
+    assert (await shell.good("read", "a/b", "--from", "time:2001-01-01")).split() == ["1", "2", "3", "4"]
+    done = json.loads(await shell.good("maintain", "--json"))
+    assert done == {"streams": 1, "deleted": {}, "failed": {}, "collected_ledgers": []}
+    process = await shell.ledger("delete", str(rows[0]["ledger"]), "--force")
+    assert await process.wait() == 0
+    code, out, err = await shell.run("verify", "a/b")
+    assert (code, "does not exist" in out, "1 finding" in err) == (1, True, True)
+    going_on = await shell.start("maintain", "--every", "0.1")
+    going_on.send_signal(signal.SIGINT)
+    assert await going_on.wait() in (0, 130, -2)
+
+
+async def test_streams_are_measured(shell: Shell) -> None:
+    for name, *how in (("each", "--batch", "1"), ("alone", "--batch", "1", "--window", "1"), ("sets", "--sets")):
+        code, out, err = await shell.bench("write", name, "--seconds", "0.3", "--json", *how)
+        assert code == 0, err
+        written = json.loads(out)["entries"]
+        code, out, err = await shell.bench("read", name, "--json")
+        assert (code, json.loads(out)["entries"]) == (0, written), err
+    code, out, err = await shell.bench("write", "each", "--seconds", "0.3")
+    assert (code, "there is a stream each already" in err) == (1, True)
+    code, out, err = await shell.bench("tail", "t", "--seconds", "0.5", "--json")
+    assert (code, json.loads(out)["entries"] > 0) == (0, True), err

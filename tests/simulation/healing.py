@@ -6,7 +6,7 @@ Those of `test_autorecovery` and `test_autorecovery_mistakes`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bookkeeper.autorecovery.checker import digest_of
@@ -26,14 +26,16 @@ QUICK = {"rwRereplicateBackoffMs": 200, "openLedgerRereplicationGracePeriod": 20
 class Healer:
     """Autorecovery on a machine of its own."""
 
-    def __init__(self, s: Scenario, name: str, **settings: Any) -> None:
+    def __init__(self, s: Scenario, name: str, client: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        """`client`: settings of its client."""
         self.s = s
         self.name = name
+        self.client = client or {}
         self.config = ServerConfiguration.from_mapping({**QUICK, **settings})
         self.tasks: TaskScope | None = None
 
     async def start(self) -> None:
-        client = await self.s.connect(self.name)
+        client = await self.s.connect(self.name, **self.client)
         runtime = self.s.cluster.client_runtime(self.name)
 
         async def begin() -> None:

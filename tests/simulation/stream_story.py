@@ -1,9 +1,12 @@
 """A stream that is published to, written, truncated and read at once, while machines die (spec streams §15.7, §10).
 
 Two publishers with a sink each publish epoch after epoch: who dies is followed by another one, which does not know
-whether the last epoch was published, and does it again. A writer appends whenever it gets the stream. A reader follows
-from the first record to the last; what it has read is truncated and deleted behind it. Transactions are small, so some
-publishes are intents.
+whether the last epoch was published, and does it again. Two writers append whenever one of them gets the stream, one
+record after the other or many without waiting. A reader follows from the first record to the last; what it has read is
+truncated and deleted behind it. Transactions are small, so some publishes are intents.
+
+In a *hard* story sessions end besides, requests to the store and its answers get lost, machines are cut off from the
+store for seconds, and bookies die and come back.
 
 At the end the reader must have seen each record that was acknowledged or published once, in the order of who made it,
 without a gap in sequence ids; what is left of the stream must be the end of what it has seen; and no ledger may be left
@@ -19,14 +22,16 @@ from contextlib import AsyncExitStack
 
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, StreamStateError
 from bookkeeper.metadata.tree import TransactionLimits
-from bookkeeper.streams.errors import EndOfStreamError
+from bookkeeper.streams.dlsn import DLSN
+from bookkeeper.streams.errors import EndOfStreamError, TruncatedError
 from bookkeeper.streams.ledgers import Replication, StreamLedgers
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.policy import WritePolicy
 from bookkeeper.streams.publishing.marker import PublishKey
-from bookkeeper.streams.reader import EARLIEST, Record
+from bookkeeper.streams.reading.reader import EARLIEST, Record
+from bookkeeper.streams.writer import StreamWriter
 from tests.simulation.scenario import Died, Scenario, play
 from tests.support.dying_tree import DyingTree, Life
 
@@ -73,7 +78,7 @@ class SuddenDeath(Life):
         if drawn < 0.01:
             await self._die()
         result = await work()
-        if drawn > 0.97:
+        if drawn > (0.9 if self._machine.startswith("p") else 0.97):  # publishers make the fewest changes
             await self._die()
         return result
 
@@ -85,9 +90,13 @@ class SuddenDeath(Life):
 class Story:
     """What is known of the stream by those who use it."""
 
-    def __init__(self, s: Scenario, *, calm: bool) -> None:
+    def __init__(self, s: Scenario, *, calm: bool, hard: bool = False) -> None:
         self.s = s
         self.calm = calm
+        self.hard = hard
+        self.batches = 0
+        self.machines: list[str] = []
+        self.mortal: set[str] = set()
         self.chance = s.world.stream("story")
         self.acknowledged: list[bytes] = []
         """What the writer was told to be part of the stream."""
@@ -101,10 +110,12 @@ class Story:
 
     async def namespace(self, machine: str, *, mortal: bool = False) -> Namespace:
         client = await self.s.connect(machine)
+        self.machines.append(machine)
         tree = client.context.driver.tree
         tree.limits = SMALL
         if mortal:
             tree = DyingTree(tree, SuddenDeath(self, machine))
+            self.mortal.add(machine)
         namespace = Namespace(client, tree, PATH, None, machine, AsyncExitStack())
         namespace._ledgers = MortalLedgers(self.s, client)
         return namespace
@@ -149,34 +160,77 @@ class Story:
 
     async def write(self, namespace: Namespace) -> None:
         while len(self.acknowledged) < BATCHES * 3:
-            batch = len(self.tried)
             try:
                 async with namespace.open_writer("a", policy=POLICY, lock_timeout=None) as writer:
-                    for n in range(batch, batch + 3):
-                        records = [f"writer {n} {i}".encode() for i in range(3)]
+                    for _ in range(3):
+                        self.batches += 1
+                        records = [f"writer {self.batches} {i}".encode() for i in range(3)]
                         self.tried.update(records)
-                        await writer.append_batch(records)
-                        self.acknowledged += records
+                        if self.chance.random() < 0.5:
+                            await writer.append_batch(records)
+                            self.acknowledged += records
+                        else:
+                            await self.pipeline(writer, records)
+                        if namespace._client_id in self.mortal and self.chance.random() < 0.05:
+                            self.s.cluster.machine(namespace._client_id).power_off()  # it has just been told
                         await asyncio.sleep(self.chance.uniform(0.0, 0.05))
             except BookKeeperError:
                 assert not self.calm, "nothing failed, but the writer does"
             await asyncio.sleep(self.chance.uniform(0.0, 0.1))
 
+    async def pipeline(self, writer: StreamWriter, records: list[bytes]) -> None:
+        futures = [writer.append_nowait(record) for record in records]
+        for record, future in zip(records, futures, strict=True):
+            await future
+            self.acknowledged.append(record)
+
     async def follow(self, namespace: Namespace) -> None:
-        try:
-            async with namespace.open_reader("a") as reader:
-                async for record in reader:
-                    self.seen.append(record)
-        except EndOfStreamError:
-            return
+        start: DLSN = EARLIEST
+        while True:
+            try:
+                async with namespace.open_reader("a", start) as reader:
+                    async for record in reader:
+                        self.seen.append(record)
+                        start = record.position.next()
+            except EndOfStreamError:
+                return
+            except (TruncatedError, StreamStateError):
+                raise
+            except BookKeeperError:
+                assert self.hard, "nothing failed, but the reader does"
+                await asyncio.sleep(0.1)
 
     async def truncate(self, namespace: Namespace) -> None:
         """What was read, again and again, until cancelled."""
         while True:
             await asyncio.sleep(self.chance.uniform(0.05, 0.3))
-            if self.seen:
-                self.cut = self.seen[max(len(self.seen) - 20, 0)].position
+            if not self.seen:
+                continue
+            self.cut = self.seen[max(len(self.seen) - 20, 0)].position
+            try:
                 await namespace.truncate("a", self.cut, delete=self.chance.random() < 0.5)
+            except BookKeeperError:
+                assert self.hard, "nothing failed, but truncating does"
+
+    async def trouble(self) -> None:
+        """Until cancelled. One bookie is down at a time: three are needed for a segment."""
+        cluster = self.s.cluster
+        cluster.faults.lost_answer_chance = cluster.faults.lost_request_chance = 0.01
+        while True:
+            await asyncio.sleep(self.chance.uniform(0.2, 1.0))
+            drawn = self.chance.random()
+            if drawn < 0.4:
+                cluster.store.expire(self.chance.randrange(1, cluster.store._last_session + 1))
+            elif drawn < 0.7:
+                machine = self.chance.choice(self.machines)
+                self.s.cut(machine, "store")
+                await asyncio.sleep(self.chance.uniform(0.1, 4.0))
+                self.s.cut(machine, "store", False)
+            else:
+                bookie = self.chance.choice(cluster.names)
+                cluster.machine(bookie).power_off()
+                await asyncio.sleep(self.chance.uniform(0.1, 2.0))
+                await self.s.start(bookie)
 
     # --- all together ---
 
@@ -187,18 +241,37 @@ class Story:
         await s.on("m", main.create("a"))
         reading = s.begin("r", self.follow(await self.namespace("r")))
         cutting = s.begin("t", self.truncate(await self.namespace("t")))
+        trouble = asyncio.ensure_future(self.trouble()) if self.hard else None
         work = [
             self.lives("p1", lambda namespace: self.publish("p1", namespace)),
             self.lives("p2", lambda namespace: self.publish("p2", namespace)),
-            self.lives("w", self.write),
+            self.lives("w1", self.write),
+            self.lives("w2", self.write),
         ]
         await asyncio.gather(*map(asyncio.ensure_future, work))
+        if trouble is not None:
+            await self.peace(trouble)
         await s.on("m", main.collect_staged(lost_after=-1, lock_timeout=None))
         cutting.cancel()
         await s.on("m", main.truncate("a", EARLIEST, delete=True))  # finishes what was interrupted
         await s.on("m", main.seal("a", lock_timeout=None))
         await s.wait(reading)
         await s.on("m", self.check(main))
+
+    async def peace(self, trouble: asyncio.Task[None]) -> None:
+        """Nothing fails any more, and whoever was cut off is back."""
+        trouble.cancel()
+        await asyncio.wait([trouble])
+        if not trouble.cancelled():
+            trouble.result()
+        cluster = self.s.cluster
+        cluster.faults.lost_answer_chance = cluster.faults.lost_request_chance = 0.0
+        for machine in self.machines:
+            self.s.cut(machine, "store", False)
+        for bookie in cluster.names:
+            if not cluster.is_up(bookie):
+                await self.s.start(bookie)
+        await asyncio.sleep(30.0)  # all sessions that were lost are noticed, and begun anew
 
     async def check(self, namespace: Namespace) -> None:
         payloads = [record.payload for record in self.seen]
@@ -233,10 +306,10 @@ class Story:
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def tell(seed: int, *, calm: bool = False) -> None:
+def tell(seed: int, *, calm: bool = False, hard: bool = False) -> None:
     """Play the story; raises what goes wrong."""
 
     async def story(s: Scenario) -> None:
-        await Story(s, calm=calm).play()
+        await Story(s, calm=calm, hard=hard).play()
 
     play(story, bookies=4, seed=seed)

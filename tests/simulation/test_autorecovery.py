@@ -12,6 +12,7 @@ import pytest
 
 from bookkeeper.autorecovery import copy as copy_room
 from bookkeeper.autorecovery import fragments, moves, repair
+from bookkeeper.autorecovery.auditor import Auditor
 from bookkeeper.autorecovery.copy import Copier
 from bookkeeper.client.reads.replicas import Replicas
 from bookkeeper.errors import LedgerFencedError
@@ -239,6 +240,30 @@ def test_the_end_of_an_open_ledger_is_never_repaired_without_a_fence(monkeypatch
     )
     with pytest.raises(Violation, match="its ensemble was changed"):
         play(slow_third, bookies=5, **quiet)
+
+
+def test_a_check_that_is_due_waits_for_an_audit_that_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the auditor waits with it, instead of looking again and again."""
+    steps = 0
+    step = Auditor._step
+
+    async def counted(auditor: Auditor) -> bool:
+        nonlocal steps
+        steps += 1
+        assert steps < 200, "the auditor turns round and round"
+        return await step(auditor)
+
+    monkeypatch.setattr(Auditor, "_step", counted)
+
+    async def story(s: Scenario) -> None:
+        (ledger,) = await closed_ledgers(s, 1)
+        (healer,) = await healers(s, "h", lostBookieRecoveryDelay=60, auditorReplicasCheckInterval=10)
+        await until(lambda: healer.daemon.auditor is not None and healer.daemon.auditor.replicas.ledgers == 1)
+        lost = sorted(names_in(s, ledger))[0]
+        await power_off(s, lost)
+        await until(lambda: lost not in names_in(s, ledger))
+
+    play(story, bookies=4)
 
 
 def test_bookies_that_come_back_do_not_hide_one_that_does_not() -> None:

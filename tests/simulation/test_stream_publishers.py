@@ -14,9 +14,23 @@ def test_each_record_is_read_once_whoever_dies(seed: int) -> None:
     tell(seed)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_each_record_is_read_once_whatever_fails(seed: int) -> None:
+    tell(seed, hard=True)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_who_does_not_die_is_not_disturbed(seed: int) -> None:
     tell(seed, calm=True)
+
+
+FIRST_FOUND = {
+    "marker in a transaction of its own": 9,
+    "counts a part before it is published": 24,
+    "recovers without fencing": 4,
+    "acknowledges at once": 2,
+}
+"""The seed that finds it as the code is now, which is tried first; the others are found by seed 0."""
 
 
 @pytest.mark.parametrize("bug", PLANTED)
@@ -24,9 +38,9 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
     """By one of the same stories; the lock, which is only good manners, by one in which nobody dies."""
     PLANTED[bug](monkeypatch)
     found = 0
-    for seed in range(30):
+    for seed in (FIRST_FOUND.get(bug, 0), *range(60)):
         try:
-            tell(seed, calm=bug == "lock ignored")
+            tell(seed, calm=bug == "lock ignored", hard=bug != "lock ignored")
         except (AssertionError, BookKeeperError):
             found += 1
             break

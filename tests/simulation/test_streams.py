@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.policy import WritePolicy
-from bookkeeper.streams.reader import StreamReader
+from bookkeeper.streams.reading.reader import StreamReader
 from bookkeeper.streams.writer import StreamWriter, open_writer
 from tests.simulation.scenario import Died, Scenario, play
 from tests.support.segment_store import MemorySegmentStore, Records

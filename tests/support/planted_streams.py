@@ -14,12 +14,15 @@ import pytest
 
 from bookkeeper.metadata.tree import Write
 from bookkeeper.streams.formats.segment import SegmentMetadata, Truncation
+from bookkeeper.streams.named_segments import NamedSegments
 from bookkeeper.streams.names.lock import LogLock
 from bookkeeper.streams.publishing import publisher
 from bookkeeper.streams.publishing.marker import encode_marker
 from bookkeeper.streams.publishing.publisher import Publisher
 from bookkeeper.streams.publishing.staging import sink_path
+from bookkeeper.streams.reading import cursor, reader
 from bookkeeper.streams.retention import truncation
+from bookkeeper.streams.writer import StreamWriter
 
 
 def _wrong_last_id(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,11 +134,38 @@ def _counts_a_part_before_it_is_published(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Publisher, "_publish_part", early)
 
 
+def _recovers_without_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes a stream over reads what is confirmed, and leaves the former writer alone."""
+    monkeypatch.setattr(NamedSegments, "recover", NamedSegments.open)
+
+
+def _reader_skips_to_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a segment a reader goes on with the newest one."""
+
+    def newest(segments: Sequence[SegmentMetadata], done: SegmentMetadata, **_: Any) -> SegmentMetadata | None:
+        later = [segment for segment in segments if segment.number > done.number]
+        return cursor.numbered(segments, later[-1]) if later else None
+
+    monkeypatch.setattr(reader, "find_next", newest)
+
+
+def _acknowledges_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that were given without waiting count as stored as soon as they have a position."""
+
+    async def at_once(*_: Any) -> None:
+        """Nothing."""
+
+    monkeypatch.setattr(StreamWriter, "_stored", at_once)
+
+
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "wrong last id": _wrong_last_id,
     "marker in a transaction of its own": _marker_in_a_transaction_of_its_own,
     "lock ignored": _lock_ignored,
     "deletes what is truncated in part": _deletes_what_is_truncated_in_part,
     "counts a part before it is published": _counts_a_part_before_it_is_published,
+    "recovers without fencing": _recovers_without_fencing,
+    "reader skips to the newest": _reader_skips_to_the_newest,
+    "acknowledges at once": _acknowledges_at_once,
 }
 """What each does says its docstring."""

@@ -73,6 +73,8 @@ API = {
             "bookkeeper.RetentionPolicy",
             "bookkeeper.RetentionMode",
             "bookkeeper.Retained",
+            "bookkeeper.CheckedSegment",
+            "bookkeeper.Maintained",
             "bookkeeper.Staging",
             "bookkeeper.StagedSegment",
             "bookkeeper.SegmentDraft",

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bookkeeper.config import ServerConfiguration
+from bookkeeper.errors import ConfigurationError
 
 
 def test_variables_go_before_the_file_by_every_name_that_a_setting_has() -> None:
     environ = {"BK_bookiePort": "4000", "BK_journalDirectory": "/j", "BK_HOME": "/opt"}
     config = ServerConfiguration.from_file("bk_server.conf", text="bookiePort=1\n", environ=environ)
     assert (config.bookiePort, config.journalDirectories) == (4000, ["/j"])
+
+
+def test_a_bookies_own_client_reads_the_same_file() -> None:
+    text = (
+        "zkTimeout=7000\nensemblePlacementPolicy=ZoneawareEnsemblePlacementPolicy\nnumChannelsPerBookie=2\nbookiePort=1"
+    )
+    config = ServerConfiguration.from_file("bk_server.conf", text=text, environ={"BK_reppDnsResolverClass": "a:B"})
+    clients = config.client_settings()
+    assert clients.ensemblePlacementPolicy == "ZoneawareEnsemblePlacementPolicy"
+    assert (clients.zkTimeout, clients.numChannelsPerBookie, clients.reppDnsResolverClass) == (7000, 2, "a:B")
+    with pytest.raises(ConfigurationError, match=r"settings of clients: numChannelsPerBookie: .*got 'two'"):
+        ServerConfiguration.from_mapping({"numChannelsPerBookie": "two"}).client_settings()

@@ -118,11 +118,15 @@ def test_settings_without_effect_are_named_in_one_line_if_somebody_chose_them(
 ) -> None:
     warn(
         ServerConfiguration.from_mapping(
-            {"auditorPeriodicPlacementPolicyCheckInterval": "5", "tlsKeyStore": "/k", "httpServerPort": "8080"}
+            {
+                "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec": "5",
+                "tlsKeyStore": "/k",
+                "httpServerPort": "8080",
+            }
         )
     )
     (record,) = caplog.records
-    assert record.getMessage().endswith(": tlsKeyStore, auditorPeriodicPlacementPolicyCheckInterval")
+    assert record.getMessage().endswith(": tlsKeyStore, auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec")
 
 
 def test_syncing_no_data_is_dangerous_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,10 @@ copy       entries, from bookies that have them to those that need them
 repair     one ledger: copies first, then its record
 worker     takes marked ledgers one by one
 audits     walks over all ledgers that mark those which are not whole
+placement  another walk: ledgers that do not lie where the placement policy wants them
 auditor    when audits are due; one in a cluster
+renames    another id for a bookie that kept its entries, in all records
 manual     recover and decommission, for operators
+stats      what auditor and worker count
 daemon     both together, as a process takes part
 """

@@ -8,9 +8,10 @@ is disabled:
 - When bookies come or go, `losses` decides whether an audit of the bookies is due, at once or after
   `lostBookieRecoveryDelay`. The first audit is due at the start, so nothing that happened without an auditor is missed.
 - Writing the delay, if only with the value that it has, asks for an audit: that is how operators trigger one.
-- `auditorPeriodicBookieCheckInterval`, `auditorPeriodicCheckInterval` and `auditorReplicasCheckInterval` repeat audit,
-  check of all ledgers and replicas check. When the last check was is kept in the store, and only of checks that came to
-  their end, so a new auditor goes on where the old one was.
+- `auditorPeriodicBookieCheckInterval`, `auditorPeriodicCheckInterval`, `auditorPeriodicPlacementPolicyCheckInterval`
+  and `auditorReplicasCheckInterval` repeat audit, check of all ledgers, placement check and replicas check. When the
+  last check was is kept in the store, and only of checks that came to their end, so a new auditor goes on where the old
+  one was.
 - An audit that fails, or that is declined because most bookies seem to be gone, is owed: it is tried again after
   `RETRY_SECONDS`.
 """
@@ -33,7 +34,9 @@ from ..runtime import Runtime, TaskScope
 from ..runtime.tasks import guarded
 from .audits import AuditReport, ReplicasReport, audit_bookies, check_all_ledgers, check_replicas
 from .losses import Due, Losses, outlook
+from .placement import PlacementReport, check_placement
 from .repair import Repair
+from .stats import AuditorStats
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +69,10 @@ class Auditor:
         self._checks: dict[CheckKind, float] = {}  # when they are due
         self.replicas = ReplicasReport()
         """What the last replicas check saw."""
+        self.placement = PlacementReport()
+        """What the last placement check saw."""
         self._losses = Losses((), 0)
+        self.stats = AuditorStats()
 
     async def run(self) -> None:
         """Audit, until cancelled."""
@@ -104,6 +110,7 @@ class Auditor:
         config = self._config
         return {
             CheckKind.ALL_LEDGERS: config.auditorPeriodicCheckInterval,
+            CheckKind.PLACEMENT_POLICY: config.auditorPeriodicPlacementPolicyCheckInterval,
             CheckKind.REPLICAS: config.auditorReplicasCheckInterval,
         }
 
@@ -151,7 +158,8 @@ class Auditor:
 
     async def _rest(self) -> None:
         """Wait for news, or until something is due."""
-        left = min(self._audit_at, *self._checks.values()) - self._runtime.now()
+        checks = () if self._losses.planned else self._checks.values()  # they wait for an audit that is put off
+        left = min((self._audit_at, *checks)) - self._runtime.now()
         if left <= 0 or self._bookies_changed or self._delays:
             return
         self._wake.clear()
@@ -167,11 +175,14 @@ class Auditor:
             await self._driver.underreplication.wait_enabled()
             if self._bookies_changed:
                 self._bookies_changed = False
-                self._plan(self._losses.changed(await self._repair.available()))
+                available = await self._repair.available()
+                waited = self._losses.planned
+                self._plan(self._losses.changed(available), waited)
             while self._delays:
+                waited = self._losses.planned
                 due = self._losses.delay_set(self._delays.pop(0))
                 self._asked = self._asked or due is Due.NOW
-                self._plan(due)
+                self._plan(due, waited)
             if self._runtime.now() >= self._audit_at:
                 await self._audit()
             elif not self._losses.planned:
@@ -185,8 +196,11 @@ class Auditor:
             return False
         return True
 
-    def _plan(self, due: Due) -> None:
+    def _plan(self, due: Due, waited: bool) -> None:
+        """`waited`: whether an audit was put off until now."""
         now = self._runtime.now()
+        self.stats.NUM_BOOKIE_AUDITS_DELAYED += due is Due.LATER
+        self.stats.NUM_DELAYED_BOOKIE_AUDITS_CANCELLED += waited and due is not Due.NOTHING
         match due:
             case Due.NOW:
                 self._audit_at = now
@@ -216,27 +230,49 @@ class Auditor:
             self._losses.declined()
             self._audit_at = self._runtime.now() + RETRY_SECONDS
             return
-        report = await audit_bookies(self._driver, available)
+        with self.stats.AUDIT_BOOKIES_TIME.timed(self._runtime.now):
+            report = await audit_bookies(self._driver, available)
+        self.stats.audited(report.marked, report.bytes)
         self._losses.audited(available)
         self._asked = False
         self._audit_at = self._next_periodic()
         _tell("audit of the bookies", report)
 
     async def _check(self, kind: CheckKind) -> None:
-        if kind is CheckKind.REPLICAS:
-            self.replicas = await check_replicas(self._driver, self._client)
-            log.info("%s", self.replicas)
-        else:
-            report = await check_all_ledgers(
-                self._driver,
-                self._client,
-                self._repair,
-                percentage=self._config.auditorLedgerVerificationPercentage,
-                at_once=self._config.auditorMaxNumberOfConcurrentOpenLedgerOperations,
-            )
-            _tell("check of all ledgers", report)
+        match kind:
+            case CheckKind.REPLICAS:
+                with self.stats.REPLICAS_CHECK_TIME.timed(self._runtime.now):
+                    self.replicas = await check_replicas(self._driver, self._client)
+                log.info("%s", self.replicas)
+            case CheckKind.PLACEMENT_POLICY:
+                with self.stats.PLACEMENT_POLICY_CHECK_TIME.timed(self._runtime.now):
+                    self.placement = await self._check_placement()
+                log.info("%s", self.placement)
+            case CheckKind.ALL_LEDGERS:
+                with self.stats.CHECK_ALL_LEDGERS_TIME.timed(self._runtime.now):
+                    report = await self._check_all_ledgers()
+                self.stats.checked(report.shapes)
+                _tell("check of all ledgers", report)
         await self._driver.underreplication.set_check_time(kind, self._runtime.wall_ms())
         self._checks[kind] = self._runtime.now() + self._intervals[kind]
+
+    async def _check_all_ledgers(self) -> AuditReport:
+        return await check_all_ledgers(
+            self._driver,
+            self._client,
+            self._repair,
+            percentage=self._config.auditorLedgerVerificationPercentage,
+            at_once=self._config.auditorMaxNumberOfConcurrentOpenLedgerOperations,
+        )
+
+    async def _check_placement(self) -> PlacementReport:
+        grace = self._config.underreplicatedLedgerRecoveryGracePeriod
+        return await check_placement(
+            self._driver,
+            self._client.context.placement,
+            mark=self._config.repairedPlacementPolicyNotAdheringBookieEnabled,
+            overdue_before=self._runtime.wall_ms() - grace * 1000 if grace > 0 else None,
+        )
 
 
 def _tell(what: str, report: AuditReport) -> None:

@@ -18,6 +18,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -47,8 +48,12 @@ class AuditReport:
     """Ledgers looked at."""
     marked: int = 0
     """Ledgers that are marked now because of it."""
+    bytes: int = 0
+    """The length of those that were marked, as far as they are closed."""
     lost: set[BookieId] = field(default_factory=set)
     """Bookies for which ledgers were marked."""
+    shapes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """How many ledgers had so many fragments, on so many bookies; of a check of all ledgers."""
 
 
 @dataclass(slots=True)
@@ -72,16 +77,17 @@ class ReplicasReport:
             self.NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY += 1
 
 
-async def _walk(driver: MetadataDriver, at_once: int, look: Callable[[int], Awaitable[None]]) -> None:
-    """Look at all ledgers, so many at a time."""
-    async with aclosing(_ledgers(driver, at_once)) as batches:
-        async for ledgers in batches:
+async def walk(driver: MetadataDriver, at_once: int, look: Callable[[int], Awaitable[None]]) -> None:
+    """Look at all ledgers, so many at a time. Raises what looking raises, and `MetadataError`."""
+    async with aclosing(batches(driver, at_once)) as found:
+        async for ledgers in found:
             for outcome in await asyncio.gather(*map(look, ledgers), return_exceptions=True):
                 if outcome is not None:
                     raise outcome
 
 
-async def _ledgers(driver: MetadataDriver, at_once: int) -> AsyncGenerator[list[int], None]:
+async def batches(driver: MetadataDriver, at_once: int) -> AsyncGenerator[list[int], None]:
+    """The ids of all ledgers, so many together. Raises `MetadataError`."""
     batch: list[int] = []
     async with aclosing(driver.ledgers.ranges()) as ranges:
         async for ledgers in ranges:
@@ -108,9 +114,10 @@ async def audit_bookies(driver: MetadataDriver, available: Collection[BookieId])
         if missing:
             await driver.underreplication.mark(ledger_id, missing)
             report.marked += 1
+            report.bytes += metadata.length if metadata.closed else 0
             report.lost.update(missing)
 
-    await _walk(driver, AT_ONCE, look)
+    await walk(driver, AT_ONCE, look)
     return report
 
 
@@ -131,13 +138,14 @@ async def check_all_ledgers(
         except NoSuchLedgerOnMetadataError:
             return
         report.ledgers += 1
+        report.shapes[len(metadata.ensembles), len(bookies_of(metadata))] += 1
         bad = sorted({bookie for damage in damages for bookie in damage.bookies})
         if bad:
             await driver.underreplication.mark(ledger_id, bad)
             report.marked += 1
             report.lost.update(bad)
 
-    await _walk(driver, min(at_once, AT_ONCE), look)
+    await walk(driver, min(at_once, AT_ONCE), look)
     return report
 
 
@@ -153,7 +161,7 @@ async def check_replicas(driver: MetadataDriver, client: BookKeeper) -> Replicas
         if metadata.closed and metadata.last_entry_id >= 0 and await driver.underreplication.info(ledger_id) is None:
             report.count(metadata, await _fewest_copies(metadata, client))
 
-    await _walk(driver, AT_ONCE, look)
+    await walk(driver, AT_ONCE, look)
     return report
 
 

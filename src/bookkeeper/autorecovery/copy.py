@@ -28,6 +28,7 @@ from ..runtime import Runtime
 from ..types import BookieId, WriteFlag
 from .fragments import Fragment
 from .moves import copies
+from .stats import WorkerStats
 
 STRETCH_BYTES = 4 << 20
 MOST_ENTRIES = 256
@@ -80,14 +81,22 @@ class Copier:
     """Copies entries of one ledger."""
 
     def __init__(
-        self, context: ClientContext, replicas: Replicas, master_key: bytes, rate: Rate, first_stretch: int
+        self,
+        context: ClientContext,
+        replicas: Replicas,
+        master_key: bytes,
+        rate: Rate,
+        first_stretch: int,
+        stats: WorkerStats,
     ) -> None:
-        """`first_stretch`: entries that are copied together before anything is known of their size."""
+        """`first_stretch`: entries that are copied together before anything is known of their size. `stats`: where it
+        is counted."""
         self._context = context
         self._replicas = replicas
         self._master_key = master_key
         self._rate = rate
         self._first_stretch = first_stretch
+        self._stats = stats
         self.progress = Progress()
 
     async def copy(self, fragment: Fragment, chosen: Mapping[int, BookieId], avoided: Sequence[BookieId] = ()) -> None:
@@ -102,7 +111,7 @@ class Copier:
             async for stretch in self._stretches(fragment, chosen, frozenset(avoided)):
                 if writing is not None:
                     await writing
-                writing = self._context.tasks.spawn(targets.write(stretch), name="copies")
+                writing = self._context.tasks.spawn(self._write(targets, stretch), name="copies")
             if writing is not None:
                 await writing
         finally:
@@ -133,13 +142,21 @@ class Copier:
     async def _read(self, stretch: Stretch, avoided: frozenset[BookieId]) -> None:
         missing: list[int] = [*stretch.needed]
         attempt = 0
+        started = self._context.runtime.now()
         while missing:
             missing = await self._read_from(stretch, self._sources(missing, attempt, avoided))
             attempt += 1
-        size = sum(map(len, stretch.entries.values()))
-        self.progress.entries += len(stretch.entries)
-        self.progress.bytes += size
-        await self._rate.spend(size)
+        sizes = [*map(len, stretch.entries.values())]
+        self.progress.entries += len(sizes)
+        self.progress.bytes += sum(sizes)
+        self._stats.read(sizes, self._context.runtime.now() - started)
+        await self._rate.spend(sum(sizes))
+
+    async def _write(self, targets: _Targets, stretch: Stretch) -> None:
+        started = self._context.runtime.now()
+        await targets.write(stretch)
+        sizes = [len(stretch.entries[entry]) for entry, bookies in stretch.needed.items() for _ in bookies]
+        self._stats.written(sizes, self._context.runtime.now() - started)
 
     def _sources(self, entries: Sequence[int], attempt: int, avoided: frozenset[BookieId]) -> dict[BookieId, list[int]]:
         """Whom to ask for which entries, at this attempt. Raises `ReadError`."""
@@ -147,6 +164,7 @@ class Copier:
         for entry_id in entries:
             bookies = sorted(self._replicas.bookies(entry_id), key=avoided.__contains__)
             if attempt >= len(bookies):
+                self._stats.NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION += 1
                 raise ReadError(
                     f"no bookie gives entry {entry_id}", ledger_id=self._replicas.metadata.ledger_id, entry_id=entry_id
                 )

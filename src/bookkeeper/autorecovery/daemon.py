@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ..client.client import BookKeeper, connect
-from ..config import ClientConfiguration, ServerConfiguration
+from ..config import ServerConfiguration
 from ..errors import BKError, MetadataError
 from ..metadata import configured_service_uri, open_driver
 from ..metadata.api import MetadataDriver
@@ -103,7 +103,7 @@ async def connected(
 
     Raises `MetadataError`, `BKError`, `ConfigurationError`.
     """
-    settings = ClientConfiguration.from_mapping({"zkTimeout": config.zkTimeout})
+    settings = config.client_settings()
     driver = open_driver(uri or configured_service_uri(config), runtime, settings)
     async with connect(config=settings, runtime=runtime, driver=driver) as client:
         yield driver, client

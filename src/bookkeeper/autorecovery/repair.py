@@ -6,6 +6,7 @@ Theory of operation
   (`copy`), and only when that is acknowledged write the new ensemble into the record (`moves.moved`).
 - Fragments to which something may still be added are left alone: see `worker`.
 - A fragment that cannot be repaired does not keep the others from it.
+- A fragment that lacks nothing, but does not lie where the placement policy wants it, is moved in the same steps.
 - Nothing here takes a lock. Two who repair one ledger at once waste work and break nothing: the record is changed by
   compare-and-set, and only while the fragment is what it was when its copies were planned.
 """
@@ -13,12 +14,11 @@ Theory of operation
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
 from ..client.context import ClientContext
 from ..client.reads.replicas import Replicas
-from ..errors import BookKeeperError, MetadataError
+from ..errors import BookKeeperError, IncorrectParameterError, MetadataError, NotEnoughBookiesError
 from ..metadata.api import MetadataDriver, Mode, Versioned
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..metadata.update import update_ledger
@@ -26,19 +26,11 @@ from ..protocol.digest import master_key
 from ..types import BookieId
 from .checker import Damage, LedgerChecker, digest_of
 from .copy import Copier, Rate
-from .moves import is_moved, moved, targets
+from .fragments import Fragment
+from .moves import Choose, differences, is_moved, misplaced, moved, possible_targets, targets
+from .stats import WorkerStats
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class RepairStats:
-    """Counters since the start, under the names of Java's `replication_worker` scope."""
-
-    NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED: int = 0
-    NUM_ENTRIES_READ: int = 0
-    NUM_BYTES_READ: int = 0
-    fragments_failed: int = 0
 
 
 class Repair:
@@ -58,7 +50,7 @@ class Repair:
         self._checker = checker
         self._rate = rate
         self._first_stretch = first_stretch
-        self.stats = RepairStats()
+        self.stats = WorkerStats()
 
     async def available(self) -> frozenset[BookieId]:
         """The bookies that are registered now, for writes or for reads only. Raises `MetadataError`."""
@@ -74,36 +66,67 @@ class Repair:
         """Repair those of these fragments that are settled; returns how many were. Others are logged."""
         repaired = 0
         await self._context.placement.refresh()
+        writable = (await self._driver.discovery.list(Mode.WRITABLE)).value
         for damage in damages:
             if not damage.fragment.settled:
                 continue
             try:
-                metadata = await self.repair_fragment(metadata, damage)
+                chosen = possible_targets(damage.fragment, damage.bad, self._choice(metadata.value), writable)
+                metadata = await self._move(metadata, damage.fragment, chosen, damage.bookies)
                 repaired += 1
             except BookKeeperError as error:
-                if isinstance(error, MetadataError):
-                    raise
-                self.stats.fragments_failed += 1
-                log.warning(
-                    "ledger %d: its fragment at entry %d cannot be repaired now: %s",
-                    damage.fragment.ledger_id,
-                    damage.fragment.first,
-                    error,
-                )
+                self._failed(damage.fragment, error)
         self.stats.NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED += bool(repaired)
         return repaired
+
+    def _failed(self, fragment: Fragment, error: BookKeeperError) -> None:
+        """A fragment could not be repaired. Raises the error again if it is the store that fails."""
+        if isinstance(error, MetadataError):
+            raise error
+        self.stats.fragments_failed += 1
+        self.stats.exceptions[type(error).__name__] += 1
+        log.warning(
+            *("ledger %d: its fragment at entry %d cannot be repaired now: %s", fragment.ledger_id),
+            *(fragment.first, error),
+        )
+
+    async def adhere(self, metadata: Versioned[LedgerMetadata]) -> bool:
+        """Move the fragments of a closed ledger that do not lie as the placement policy wants, where there are bookies
+        for that; False if one that could be moved was not. Raises `MetadataError`."""
+        placement = self._context.placement
+        await placement.refresh()
+        found = misplaced(metadata.value, placement.adherence)
+        failed = done = 0
+        for fragment in found:
+            try:
+                ensemble = placement.replace_to_adhere(fragment.quorums, fragment.ensemble)
+            except (NotEnoughBookiesError, IncorrectParameterError) as error:
+                log.info("ledger %d cannot be placed better now: %s", fragment.ledger_id, error)
+                continue
+            try:
+                metadata = await self._move(metadata, fragment, differences(fragment, ensemble))
+                done += 1
+            except BookKeeperError as error:
+                self._failed(fragment, error)
+                failed += 1
+        self.stats.NUM_NOT_ADHERING_PLACEMENT_LEDGERS_REPLICATED += bool(done)
+        return not failed
 
     def targets(
         self, record: LedgerMetadata, damage: Damage, excluded: Collection[BookieId] = ()
     ) -> dict[int, BookieId]:
         """A bookie for each bad index, none of `excluded`. Raises `NotEnoughBookiesError`."""
+        return targets(damage.fragment, damage.bad, self._choice(record, excluded))
+
+    def _choice(self, record: LedgerMetadata, excluded: Collection[BookieId] = ()) -> Choose:
+        """By the placement policy."""
 
         def choose(ensemble: Sequence[BookieId], index: int, others: Sequence[BookieId]) -> BookieId:
             return self._context.placement.replace(
                 record.quorums, record.custom_metadata, ensemble, index, [*others, *excluded]
             )
 
-        return targets(damage.fragment, damage.bad, choose)
+        return choose
 
     async def repair_fragment(
         self, metadata: Versioned[LedgerMetadata], damage: Damage, excluded: Sequence[BookieId] = ()
@@ -113,17 +136,24 @@ class Repair:
         Raises `NotEnoughBookiesError`, `ReadError` if an entry is nowhere, `SupersededError` if somebody else changed
         the fragment meanwhile, the `BKError` of a bookie that fails, `MetadataError`.
         """
-        fragment, record = damage.fragment, metadata.value
+        chosen = self.targets(metadata.value, damage, excluded)
+        return await self._move(metadata, damage.fragment, chosen, damage.bookies)
+
+    async def _move(
+        self,
+        metadata: Versioned[LedgerMetadata],
+        fragment: Fragment,
+        chosen: Mapping[int, BookieId],
+        avoided: Sequence[BookieId] = (),
+    ) -> Versioned[LedgerMetadata]:
+        """Copy what these indexes of a settled fragment must hold to the bookies chosen for them, then change the
+        record; returns that. `avoided` are read from last. Raises as `repair_fragment`."""
+        record = metadata.value
         assert fragment.settled
-        chosen = self.targets(record, damage, excluded)
         replicas = Replicas(self._context, record, digest_of(record))
         key = master_key(record.password or b"")
-        copier = Copier(self._context, replicas, key, self._rate, self._first_stretch)
-        try:
-            await copier.copy(fragment, chosen, damage.bookies)
-        finally:
-            self.stats.NUM_ENTRIES_READ += copier.progress.entries
-            self.stats.NUM_BYTES_READ += copier.progress.bytes
+        copier = Copier(self._context, replicas, key, self._rate, self._first_stretch, self.stats)
+        await copier.copy(fragment, chosen, avoided)
         changed = await update_ledger(
             self._driver.ledgers,
             fragment.ledger_id,
@@ -134,6 +164,6 @@ class Repair:
         log.info(
             "ledger %d, entries %d to %d: now on %s instead of %s",
             *(fragment.ledger_id, fragment.first, fragment.last),
-            *(", ".join(chosen.values()), ", ".join(damage.bookies)),
+            *(", ".join(chosen.values()), ", ".join(fragment.ensemble[index] for index in chosen)),
         )
         return changed

@@ -6,6 +6,8 @@ A worker locks a marked ledger, looks which of its fragments are not whole, repa
 takes the mark away if nothing is missing any more. The store takes it away only if nobody marked the ledger anew since
 it was locked.
 
+- *Placement.* With `repairedPlacementPolicyNotAdheringBookieEnabled`, a closed ledger that lies where the placement
+  policy does not want it is moved as well, once nothing else is missing of it or as far as that can be copied.
 - *Open ledgers.* What is still being written is not repaired: its writer replaces a lost bookie by itself, with the
   next entry. The lock is kept for `openLedgerRereplicationGracePeriod`; if the end of the ledger is still at risk then,
   it is recovered, which fences the writer off and closes the ledger. Its mark stays, and whoever takes it next
@@ -61,6 +63,7 @@ class ReplicationWorker:
         client: BookKeeper,
         repair: Repair,
     ) -> None:
+        self._runtime = runtime
         self._config = config
         self._driver = driver
         self._client = client
@@ -99,9 +102,16 @@ class ReplicationWorker:
             self._fewer_kept.clear()
             await self._fewer_kept.wait()
         lock = await self._driver.underreplication.get()
+        stats, started = self._repair.stats, self._runtime.now()
+        whole = False
         try:
-            return await self._while_held(lock, self._rereplicate(lock))
+            whole = await self._while_held(lock, self._rereplicate(lock))
+            return whole
+        except BookKeeperError as error:
+            stats.exceptions[type(error).__name__] += 1
+            raise
         finally:
+            (stats.rereplicate.ok if whole else stats.rereplicate.fail)(self._runtime.now() - started)
             if self._kept.get(lock.ledger_id) is not lock:
                 await lock.release()
 
@@ -133,13 +143,23 @@ class ReplicationWorker:
         if await self._unsettled(metadata.value, last_confirmed, [damage.fragment.settled for damage in damages]):
             self._keep(lock, self._config.openLedgerRereplicationGracePeriod / 1000, self._end_if_at_risk(lock))
             return False
-        metadata, last_confirmed = await self._look(ledger_id)
-        if await self._repair.damages(metadata.value, last_confirmed, percentage):
+        if not await self._whole(ledger_id):
+            self._repair.stats.NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER += 1
             self._keep(lock, self._wait_after_failure(ledger_id), None)
             return False
         self._failures.pop(ledger_id, None)
         await lock.mark_replicated()
         return True
+
+    async def _whole(self, ledger_id: int) -> bool:
+        """Whether nothing is missing any more, and the ledger lies where it should; it is moved if it does not."""
+        metadata, last_confirmed = await self._look(ledger_id)
+        if self._config.repairedPlacementPolicyNotAdheringBookieEnabled and metadata.value.closed:
+            if not await self._repair.adhere(metadata):
+                return False
+            metadata, last_confirmed = await self._look(ledger_id)
+        percentage = self._config.auditorLedgerVerificationPercentage
+        return not await self._repair.damages(metadata.value, last_confirmed, percentage)
 
     async def _look(self, ledger_id: int) -> tuple[Versioned[LedgerMetadata], int]:
         """The record, and the last entry known to be confirmed. Disturbs nobody."""

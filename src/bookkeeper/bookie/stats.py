@@ -7,6 +7,8 @@ bounds grow by a tenth of a decade, which gives every quantile to about a tenth.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 BOUNDS_SECONDS = tuple(10 ** (exponent / 10) for exponent in range(-60, 21))
 """1 µs to 100 s."""
@@ -34,6 +36,17 @@ class OpStats:
     def fail(self, seconds: float = 0.0, count: int = 1) -> None:
         self.failed += count
         self.failed_seconds += seconds * count
+
+    @contextmanager
+    def timed(self, now: Callable[[], float]) -> Iterator[None]:
+        """Count what happens inside: how long it took by this clock, and whether it raised an error."""
+        started = now()
+        try:
+            yield
+        except Exception:
+            self.fail(now() - started)
+            raise
+        self.ok(now() - started)
 
     def quantile(self, share: float) -> float:
         """Seconds that this share of the successes stayed within; 0 if there were none."""

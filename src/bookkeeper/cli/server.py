@@ -90,7 +90,7 @@ def autorecovery(
     metadata store cannot be reached it tries again. SIGTERM, SIGHUP and Ctrl-C stop it.
     """
     _log_to_stderr(LogLevel.DEBUG if verbose else log_level)
-    config = _settings(conf, metadataServiceUri=uri, allowLoopback=True)
+    config = _settings(conf, metadataServiceUri=uri, allowLoopback=True, autoRecoveryDaemonEnabled=True)
     execute(lambda runtime: _recover(runtime, config))
 
 
@@ -103,7 +103,10 @@ def _settings(conf: Path | None, **overrides: Any) -> ServerConfiguration:
     ):
         fail("no settings: name a file with --conf, or set environment variables BK_<key>", ExitCode.INVALID_CONF)
     try:
-        return bookie_settings(conf, ExitCode.INVALID_CONF, **overrides)
+        config = bookie_settings(conf, ExitCode.INVALID_CONF, **overrides)
+        if config.autoRecoveryDaemonEnabled or config.dataIntegrityChecking:
+            config.client_settings()  # its own client could not begin with wrong ones
+        return config
     except ConfigurationError as error:
         fail(str(error), ExitCode.INVALID_CONF)
 

@@ -18,6 +18,7 @@ from ..runtime.api import Runtime
 from ..runtime.awake import SharedClock
 from ..runtime.tasks import TaskScope
 from ..types import BookieId, Quorums, WriteFlag
+from .placement.policy import Adherence
 from .stats import ClientStats
 from .store import Home
 from .wire.add_channel import AddChannel, AddSink
@@ -87,6 +88,15 @@ class Placement(Protocol):
         excluded: Sequence[BookieId] = (),
     ) -> BookieId:
         """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble.
+
+        Raises `NotEnoughBookiesError`, `IncorrectParameterError`.
+        """
+
+    def adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:
+        """How well an ensemble stands, by the policy."""
+
+    def replace_to_adhere(self, quorums: Quorums, ensemble: Sequence[BookieId]) -> list[BookieId]:
+        """The ensemble, with as few others in it as possible, so that it stands as the policy asks for.
 
         Raises `NotEnoughBookiesError`, `IncorrectParameterError`.
         """

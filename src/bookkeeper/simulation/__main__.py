@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .campaign import Summary, run_many, shrink
 from .harm.hardships import HARDSHIPS
-from .harm.losses import LOSSES
+from .harm.losses import GONE, LOSSES
 from .harm.nemesis import FAULTS
 from .run import Report, Run
 from .swarm import HARDENING, IMPATIENTS, Options
@@ -52,6 +52,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
         hardening=arguments.hardening,
         calm=arguments.calm,
         losing=arguments.losing,
+        healing=arguments.healing,
         programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
     )
 
@@ -66,6 +67,8 @@ def replay_command(options: Options) -> str:
         *(["--corrupt-network"] if options.corrupt_network else []),
         *([f"--{'' if options.hardening else 'no-'}hardening"] if options.hardening != HARDENING else []),
         *([f"--{'' if options.calm else 'no-'}calm"] if options.calm is not None else []),
+        *(["--losing"] if options.losing else []),
+        *(["--healing"] if options.healing else []),
         *(["--impatient"] if options.programs is not None else []),
     ]
     return f"python -m bookkeeper.simulation {shlex.join(words)} --seed " if words else SHORT
@@ -90,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         "--fault",
         action="append",
         default=[],
-        choices=(*FAULTS, *HARDSHIPS, *dict.fromkeys(LOSSES)),
+        choices=(*FAULTS, *HARDSHIPS, *dict.fromkeys(LOSSES), GONE),
         help="only faults of this kind",
     )
     parser.add_argument("--fault-count", type=int, help="how many faults")
@@ -110,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--losing", action="store_true", help="bookies lose what they acknowledged, and repair themselves"
     )
+    parser.add_argument("--healing", action="store_true", help="with autorecovery, and bookies that are lost for good")
     return parser
 
 

@@ -33,6 +33,7 @@ from .cluster import SimulatedCluster
 from .harm.fault import Fault
 from .harm.nemesis import Nemesis, draw_plan
 from .history import History, LedgerHistory, Violation
+from .programs.healing import THOROUGH, Healing
 from .programs.users import read_whole
 from .programs.workload import Workload
 from .swarm import Options, draw
@@ -46,6 +47,12 @@ __all__ = ["Options", "Report", "Run", "run_seed"]
 
 CHECKER_MACHINE = "judge"
 """The machine of the client that recovers and reads everything in the end. Its name is part of what a seed means."""
+
+HEALER_MACHINE = "healer"
+"""The machine of the autorecovery that makes everything whole in the end."""
+
+WHOLE_SECONDS = 300.0
+"""Virtual seconds that it has for that."""
 
 HEAL_SECONDS = 120.0
 """Virtual seconds after which a healthy cluster must be in order again (LV-1, LV-6)."""
@@ -296,6 +303,8 @@ class Run:
         if self.configuration.corrupt_network:
             return
         await self._run_on(runtime, self._check_ledgers(runtime))
+        if self.configuration.healing:
+            await self._until_whole(runtime)
         for name in self.cluster.names:
             self.cluster.machine(name).power_off()
             if self.configuration.losing:  # one at a time
@@ -356,6 +365,33 @@ class Run:
         assert self.nemesis is not None
         state = self.cluster.bookies[name].state
         return state.registered and not state.read_only and not self.nemesis.in_limbo(name)
+
+    async def _until_whole(self, runtime: SimulatedRuntime) -> None:
+        """Autorecovery leaves nothing undone (PI-19): every entry is on all bookies that its record names."""
+        healer = self.cluster.client_runtime(HEALER_MACHINE)
+        whole = asyncio.Event()
+        healing = Healing(self.cluster, whole.is_set)
+
+        async def heal() -> None:
+            async with self.cluster.client(healer) as bk:
+                await healing.heal(bk, THOROUGH, whole.is_set)
+
+        working = self.world.spawn_on(healer.incarnation, heal(), HEALER_MACHINE)
+        deadline = self.world.loop.time() + WHOLE_SECONDS
+        while True:
+            self.report.under_replicated = 0
+            await self._run_on(runtime, self._check_ledgers(runtime))
+            if not self.report.under_replicated:
+                break
+            if self.world.loop.time() > deadline:
+                raise Violation(
+                    f"{self.report.under_replicated} entries lack copies after {WHOLE_SECONDS:.0f} s of autorecovery"
+                )
+            await asyncio.sleep(1)
+        whole.set()
+        await working
+        await asyncio.sleep(LAST_SECONDS)
+        check_leaks(self.world, [HEALER_MACHINE])
 
     async def _check_ledgers(self, runtime: SimulatedRuntime) -> None:
         async with self.cluster.client(runtime) as bk:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..types import DigestType
 from .checkers.crowding import HOSTILE_SETTINGS
 from .harm.hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
-from .harm.losses import HARMLESS, LOSSES
+from .harm.losses import GONE, HARMLESS, LOSSES
 from .harm.nemesis import DAMAGE, FAULTS
 from .world.odds import NetworkOptions, Odds
 
@@ -68,6 +68,8 @@ class Options:
     """With `hardening`: only what takes time, and nothing may fail."""
     losing: bool = False
     """Bookies do not wait for their journals, and lose what they acknowledged (see `losses`)."""
+    healing: bool = False
+    """Autorecovery makes up for bookies that are lost (see `programs.healing`)."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class Configuration:
     """Nothing fails in this run: see `hardships`."""
     losing: bool = False
     """Bookies lose what they acknowledged."""
+    healing: bool = False
+    """There is autorecovery, and every ledger must be whole in the end."""
 
     def __str__(self) -> str:
         shape = self.shape
@@ -166,6 +170,8 @@ def draw(dice: random.Random, options: Options) -> Configuration:
     )
     if options.losing:
         return _losing(dice, options, configuration)
+    if options.healing:
+        return _healing(dice, options, configuration)
     return _hardened(dice, options, configuration) if options.hardening else configuration
 
 
@@ -208,6 +214,24 @@ def _losing(dice: random.Random, options: Options, drawn: Configuration) -> Conf
         fault_count=_given(options.fault_count, fault_count),
         bookies_stay=True,
         losing=True,
+    )
+
+
+def _healing(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
+    """The same run with autorecovery, and sometimes with a bookie that is lost for good."""
+    seconds = _given(options.seconds, dice.choice((10.0, 20.0, 40.0)))
+    healers = dice.randint(1, 3)
+    lost = dice.random() < 0.6 and not shape_forbids_damage(drawn.shape)
+    kinds = (*drawn.kinds, "kill client", "cut off from store", *([GONE] * 3 if lost else []))
+    fault_count = dice.choice((3, 8, 20))
+    return replace(
+        drawn,
+        seconds=seconds,
+        shape=replace(drawn.shape, seconds=seconds),
+        programs={**drawn.programs, "healers": healers} if options.programs is None else drawn.programs,
+        kinds=_given(options.faults, kinds),
+        fault_count=_given(options.fault_count, fault_count),
+        healing=True,
     )
 
 

@@ -8,6 +8,7 @@ ledgers.
 names/          what stands where in the metadata store: namespaces, streams, segments, locks, allocated ledgers
 formats/        bytes from and to values
 publishing/     ledgers written elsewhere become segments, exactly once
+reading/        reads a stream, and says what is in it
 retention/      what leaves a stream: truncation, deletion, policies
 dlsn            where a record is
 policy          when entries leave, when segments are rolled
@@ -19,8 +20,7 @@ ledgers         the ledgers of segments, made and opened
 named_segments  the store of segments of a stream with a name
 namespace       streams by name: what programs use
 writer          appends to a stream
-cursor          what a reader reads next
-reader          reads a stream
+pending         records that a writer was given without waiting for them
 errors          what goes wrong with them
 
 The records in the store are the same on every kind of store, at the same paths, with the same text; Java's

@@ -58,6 +58,16 @@ class TruncatedError(StreamError):
         self.first_available = first_available
 
 
+class IdleReaderError(StreamError, TimeoutError):
+    """Nothing came for as long as the reader was told to wait. It may be used again."""
+
+
+class StreamEmptyError(StreamError):
+    """The stream has no records, or none that is left."""
+
+    code = 509
+
+
 class EpochConflictError(StreamError):
     """A sink cannot publish this epoch: it has published a later one, or this one with other data."""
 

@@ -85,6 +85,13 @@ class StreamLedgers:
         """Its record. Raises `NoSuchLedgerOnMetadataError`."""
         return await self._client.get_ledger_metadata(ledger_id)
 
+    async def size(self, ledger_id: int) -> int:
+        """Bytes of one that is closed; 0 if it is gone."""
+        try:
+            return max((await self.metadata(ledger_id)).length, 0)
+        except NoSuchLedgerOnMetadataError:
+            return 0
+
     def id_of(self, ledger: LedgerWriter) -> int:
         """Its id."""
         return ledger.id

@@ -60,7 +60,7 @@ class NamedSegments:
         return self._head, self._allocator
 
     async def _owned(self) -> tuple[LogHead, LedgerAllocator[LedgerWriter]]:
-        """What a change needs. Raises `LockError`."""
+        """What a change needs. Raises as `LogLock.check`."""
         if self._lock is not None:
             self._lock.check()
         return await self._loaded()

@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -55,13 +56,20 @@ from .publishing.marker import Marker, PublishKey
 from .publishing.publisher import Published, Publisher
 from .publishing.staged import Staging
 from .publishing.staging import begin_run, join_run, open_run, run_path, sink_path
-from .reader import EARLIEST, Latest, StreamReader, TxId
+from .reading.queries import count_records, first_record, last_record
+from .reading.reader import EARLIEST, Latest, Record, StreamReader, TxId
+from .reading.verify import CheckedSegment, verify_stream
+from .recovery import recover_stream
 from .retention.choice import RetentionPolicy
+from .retention.maintenance import Maintained, lead, maintain
 from .retention.policies import StreamPolicy, decode_policy, encode_policy
 from .retention.truncation import Retained, Truncation
 from .writer import StreamWriter, open_writer
 
 log = logging.getLogger(__name__)
+
+LEADER = ".config/leader"
+"""Below the namespace: the lock of who maintains it."""
 
 LOST_AFTER = 24 * 3600.0
 """Seconds after which a run that nobody has heard of counts as dead."""
@@ -282,6 +290,68 @@ class Namespace:
         owner = await self._lock(name).owner()
         return StreamInfo(self._logs.paths(name).name, state.segments, state.max_txid, owner)
 
+    # --- what is in a stream ---
+
+    async def first(self, name: str) -> Record:
+        """Its first record that is left. Raises `StreamEmptyError`, `StreamNotFoundError`."""
+        return await first_record(await self._existing(name))
+
+    async def last(self, name: str) -> Record:
+        """Its last record that readers can see. Raises `StreamEmptyError`, `StreamNotFoundError`."""
+        return await last_record(await self._existing(name))
+
+    async def count(self, name: str, start: DLSN | str = EARLIEST, until: DLSN | str | None = None) -> int:
+        """How many records there are from a position to before another; without `until` to what readers can see now.
+
+        What is truncated is not counted. Reads at most one entry for each end, and one for a segment that is written.
+        Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position.
+        """
+        end = None if until is None else _position(until)
+        return await count_records(await self._existing(name), _position(start), end)
+
+    async def position_for(self, name: str, *, txid: int | None = None, time: datetime | None = None) -> DLSN:
+        """Where the first record with this transaction id or a higher one is; behind the last record, if there is none.
+
+        - `time`: in place of `txid`, where transaction ids are times, as they are if writers are given none. Without
+          a time zone: local time.
+
+        A position may be that of a record which is not there yet. Raises `StreamNotFoundError`.
+        """
+        if txid is not None and time is None:
+            wanted = TxId(txid)
+        elif time is not None and txid is None:
+            wanted = at_time(time)
+        else:
+            raise IncorrectParameterError("give txid or time, one of them")
+        return await StreamReader(await self._existing(name), wanted, tail=False).locate()
+
+    async def verify(self, name: str) -> AsyncGenerator[CheckedSegment, None]:
+        """Read all of a stream and compare it with its metadata; what was seen of each segment, oldest first.
+
+        Nothing is changed. What is wrong is among the `findings` of a segment, also what cannot be read. Raises
+        `StreamNotFoundError`.
+        """
+        async with aclosing(verify_stream(await self._existing(name))) as segments:
+            async for checked in segments:
+                yield checked
+
+    async def recover(self, name: str, *, lock_timeout: float | None = 30.0) -> None:
+        """End what a writer that has died left open, once nobody writes the stream. `open_writer` does it by itself.
+
+        Raises as `open_writer`.
+        """
+        lock = await self._locked(name, lock_timeout)
+        store = self._segments(name, lock)
+        try:
+            await recover_stream(store, self._runtime.wall_ms())
+        finally:
+            await store.release()
+
+    async def _existing(self, name: str) -> NamedSegments:
+        if not await self._logs.exists(name):
+            raise StreamNotFoundError(f"there is no stream {name} in {self.path}")
+        return self._segments(name)
+
     # --- the old end, and the new one ---
 
     async def truncate(self, name: str, before: DLSN | str, *, delete: bool = False) -> Retained:
@@ -298,7 +368,7 @@ class Namespace:
         Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position.
         """
         truncation = self._truncation(name)
-        begins = await truncation.truncate(Position.parse(before) if isinstance(before, str) else before)
+        begins = await truncation.truncate(_position(before))
         return Retained(begins, await truncation.delete_truncated() if delete else ())
 
     async def purge(self, name: str, policy: RetentionPolicy | None = None) -> Retained:
@@ -323,8 +393,24 @@ class Namespace:
             if writer.last_txid != END_TXID:
                 await writer.mark_end()
 
+    async def maintain(self) -> Maintained:
+        """Apply the policies of all streams, finish what publishers began, and collect what they left; what was done.
+
+        To be called now and then, by anybody; `run_maintenance` does.
+        """
+        return await maintain(self.list(recursive=True), self.purge, lambda: self.collect_staged(lock_timeout=0))
+
+    async def run_maintenance(self, *, interval: float = 60.0) -> None:
+        """Call `maintain` every `interval` seconds, until cancelled, as long as no other client of the namespace does.
+
+        Any number of processes may run it: one of them works, and another takes over when that one is gone.
+        """
+        leader = f"{self.path}/{LEADER}"
+        await self._tree.make(leader)
+        await lead(lambda: LogLock(self._tree, self._runtime, leader, self._client_id), self.maintain, interval)
+
     def _truncation(self, name: str) -> Truncation:
-        return Truncation(self._tree, self._logs.paths(name), self._ledgers.delete)
+        return Truncation(self._tree, self._logs.paths(name), self._ledgers)
 
     # --- segments that were written elsewhere ---
 
@@ -434,9 +520,9 @@ class Namespace:
         return decode_policy(found.value, name or self.path) if found is not None else StreamPolicy()
 
     async def set_policy(self, policy: StreamPolicy, name: str | None = None) -> None:
-        """Replace what a stream, or the namespace, says of retention and replication; what else its record has stays.
+        """Replace what a stream, or the namespace, says of itself; what else its record has stays.
 
-        It holds for segments that are begun from now on, and for the next `purge`. Raises `StreamNotFoundError`;
+        It holds for writers that are opened from now on, and for the next `purge`. Raises `StreamNotFoundError`;
         `StreamConflictError` if another client sets it, too.
         """
         if name is not None:
@@ -482,7 +568,8 @@ class Namespace:
     ) -> Opening[StreamWriter]:
         """Become the one writer of a stream; await it, or enter it with `async with`.
 
-        - `policy`: when entries leave, when readers see them, when a segment is rolled.
+        - `policy`: when entries leave, when readers see them, when a segment is rolled. None: what `set_policy` has
+          stored for the stream or the namespace, or the defaults.
         - `create`: make the stream if it is not there.
         - `lock_timeout`: seconds to wait for another writer to go; None: for ever, 0: not at all.
 
@@ -494,37 +581,63 @@ class Namespace:
             if create:
                 await self._logs.create(name, exist_ok=True)
             ledgers = await self._ledgers_of(name)
+            wanted = policy or (await self._effective(name)).write
             lock = await self._locked(name, lock_timeout)
-            return await open_writer(self._runtime, self._segments(name, lock, ledgers), policy)
+            return await open_writer(self._runtime, self._segments(name, lock, ledgers), wanted)
 
         return Opening(opened(), "Namespace.open_writer")
 
     def open_reader(
         self,
         name: str,
-        start: DLSN | TxId | Latest | str = EARLIEST,
+        start: DLSN | TxId | Latest | datetime | str = EARLIEST,
         *,
+        until: DLSN | str | None = None,
         tail: bool = True,
+        idle_timeout: float | None = None,
         ignore_truncation: bool = False,
     ) -> Opening[StreamReader]:
         """Read a stream; await it, or enter it with `async with`.
 
         - `start`: `EARLIEST`, `LATEST` (what comes from now on), a position or its text, or `TxId`: the first record
-          with this transaction id or a higher one. The default is the first record that is left: nothing is missed.
+          with this transaction id or a higher one, or a time, where transaction ids are times. The default is the
+          first record that is left: nothing is missed.
+        - `until`: end before this position.
         - `tail`: wait for more at the end. False: end there.
+        - `idle_timeout`: raise `IdleReaderError` when nothing came for so many seconds. None: wait for ever.
         - `ignore_truncation`: also read what is marked truncated, as long as it is there.
 
         Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position.
         """
 
         async def opened() -> StreamReader:
-            if not await self._logs.exists(name):
-                raise StreamNotFoundError(f"there is no stream {name} in {self.path}")
-            at = Position.parse(start) if isinstance(start, str) else start
-            return StreamReader(self._segments(name), at, tail=tail, ignore_truncation=ignore_truncation)
+            return StreamReader(
+                await self._existing(name),
+                _start(start),
+                until=None if until is None else _position(until),
+                tail=tail,
+                idle_timeout=idle_timeout,
+                ignore_truncation=ignore_truncation,
+            )
 
         return Opening(opened(), "Namespace.open_reader")
 
     def list(self, prefix: str = "", *, recursive: bool = False) -> AsyncGenerator[str, None]:
         """Names of streams, ascending: those directly below `prefix`; with `recursive` all below it."""
         return self._logs.names(prefix, recursive=recursive)
+
+
+def at_time(time: datetime) -> TxId:
+    """Where a time begins in a stream whose transaction ids are milliseconds since 1970, as writers give them."""
+    return TxId(max(int(time.timestamp() * 1000), 0))
+
+
+def _position(given: DLSN | str) -> DLSN:
+    """Raises `SegmentFormatError` for a text that is none."""
+    return DLSN.parse(given) if isinstance(given, str) else given
+
+
+def _start(given: DLSN | TxId | Latest | datetime | str) -> DLSN | TxId | Latest:
+    if isinstance(given, datetime):
+        return at_time(given)
+    return DLSN.parse(given) if isinstance(given, str) else given

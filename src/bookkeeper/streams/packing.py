@@ -86,7 +86,7 @@ class EntryPacker:
 
         Raises `RecordTooLargeError`; then nothing was added.
         """
-        _check(payloads, LARGEST_PAYLOAD)
+        check_size(payloads, LARGEST_PAYLOAD)
         entries: list[Entry] = []
         runs: list[Run] = []
         ends = list(accumulate(map(HEADER_SIZE.__add__, map(len, payloads))))
@@ -113,7 +113,7 @@ class EntryPacker:
 
     def add_sets(self, payloads: Sequence[bytes], txid: int) -> tuple[list[Entry], list[Run]]:
         """Add records as record sets, one in an entry; as `add`, but nothing stays in the buffer but what was there."""
-        _check(payloads, LARGEST_SET - LENGTH_SIZE)
+        check_size(payloads, LARGEST_SET - LENGTH_SIZE)
         entries, runs = self.seal(), []
         ends = list(accumulate(map(LENGTH_SIZE.__add__, map(len, payloads))))
         room = min(max(self._policy.buffer_bytes, 1), LARGEST_SET)
@@ -155,7 +155,8 @@ class EntryPacker:
         return entry
 
 
-def _check(payloads: Sequence[bytes], most: int) -> None:
+def check_size(payloads: Sequence[bytes], most: int) -> None:
+    """Raises `RecordTooLargeError` if one is larger than `most` bytes."""
     largest = max(map(len, payloads), default=0)
     if largest > most:
         raise RecordTooLargeError(f"a record of {largest} bytes is too large: {most} at most")

@@ -11,6 +11,8 @@ from .formats.entry import HEADER_SIZE, LARGEST_ENTRY
 
 LARGEST_BODY = LARGEST_ENTRY - HEADER_SIZE
 
+MOST_PENDING_BYTES = 64 << 20
+
 
 class Visibility(StrEnum):
     """When readers can see what is acknowledged. A reader sees an entry once a later one is stored; where none comes,
@@ -42,12 +44,16 @@ class WritePolicy:
     """Seconds."""
     roll_records: int | None = None
     """Records."""
+    pending_bytes: int = MOST_PENDING_BYTES
+    """Of what `append_nowait` has taken and is not acknowledged; where it is more, the next one is refused."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.buffer_bytes <= LARGEST_BODY:
             raise ConfigurationError(f"buffer_bytes {self.buffer_bytes}: give 0 to {LARGEST_BODY}")
         if not 0 <= self.linger < 3600:
             raise ConfigurationError(f"linger {self.linger}: give seconds, less than an hour")
+        if self.pending_bytes < 1:
+            raise ConfigurationError(f"pending_bytes {self.pending_bytes}: give 1 or more")
 
     def is_roll_due(self, *, size: int, records: int, age: float) -> bool:
         """Whether a segment of so many bytes and records, begun so many seconds ago, is to be followed by another."""

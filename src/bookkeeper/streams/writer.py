@@ -7,6 +7,9 @@ through one lane, so their order is the order of positions; they leave it before
 the segment may be due to be rolled: the next one is begun, then the old one is finished and completed, while the lane
 is held, so records of the new one never overtake those of the old one.
 
+`append_nowait` only notes a record (`pending`): who holds the lane next takes it over, first of all. A task does it if
+nobody else comes.
+
 What fails ends the writer: it is not known how much of the stream it still owns. The next writer recovers.
 Until the caller opened it, nobody else must write: that is the lock's business. If somebody does all the same, the
 store refuses the next change (`NotOwnerError`), and ledgers are fenced by whoever recovers.
@@ -15,20 +18,22 @@ store refuses the next change (`NotOwnerError`), and ledgers are fenced by whoev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
+from ..client.arguments import check_payloads, payload_bytes
 from ..errors import BookKeeperError, IncorrectParameterError, StreamError
 from ..runtime.api import Runtime
 from ..runtime.tasks import TaskScope
 from .dlsn import DLSN
 from .errors import EndOfStreamError, RecordTooLargeError, StreamClosedError, TxidOrderError
-from .formats.records import END_TXID
-from .packing import Run
+from .formats.records import END_TXID, LARGEST_PAYLOAD
+from .packing import Run, check_size
+from .pending import Pending, Post, pieces
 from .policy import Visibility, WritePolicy
 from .recovery import recover_stream
 from .segment_writer import SegmentWriter
@@ -74,6 +79,8 @@ class StreamWriter:
         self._lane = asyncio.Lock()
         self._segment: SegmentWriter | None = None
         self._error: StreamError | None = None
+        self._pending = Pending(policy.pending_bytes)
+        self._taking: asyncio.Task[None] | None = None
 
     @property
     def last_txid(self) -> int:
@@ -110,46 +117,85 @@ class StreamWriter:
             return Positions(())
         if as_sets and txids is not None:
             raise IncorrectParameterError("a record set has one transaction id: give txid in place of txids")
-        async with self._lane:
-            self._check()
-            with self._fatal():
-                ids = self._txids(len(payloads), txid, txids)
-                segment = await self._open_segment(ids[0])
-                runs = await segment.append(payloads, ids, as_sets=as_sets)
-                self._last_txid = ids[-1]
-                if self._is_roll_due(segment):
-                    await self._roll(segment)
-        with self._fatal():
-            await segment.acknowledged(runs[-1].first.entry)
-            if self._policy.visibility is Visibility.ACK and segment is self._segment:
-                await segment.flush()
+        async with self._turn():
+            ids = self._txids(len(payloads), txid, txids)
+            segment, runs = await self._place(payloads, ids, as_sets=as_sets)
+        await self._stored(segment, runs)
         return Positions(runs)
+
+    def append_nowait(self, payload: bytes, *, txid: int | None = None) -> asyncio.Future[DLSN]:
+        """Append a record without waiting; its future gives what `append` gives, or raises. They end in order.
+
+        A future need not be waited for: `flush` and `close` wait for all, and raise what ended the writer. Cancelling
+        it takes the record back only if it has not left yet.
+
+        Raises `BackpressureError` if the policy's `pending_bytes` are not acknowledged yet: wait for an earlier one.
+        `TxidOrderError`, `RecordTooLargeError`, and what ended the writer; nothing was appended.
+        """
+        self._check()
+        if type(payload) is not bytes:
+            payload = payload_bytes(payload)
+        check_size((payload,), LARGEST_PAYLOAD)
+        last = self._pending.last_txid
+        (given,) = self._txids(1, txid, None, after=self._last_txid if last is None else last)
+        future = self._pending.post(payload, given)
+        if self._taking is None:
+            self._taking = self._tasks.spawn(self._take(), name="pending appends")
+        return future
+
+    async def append_many(self, payloads: Iterable[bytes] | AsyncIterable[bytes]) -> int:
+        """Append all that an iterable gives, and wait until it is acknowledged; how many records that were.
+
+        - `payloads`: what comes from an asynchronous one leaves as it comes; others are taken in batches. May be
+          without an end: no more than the policy's `pending_bytes` are under way.
+
+        Raises as `append_nowait`, and what the iterable raises; what it gave before may be part of the stream then.
+        """
+        check_payloads(payloads)
+        if isinstance(payloads, AsyncIterable):
+            return await self._append_as_they_come(payloads)
+        count = 0
+        placed: tuple[SegmentWriter, list[Run]] | None = None
+        for piece in pieces(payloads):
+            async with self._turn():
+                placed = await self._place(piece, self._txids(len(piece), None, None), as_sets=False)
+            count += len(piece)
+        if placed is not None:
+            await self._stored(*placed)
+        return count
+
+    async def _append_as_they_come(self, payloads: AsyncIterable[bytes]) -> int:
+        newest: asyncio.Future[DLSN] | None = None
+        count = 0
+        async for payload in payloads:
+            await self._pending.room(len(payload))
+            newest = self.append_nowait(payload)
+            count += 1
+        if newest is not None:
+            await newest
+        return count
 
     async def flush(self) -> int:
         """Wait until all that was appended is acknowledged, and readers can see it; the last transaction id."""
-        async with self._lane:
-            self._check()
-            with self._fatal():
-                if self._segment is not None:
-                    await self._segment.flush()
-                return self._last_txid
+        async with self._turn():
+            if self._segment is not None:
+                await self._segment.flush()
+            await self._pending.settled()
+            return self._last_txid
 
     async def roll(self) -> None:
         """Go on in a new segment, unless the open one has no records."""
-        async with self._lane:
-            self._check()
-            with self._fatal():
-                if self._segment is not None and self._segment.packer.last is not None:
-                    await self._roll(self._segment)
+        async with self._turn():
+            if self._segment is not None and self._segment.packer.last is not None:
+                await self._roll(self._segment)
 
     async def mark_end(self) -> None:
         """Seal the stream for ever, and close the writer."""
-        async with self._lane:
-            self._check()
-            with self._fatal():
-                segment = await self._open_segment(END_TXID if self._segment is None else self._last_txid)
-                await segment.end_stream()
-                self._last_txid = END_TXID
+        async with self._turn():
+            await self._pending.settled()
+            segment = await self._open_segment(END_TXID if self._segment is None else self._last_txid)
+            await segment.end_stream()
+            self._last_txid = END_TXID
         await self.close()
 
     async def close(self) -> None:
@@ -160,7 +206,11 @@ class StreamWriter:
                 await self._end(self._error)
                 return
             try:
+                with self._fatal():
+                    await self._take_over(self._pending.posted)
                 if self._segment is not None:
+                    await self._segment.flush()
+                    await self._pending.settled()
                     await self._finish(self._segment)
             finally:
                 await self._end(StreamClosedError("the writer is closed"))
@@ -179,6 +229,70 @@ class StreamWriter:
             await self.abort()
         else:
             await self.close()
+
+    # --- the lane ---
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None, None]:
+        """Alone in the lane, behind all that was given before. What fails in here ends the writer."""
+        before = self._pending.posted
+        async with self._lane:
+            self._check()
+            with self._fatal():
+                await self._take_over(before)
+                yield
+
+    async def _place(
+        self, payloads: Sequence[bytes], ids: Sequence[int], *, as_sets: bool
+    ) -> tuple[SegmentWriter, list[Run]]:
+        """Send records, in the lane; where they are."""
+        segment = await self._open_segment(ids[0])
+        runs = await segment.append(payloads, ids, as_sets=as_sets)
+        self._last_txid = ids[-1]
+        if self._is_roll_due(segment):
+            await self._roll(segment)
+        return segment, runs
+
+    async def _stored(self, segment: SegmentWriter, runs: Sequence[Run]) -> None:
+        """Wait until they are acknowledged."""
+        with self._fatal():
+            await segment.acknowledged(runs[-1].first.entry)
+            if self._policy.visibility is Visibility.ACK and segment is self._segment:
+                await segment.flush()
+
+    async def _take(self) -> None:
+        """Take over what was given, if nobody else does."""
+        try:
+            while self._pending:
+                async with self._turn():
+                    pass
+        except StreamError as error:
+            self._pending.fail(error)
+        finally:
+            self._taking = None
+
+    async def _take_over(self, before: int) -> None:
+        """Place what was given up to a moment, as `Pending.posted` was then."""
+        while taken := self._pending.take(before):
+            try:
+                placed = await self._place(
+                    [post.payload for post in taken], [post.txid for post in taken], as_sets=False
+                )
+            except BaseException as error:
+                self._pending.refuse(taken, error)
+                raise
+            self._tasks.spawn(self._settle(taken, *placed), name="appended")
+
+    async def _settle(self, taken: list[Post], segment: SegmentWriter, runs: Sequence[Run]) -> None:
+        try:
+            await self._stored(segment, runs)
+        except BookKeeperError as error:
+            self._pending.refuse(taken, error)
+        except asyncio.CancelledError:
+            self._pending.refuse(taken, self._error or StreamClosedError("the writer was closed"))
+            raise
+        else:
+            self._pending.settle(taken, iter(Positions(runs)))
 
     # --- segments ---
 
@@ -214,6 +328,7 @@ class StreamWriter:
             self._error = error
         if self._segment is not None:
             self._segment.stop(self._error)
+        self._pending.fail(self._error)
 
     async def _open_segment(self, first_txid: int) -> SegmentWriter:
         self._check()
@@ -240,7 +355,11 @@ class StreamWriter:
         await self._finish(segment)
 
     async def _finish(self, segment: SegmentWriter) -> None:
+        """One without records, begun by a roll just before the end, is taken back: its number is used again."""
         await segment.close()
+        if segment.packer.last is None:
+            await self._store.remove(segment.metadata)
+            return
         segments = (await self._store.load()).segments
         await self._store.complete(
             segment.metadata.complete(
@@ -252,19 +371,22 @@ class StreamWriter:
             )
         )
 
-    def _txids(self, count: int, txid: int | None, txids: Sequence[int] | None) -> Sequence[int]:
-        """One for each record. Raises `TxidOrderError`."""
+    def _txids(
+        self, count: int, txid: int | None, txids: Sequence[int] | None, after: int | None = None
+    ) -> Sequence[int]:
+        """One for each record, not below `after` (None: the last one that was placed). Raises `TxidOrderError`."""
+        last = self._last_txid if after is None else after
         if txids is None:
-            given = max(self._last_txid, self._runtime.wall_ms()) if txid is None else txid
+            given = max(last, self._runtime.wall_ms()) if txid is None else txid
             txids = [given] * count
         elif len(txids) != count:
             raise IncorrectParameterError(f"{len(txids)} transaction ids for {count} records")
         if any(after < before for before, after in pairwise(txids)):
             raise TxidOrderError("the transaction ids of a batch must not fall")
-        if self._last_txid == END_TXID:
+        if last == END_TXID:
             raise EndOfStreamError("the stream was sealed")
-        if txids[0] < max(self._last_txid, 0) or txids[-1] >= END_TXID:
-            raise TxidOrderError(f"transaction ids {txids[0]} to {txids[-1]} after {self._last_txid}")
+        if txids[0] < max(last, 0) or txids[-1] >= END_TXID:
+            raise TxidOrderError(f"transaction ids {txids[0]} to {txids[-1]} after {last}")
         return txids
 
 

@@ -14,32 +14,38 @@ the same.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 
+from ..client.arguments import check_payloads
 from ..config import ClientConfiguration
 from ..errors import BookKeeperError, ClientClosedError
 from ..runtime import Runtime
 from ..runtime.loop_thread import LoopThread
 from ..streams import namespace as aio
-from ..streams import reader as aio_reader
 from ..streams import writer as aio_writer
 from ..streams.dlsn import DLSN
 from ..streams.ledgers import Replication
 from ..streams.namespace import LOST_AFTER, StreamInfo
+from ..streams.pending import pieces
 from ..streams.policy import WritePolicy
 from ..streams.publishing import staged as aio_staged
 from ..streams.publishing.collecting import Collected
 from ..streams.publishing.drafts import SegmentDraft
-from ..streams.publishing.marker import PublishKey
+from ..streams.publishing.marker import Marker, PublishKey
 from ..streams.publishing.publisher import Published
-from ..streams.reader import EARLIEST, Latest, Record, RecordBatch, TxId
+from ..streams.reading import reader as aio_reader
+from ..streams.reading.reader import EARLIEST, Latest, Record, RecordBatch, TxId
+from ..streams.reading.verify import CheckedSegment
 from ..streams.retention.choice import RetentionPolicy
+from ..streams.retention.maintenance import Maintained
 from ..streams.retention.policies import StreamPolicy
 from ..streams.retention.truncation import Retained
 from ..streams.writer import Positions
-from .blocking import Blocking, ClosedAtExit
+from .blocking import Blocking, ClosedAtExit, Deadline
 from .client import BookKeeper
 from .iterator import BlockingIterator
 
@@ -132,6 +138,47 @@ class Namespace(ClosedAtExit, Blocking):
         """Give a stream another name, once nobody writes it."""
         self._call(self._namespace.rename(old, new, lock_timeout=lock_timeout), timeout)
 
+    def first(self, name: str, *, timeout: float | None = None) -> Record:
+        """Its first record that is left."""
+        return self._call(self._namespace.first(name), timeout)
+
+    def last(self, name: str, *, timeout: float | None = None) -> Record:
+        """Its last record that readers can see."""
+        return self._call(self._namespace.last(name), timeout)
+
+    def count(
+        self,
+        name: str,
+        start: DLSN | str = EARLIEST,
+        until: DLSN | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """How many records there are from a position to before another."""
+        return self._call(self._namespace.count(name, start, until), timeout)
+
+    def position_for(
+        self, name: str, *, txid: int | None = None, time: datetime | None = None, timeout: float | None = None
+    ) -> DLSN:
+        """Where the first record with this transaction id, or of this time, or a higher one is."""
+        return self._call(self._namespace.position_for(name, txid=txid, time=time), timeout)
+
+    def verify(self, name: str, *, timeout: float | None = None) -> BlockingIterator[CheckedSegment]:
+        """Read all of a stream and compare it with its metadata, segment by segment. `timeout` is for each of them."""
+        return BlockingIterator(self._thread, lambda: self._namespace.verify(name), timeout)
+
+    def recover(self, name: str, *, lock_timeout: float | None = 30.0, timeout: float | None = None) -> None:
+        """End what a writer that has died left open."""
+        self._call(self._namespace.recover(name, lock_timeout=lock_timeout), timeout)
+
+    def maintain(self, *, timeout: float | None = None) -> Maintained:
+        """Apply the policies of all streams, finish what publishers began, and collect what they left."""
+        return self._call(self._namespace.maintain(), timeout)
+
+    def run_maintenance(self, *, interval: float = 60.0, timeout: float | None = None) -> None:
+        """Call `maintain` every `interval` seconds, for ever, as long as no other client of the namespace does."""
+        self._call(self._namespace.run_maintenance(interval=interval), timeout)
+
     def truncate(
         self, name: str, before: DLSN | str, *, delete: bool = False, timeout: float | None = None
     ) -> Retained:
@@ -146,9 +193,25 @@ class Namespace(ClosedAtExit, Blocking):
         """End a stream for ever, once nobody writes it."""
         self._call(self._namespace.seal(name, lock_timeout=lock_timeout), timeout)
 
-    def stage(self, sink: str, epoch: int, *, query: str | None = None, timeout: float | None = None) -> Staging:
+    def stage(
+        self,
+        sink: str,
+        epoch: int,
+        *,
+        query: str | None = None,
+        run: str | None = None,
+        timeout: float | None = None,
+    ) -> Staging:
         """Begin a run: a place for ledgers that are to be published together as an epoch of a sink."""
-        return Staging(self._call(self._namespace.stage(sink, epoch, query=query), timeout), self._thread)
+        return Staging(self._call(self._namespace.stage(sink, epoch, query=query, run=run), timeout), self._thread)
+
+    def give_up_staging(self, sink: str, path: str, *, timeout: float | None = None) -> None:
+        """End a run, which is not published then unless it was before."""
+        self._call(self._namespace.give_up_staging(sink, path), timeout)
+
+    def last_published(self, sink: str, *, timeout: float | None = None) -> Marker | None:
+        """What a sink has published last, or begun to; None: nothing."""
+        return self._call(self._namespace.last_published(sink), timeout)
 
     def join_staging(self, path: str, *, timeout: float | None = None) -> Staging:
         """A run that was begun elsewhere."""
@@ -159,7 +222,7 @@ class Namespace(ClosedAtExit, Blocking):
         drafts: Mapping[str, Sequence[SegmentDraft]],
         key: PublishKey | None = None,
         *,
-        staging: Staging | None = None,
+        staging: Staging | str | None = None,
         reset: bool = False,
         lock_timeout: float | None = 30.0,
         timeout: float | None = None,
@@ -168,7 +231,7 @@ class Namespace(ClosedAtExit, Blocking):
 
         After `TimeoutError` it is not known what happened: call again with the same key.
         """
-        run = staging._staging if staging is not None else None
+        run = staging._staging if isinstance(staging, Staging) else staging
         publishing = self._namespace.publish_segments(drafts, key, staging=run, reset=reset, lock_timeout=lock_timeout)
         return self._call(publishing, timeout)
 
@@ -210,14 +273,18 @@ class Namespace(ClosedAtExit, Blocking):
     def open_reader(
         self,
         name: str,
-        start: DLSN | TxId | Latest | str = EARLIEST,
+        start: DLSN | TxId | Latest | datetime | str = EARLIEST,
         *,
+        until: DLSN | str | None = None,
         tail: bool = True,
+        idle_timeout: float | None = None,
         ignore_truncation: bool = False,
         timeout: float | None = None,
     ) -> StreamReader:
         """Read a stream."""
-        opening = self._namespace.open_reader(name, start, tail=tail, ignore_truncation=ignore_truncation)
+        opening = self._namespace.open_reader(
+            name, start, until=until, tail=tail, idle_timeout=idle_timeout, ignore_truncation=ignore_truncation
+        )
         return StreamReader(self._call(opening, timeout), self._thread)
 
 
@@ -263,6 +330,35 @@ class StreamWriter(Blocking):
     ) -> Positions:
         """Append records in as few entries as they fit, and wait until all are acknowledged; where they are."""
         return self._call(self._writer.append_batch(payloads, txid=txid, txids=txids, as_sets=as_sets), timeout)
+
+    def append_nowait(self, payload: bytes, *, txid: int | None = None) -> concurrent.futures.Future[DLSN]:
+        """Append a record without waiting; its future gives what `append` gives, or raises.
+
+        For many records `append_many` is quicker: each call of this one goes to the loop by itself.
+        """
+
+        async def post() -> DLSN:
+            return await self._writer.append_nowait(payload, txid=txid)
+
+        return self._submit(post())
+
+    def append_many(self, payloads: Iterable[bytes], *, timeout: float | None = None) -> int:
+        """Append all that an iterable gives, and wait until it is acknowledged; how many records that were.
+
+        The iterable is read by this thread. `timeout` is for each piece.
+        """
+        check_payloads(payloads)
+        count = 0
+        before: concurrent.futures.Future[int] | None = None
+        for piece in pieces(payloads):
+            sent = self._submit(self._writer.append_many(piece))
+            if before is not None:
+                count += self._finish(before, timeout)
+            before = sent
+        return count if before is None else count + self._finish(before, timeout)
+
+    def _finish(self, future: concurrent.futures.Future[int], timeout: float | None) -> int:
+        return self._wait(future, Deadline(timeout), "the records may be part of the stream")
 
     def flush(self, *, timeout: float | None = None) -> int:
         """Wait until readers can see all that was appended; the last transaction id."""
@@ -358,7 +454,17 @@ class StreamReader(Blocking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is held between iterations: a reader may be used again."""
+        self.close()
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Let go of what `read` holds. The reader may be used again."""
+        if not self._thread.ended:
+            with contextlib.suppress(ClientClosedError):
+                self._call(self._reader.close(), timeout)
+
+    def read(self, most: int = 500, *, timeout: float | None = None) -> list[Record]:
+        """The next records, as many as are at hand; none when `timeout` is over, or nothing more can be read."""
+        return self._call(self._reader.read(most, timeout=timeout), None)
 
     @property
     def position(self) -> DLSN | TxId | Latest:

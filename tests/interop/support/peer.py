@@ -1,7 +1,7 @@
 """The Java peer: Apache BookKeeper itself, started by `tests/interop/java/peer`.
 
 `JavaSession` is a JVM with Java's client in it that takes commands, one line each (java/src/Session.java): a test's
-operation costs milliseconds instead of the start of a JVM.
+operation costs milliseconds instead of the start of a JVM. So does DistributedLog's library (java/src/Streams.java).
 """
 
 from __future__ import annotations
@@ -105,13 +105,17 @@ class Refused(Exception):
 
 
 class JavaSession:
-    """A JVM with Java's client. Commands are taken one at a time; from any thread or loop."""
+    """A JVM with Java's client, or another library that takes commands (java/src/Commands.java).
 
-    def __init__(self, log: Path) -> None:
+    Commands are taken one at a time; from any thread or loop.
+    """
+
+    def __init__(self, log: Path, program: str = "session") -> None:
+        """`program`: a word of `peer`, `session` or `streams`."""
         self._log = log.open("ab")
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [SCRIPT, "session"],
+            [SCRIPT, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

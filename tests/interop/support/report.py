@@ -33,9 +33,11 @@ NAMES = {
     "java": "Java bookies",
     "ours": "our bookies",
     "mixed": "both kinds",
+    "java-streams": "Java's DistributedLog",
+    "our-streams": "our streams",
 }
 
-ORDER = ("Operations", "Recovery", "Rolling swap", "Random history", "Disk", "Metadata", "Bookies", "Repair")
+ORDER = ("Operations", "Recovery", "Rolling swap", "Random history", "Disk", "Metadata", "Bookies", "Repair", "Streams")
 """Areas as the page has them; others come after these."""
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"

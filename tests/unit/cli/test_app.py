@@ -80,8 +80,8 @@ def exists(words: list[str]) -> bool:
     return subcommands is None or len(words) == 1 or words[1] in subcommands
 
 
-MENTION = re.compile(r"(?<!Apache BookKeeper's )`(?:make \S+; )?bookkeeper ([a-z][a-z_-]*)(?: ([a-z][a-z_-]*))?")
-LINE = re.compile(r"(?m)^(?:.*\| ?)?\$?\(?\s*bookkeeper ([a-z][a-z_-]*)(?: ([a-z][a-z_-]*))?")
+MENTION = re.compile(r"(?<!Apache BookKeeper's )`(?:make \S+; )?bookkeeper ([a-z][a-z_-]*)(?: ([a-z][a-zA-Z_-]*))?")
+LINE = re.compile(r"(?m)^(?:.*\| ?)?\$?\(?\s*bookkeeper ([a-z][a-z_-]*)(?: ([a-z][a-zA-Z_-]*))?")
 
 
 def strings(path: Path) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from bookkeeper import LedgerWriter
-from bookkeeper.cli.bench import Result, _feed, _feed_slowly, _spans
+from bookkeeper.cli.bench.common import Result
+from bookkeeper.cli.bench.ledgers import _feed, _feed_slowly, _spans
 from bookkeeper.cli.session import stoppable
 from bookkeeper.errors import BKError
 from bookkeeper.runtime import Runtime

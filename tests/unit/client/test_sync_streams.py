@@ -14,7 +14,7 @@ import bookkeeper.sync
 from bookkeeper.errors import ClientClosedError, NotOwnerError, StreamNotFoundError
 from bookkeeper.runtime.loop_thread import LoopThread
 from bookkeeper.streams.errors import EndOfStreamError, StreamClosedError
-from bookkeeper.streams.reader import RecordBatch
+from bookkeeper.streams.reading.reader import RecordBatch
 from tests.support.fake_bookie import FakeCluster
 
 AT_ONCE = bookkeeper.WritePolicy(visibility=bookkeeper.Visibility.ACK, roll_records=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.streams.errors import CorruptEntryError, RecordTooLargeError
-from bookkeeper.streams.formats import lz4
+from bookkeeper.streams.formats import lz4, record_set, records
 from bookkeeper.streams.formats.codec import Compression
 from bookkeeper.streams.formats.entry import decode_entry, encode_entry, open_entry
 from bookkeeper.streams.formats.record_set import count_of, decode_set, encode_set
@@ -179,3 +180,43 @@ def test_lz4_stops_a_block_that_claims_too_much() -> None:
     bomb = b"\x1fa\x01\x00" + b"\xff" * 4000 + b"\x00"
     with pytest.raises(CorruptEntryError, match="does not fit"):
         lz4.decompress(bomb, 1000)
+
+
+PAYLOADS = st.integers(0, 5).flatmap(
+    lambda size: st.lists(st.binary(min_size=size, max_size=size), max_size=12)
+) | st.lists(st.binary(max_size=6), max_size=12)
+DAMAGE = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3)
+
+
+def damaged(data: bytes, damage: list[tuple[int, int]], cut: int) -> bytes:
+    mutable = bytearray(data)
+    for at, value in damage:
+        if at < len(mutable):
+            mutable[at] = value
+    return bytes(mutable[: len(mutable) - cut])
+
+
+def outcome(decode: Callable[[bytes], object], data: bytes) -> object:
+    try:
+        return decode(data)
+    except CorruptEntryError as error:
+        return str(error)
+
+
+@given(PAYLOADS, DAMAGE, st.integers(0, 3), st.data())
+def test_taking_records_apart_at_once_is_taking_them_apart_one_by_one(
+    payloads: list[bytes], damage: list[tuple[int, int]], cut: int, data: st.DataObject
+) -> None:
+    flags = data.draw(st.lists(st.sampled_from([0, 0, 0, 1, 2, 4]), min_size=len(payloads), max_size=len(payloads)))
+    encoded = [encode_record(each, 7, n, flag) for n, (each, flag) in enumerate(zip(payloads, flags, strict=True))]
+    body = damaged(b"".join(encoded), damage, cut)
+    assert outcome(records.decode_records, body) == outcome(records._one_by_one, body)
+
+
+@given(PAYLOADS, DAMAGE, st.integers(0, 3))
+def test_taking_a_set_apart_at_once_is_taking_it_apart_one_by_one(
+    payloads: list[bytes], damage: list[tuple[int, int]], cut: int
+) -> None:
+    data = damaged(b"".join(len(each).to_bytes(4, "big") + each for each in payloads), damage, cut)
+    found = record_set._alike(data)
+    assert found is None or found == outcome(record_set._one_by_one, data)

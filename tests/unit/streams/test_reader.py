@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from bookkeeper.client.reader import LedgerReader
 from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.streams.cursor import find_next, find_start, find_txid, was_taken_back
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.errors import EndOfStreamError, TruncatedError
 from bookkeeper.streams.formats.segment import SegmentMetadata
+from bookkeeper.streams.packing import EntryPacker
 from bookkeeper.streams.policy import WritePolicy
-from bookkeeper.streams.reader import EARLIEST, LATEST, Record, RecordBatch, StreamReader, TxId
+from bookkeeper.streams.reading.cursor import find_next, find_start, find_txid, was_taken_back
+from bookkeeper.streams.reading.reader import EARLIEST, LATEST, Record, RecordBatch, StreamReader, TxId
 from bookkeeper.streams.writer import StreamWriter, open_writer
 from tests.support.segment_store import StoreUnderTest
+from tests.support.waiting import until
 
 
 async def writer_of(store: StoreUnderTest) -> StreamWriter:
@@ -101,6 +104,41 @@ async def test_a_tail_goes_on_after_a_writer_that_died(store: StoreUnderTest) ->
     assert (found.position, found.sequence_id) == (DLSN(2, 0, 0), 1)
     await records.aclose()
     await second.close()
+
+
+async def test_a_tail_that_meets_a_segment_before_the_last_one_is_completed_numbers_its_records(
+    store: StoreUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll begins the next segment, closes the ledger of the last one, and only then completes that."""
+    await store.load()
+    first, ledger = await store.start(1, 0)
+    second, next_ledger = await store.start(2, 0)
+    packer = EntryPacker(1, WritePolicy(), 0)
+    packer.add([b"0", b"1"], [0, 1])
+    for entry in packer.seal():
+        await ledger.append(entry.payload)
+    await ledger.close()
+    opened: list[int] = []
+    open_segment = store.open
+
+    async def opening(segment: SegmentMetadata) -> LedgerReader:
+        opened.append(segment.number)
+        return await open_segment(segment)
+
+    monkeypatch.setattr(store, "open", opening)
+    records = aiter(StreamReader(store))
+    assert [(await anext(records)).sequence_id for _ in range(2)] == [0, 1]
+    waiting = asyncio.ensure_future(anext(records))
+    await until(lambda: opened == [1, 2], "the reader has come to the second segment")
+    await store.complete(first.complete(last_txid=1, records=2, last=None, completed_ms=0, start_sequence_id=0))
+    packer = EntryPacker(2, WritePolicy(), 1)
+    packer.add([b"2"], [2])
+    for entry in [*packer.seal(), *packer.control()]:
+        await next_ledger.append(entry.payload)
+    assert (await waiting) == Record(DLSN(2, 0, 0), 2, b"2", 2)
+    await records.aclose()
+    await next_ledger.close()
+    await store.complete(second.complete(last_txid=2, records=1, last=None, completed_ms=0, start_sequence_id=2))
 
 
 async def test_a_tail_goes_on_behind_a_segment_that_was_taken_back(store: StoreUnderTest) -> None:

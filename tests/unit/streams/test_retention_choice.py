@@ -128,8 +128,26 @@ def test_nothing_young_unread_or_needed_expires(
 @given(streams(), st.integers(0, 7000))
 def test_nothing_is_deleted_by_default(segments: list[SegmentMetadata], now: int) -> None:
     assert RetentionPolicy().mode is RetentionMode.NONE
-    assert cut(segments, RetentionPolicy(), now) is None
-    assert cut(segments, RetentionPolicy(RetentionMode.EXPLICIT, max_age=0), now) is None
+    for policy in (RetentionPolicy(), RetentionPolicy(RetentionMode.EXPLICIT, max_age=0)):
+        assert cut(policy, expired(segments, policy, now)) is None
+
+
+@given(streams(), st.integers(0, 100), st.none() | st.integers(0, 4), st.data())
+def test_the_oldest_go_while_there_are_too_many_bytes(
+    segments: list[SegmentMetadata], most: int, age: int | None, data: st.DataObject
+) -> None:
+    sizes = {segment.ledger_id: data.draw(st.integers(0, 50)) for segment in segments}
+    policy = RetentionPolicy(RetentionMode.AUTO, max_age=age, max_bytes=most)
+    gone = expired(segments, policy, 5000, sizes=sizes)
+    by_age = expired(segments, RetentionPolicy(RetentionMode.AUTO, max_age=age), 5000) if age is not None else []
+    left = [segment for segment in segments if segment.completed][len(gone) :]
+
+    def total(some: list[SegmentMetadata]) -> int:
+        return sum(sizes[segment.ledger_id] for segment in some)
+
+    assert gone == segments[: len(gone)]
+    assert len(left) <= 1 or total(left) <= most
+    assert len(gone) == len(by_age) or total([*gone[-1:], *left]) > most
 
 
 @given(streams(), POSITIONS)
@@ -143,8 +161,8 @@ def test_the_newest_completed_segment_stays(segments: list[SegmentMetadata], bef
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_age": -1}, {"mode": RetentionMode.AUTO}, {"min_segments": 0}],
-    ids=["negative", "no age", "none kept"],
+    [{"max_age": -1}, {"max_bytes": -1}, {"mode": RetentionMode.AUTO}, {"min_segments": 0}],
+    ids=["negative", "negative size", "no rule", "none kept"],
 )
 def test_a_policy_without_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):

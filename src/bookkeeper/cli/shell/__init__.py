@@ -12,6 +12,7 @@ cookies  look at, save, put back, take away
 ledgers  which there are, and what is known of them
 autorecovery  marks of under-replicated ledgers, the auditor, switches
 recovery  copying by hand what bookies hold
+renames  another id for a bookie, in the metadata of ledgers
 journals, entry_logs, index  a look into a bookie's files
 records  what these print
 places   where a bookie's files are
@@ -24,7 +25,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import autorecovery, bookies, cluster, cookies, entry_logs, index, journals, ledgers, recovery
+from . import autorecovery, bookies, cluster, cookies, entry_logs, index, journals, ledgers, recovery, renames
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -52,6 +53,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "forceauditchecks": autorecovery.forceauditchecks,
     "recover": recovery.recover,
     "decommissionbookie": recovery.decommissionbookie,
+    "updateledgers": renames.updateledgers,
+    "updateBookieInLedger": renames.update_bookie_in_ledger,
     "readjournal": journals.readjournal,
     "lastmark": journals.lastmark,
     "readlog": entry_logs.readlog,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,16 +67,27 @@ def with_store(uri: str, work: Callable[[MetadataDriver], Awaitable[Any]], *, cr
 
 def in_cluster(cluster: ClusterOptions, work: Callable[[MetadataDriver], Awaitable[Any]]) -> Any:
     """The same on the store of a cluster. Ends the command if there is no cluster in it."""
+    return timed_in_cluster(cluster, lambda _runtime, driver: work(driver))
+
+
+def timed_in_cluster(cluster: ClusterOptions, work: Callable[[Runtime, MetadataDriver], Awaitable[Any]]) -> Any:
+    """The same for work that needs a clock."""
     where = cluster.address()
 
-    async def checked(driver: MetadataDriver) -> Any:
-        if not await driver.admin.exists():
-            raise NotInitialized(
-                f"there is no cluster in the metadata store {where}: `bookkeeper shell initnewcluster` makes one"
-            )
-        return await work(driver)
+    async def main(runtime: Runtime) -> Any:
+        async with driver_of(where, runtime, create=False) as driver:
+            if not await driver.admin.exists():
+                raise NotInitialized(
+                    f"there is no cluster in the metadata store {where}: `bookkeeper shell initnewcluster` makes one"
+                )
+            return await work(runtime, driver)
 
-    return with_store(where, checked)
+    return execute(main)
+
+
+def agreed(question: str) -> bool:
+    """Ask if there is somebody to ask: what Java's shell does without a question is done so in scripts."""
+    return not sys.stdin.isatty() or sure(question)
 
 
 def sure(question: str) -> bool:

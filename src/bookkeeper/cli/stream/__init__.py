@@ -4,6 +4,7 @@ common    which namespace is meant
 manage    create, list, info, truncate, purge, seal, rename, delete
 append    lines become records as they come
 read      read and tail
+check     verify and maintain
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import append, manage, read
+from . import append, check, manage, read
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,8 +27,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "append": append.append,
     "read": read.read,
     "tail": read.tail,
+    "verify": check.verify,
     "truncate": manage.truncate,
     "purge": manage.purge,
+    "maintain": check.maintain,
     "seal": manage.seal,
     "rename": manage.rename,
     "delete": manage.delete,

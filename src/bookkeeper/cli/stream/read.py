@@ -6,14 +6,15 @@ import asyncio
 import base64
 import json
 import sys
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from ...runtime import Runtime
 from ...streams.dlsn import DLSN
-from ...streams.namespace import Namespace
-from ...streams.reader import EARLIEST, LATEST, Latest, Record, TxId
+from ...streams.namespace import Namespace, at_time
+from ...streams.reading.reader import EARLIEST, LATEST, Latest, Record, TxId
 from ..options import grouped
 from ..output import EXIT_USAGE, fail
 from ..session import stoppable
@@ -21,7 +22,10 @@ from .common import NamespaceOptions, StreamName, parse_position, position_text
 
 FromOption = Annotated[
     str,
-    typer.Option("--from", help="earliest, latest, a position SEGMENT/ENTRY/SLOT as --json prints it, or txid:NUMBER."),
+    typer.Option(
+        "--from",
+        help="earliest, latest, a position SEGMENT/ENTRY/SLOT as --json prints it, txid:NUMBER, or time:ISO-TIME.",
+    ),
 ]
 CountOption = Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")]
 RawOption = Annotated[bool, typer.Option("--raw", help="No newline after a record.")]
@@ -62,6 +66,11 @@ def _start(text: str) -> DLSN | TxId | Latest:
     kind, separator, number = text.partition(":")
     if separator and kind == "txid" and number.isdecimal():
         return TxId(int(number))
+    if separator and kind == "time":
+        try:
+            return at_time(datetime.fromisoformat(number))
+        except ValueError as error:
+            fail(f"{number!r} is no time: give one as 2026-01-31T12:00:00+00:00 ({error})", EXIT_USAGE)
     return parse_position(text)
 
 

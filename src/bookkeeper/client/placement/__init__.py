@@ -5,6 +5,7 @@ resolver       who knows where: a script, the operator's own class
 locations      the location of each bookie of the cluster, looked up when it appears
 draw           chance: each bookie equally likely, or by free space
 policy         what every policy can answer
+adhering       moving an ensemble that does not stand as it should
 default        any writable bookie
 rackaware, regionaware, zoneaware   the policies: pure decisions over a topology
 read_order     the order in which replicas are asked

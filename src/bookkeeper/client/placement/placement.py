@@ -65,9 +65,12 @@ class _Placed:
         self.topology = Topology()
         self.policy = policy(self.topology, draw, config)
 
-    def follow(self, bookies: Collection[BookieId], location_of: Callable[[BookieId], str]) -> None:
+    def follow(
+        self, bookies: Collection[BookieId], read_only: Collection[BookieId], location_of: Callable[[BookieId], str]
+    ) -> None:
         """Make the topology that of these bookies."""
         present = set(bookies)
+        self.topology.read_only = {bookie: location_of(bookie) for bookie in read_only if bookie not in present}
         for bookie in [bookie for bookie in self.topology.bookies if bookie not in present]:
             self.topology.remove(bookie)
         for bookie in bookies:
@@ -106,7 +109,7 @@ class EnsemblePlacement:
         self._stable_seconds = config.networkTopologyStabilizePeriodSeconds
         self._stable = _Placed(policy, self.draw, config) if self._stable_seconds > 0 else None
         self._left: dict[BookieId, float] = {}  # when
-        self._followed: tuple[Sequence[BookieId], int] = ((), -1)
+        self._followed: tuple[Sequence[BookieId], Sequence[BookieId], int] = ((), (), -1)
         self._threshold = config.readReorderThresholdPendingRequests
         shuffle = runtime.random("read order") if config.ensembleRandomReadReordering else None
         self._read_order = ReadOrder(shuffle=shuffle, pending_threshold=self._threshold)
@@ -156,6 +159,15 @@ class EnsemblePlacement:
         self._note_adherence([*ensemble[:index], bookie, *ensemble[index + 1 :]], quorums)
         return bookie
 
+    def replace_to_adhere(self, quorums: Quorums, ensemble: Sequence[BookieId]) -> list[BookieId]:
+        """The ensemble, with as few others in it as possible, so that it stands as the policy asks for.
+
+        Raises `NotEnoughBookiesError`, `IncorrectParameterError`.
+        """
+        self._follow()
+        quarantined = {bookie for bookie in self.bookies.writable if bookie in self._quarantined}
+        return self._now.policy.replace_to_adhere(quorums, ensemble, quarantined)
+
     def _choose(
         self, excluded: Iterable[BookieId], ask: Callable[[EnsemblePlacementPolicy, Collection[BookieId]], T]
     ) -> T:
@@ -188,19 +200,19 @@ class EnsemblePlacement:
 
     def _follow(self) -> None:
         """Bring the topologies up to date."""
-        writable = self.bookies.writable
+        writable, read_only = self.bookies.writable, self.bookies.readonly
         self._forget_the_long_gone()
-        if self._followed == (writable, self._locations.version):
+        if self._followed == (writable, read_only, self._locations.version):
             return
         for bookie in self._followed[0]:
             if bookie not in writable:
                 self._left[bookie] = self._runtime.now()
         for bookie in writable:
             self._left.pop(bookie, None)
-        self._followed = (writable, self._locations.version)
-        self._now.follow(writable, self._locations.of)
+        self._followed = (writable, read_only, self._locations.version)
+        self._now.follow(writable, read_only, self._locations.of)
         if self._stable is not None:
-            self._stable.follow([*writable, *self._left], self._locations.of)
+            self._stable.follow([*writable, *self._left], read_only, self._locations.of)
 
     def _forget_the_long_gone(self) -> None:
         until = self._runtime.now() - self._stable_seconds

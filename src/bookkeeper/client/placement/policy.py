@@ -9,13 +9,14 @@ Whether an ensemble *adheres* to a policy is only reported. A ledger whose booki
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import ClassVar
 
 from ...config import ClientConfiguration
 from ...errors import NotEnoughBookiesError
 from ...types import BookieId, Quorums
+from .adhering import Place, fewest_changes, windows
 from .draw import Draw
 from .topology import Topology
 
@@ -65,9 +66,47 @@ class EnsemblePlacementPolicy(ABC):
     ) -> BookieId:
         """A bookie for `ensemble[index]`: none of `excluded`, none of the ensemble."""
 
-    def adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:  # noqa: ARG002
-        """How well an ensemble stands. Bookies that are gone count for nothing."""
+    def write_set_adherence(self, places: Sequence[Place], quorums: Quorums) -> Adherence:  # noqa: ARG002
+        """How well a write set stands whose members are at these locations; None: that one is gone."""
         return Adherence.MEETS_STRICT
+
+    def adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:
+        """How well an ensemble stands: as its worst write set does. Bookies that are gone count for nothing."""
+        places = [self.topology.rack(bookie) for bookie in ensemble]
+        return min(
+            (self.write_set_adherence(write_set, quorums) for write_set in windows(places, quorums.write_quorum)),
+            default=Adherence.FAIL,
+        )
+
+    def replace_to_adhere(
+        self, quorums: Quorums, ensemble: Sequence[BookieId], excluded: Collection[BookieId]
+    ) -> list[BookieId]:
+        """The ensemble, with as few others in it as possible, so that it stands at least softly.
+
+        None of `excluded` is taken; members may change places. Raises `NotEnoughBookiesError` if no bookies fit,
+        `IncorrectParameterError` for quorums that no ensemble can serve.
+        """
+        places = [self.topology.rack(bookie) for bookie in ensemble]
+        spare: dict[str, list[BookieId]] = {}
+        for bookie in self.draw.order(self.candidates({*excluded, *ensemble})):
+            spare.setdefault(self.topology.rack(bookie) or self.default_location, []).append(bookie)
+        members = set(self.candidates(excluded)).intersection(ensemble)
+        changes = fewest_changes(
+            places,
+            quorums.write_quorum,
+            lambda write_set: self.write_set_adherence(write_set, quorums) is not Adherence.FAIL,
+            {location: len(bookies) for location, bookies in spare.items()},
+            {index for index, bookie in enumerate(ensemble) if bookie in members},
+        )
+        if changes is None:
+            raise not_enough(f"no {len(ensemble)} bookies stand as the policy asks for", self.topology.bookies)
+        for index in sorted(changes):  # who leaves a place may be needed in another one
+            if ensemble[index] in members:
+                spare.setdefault(places[index] or self.default_location, []).append(ensemble[index])
+        chosen = [*ensemble]
+        for index, location in changes.items():
+            chosen[index] = spare[location].pop(0)
+        return chosen
 
     def acked_adheres(self, acked: Sequence[BookieId], quorums: Quorums) -> bool:  # noqa: ARG002
         """Whether an entry that these stored is in enough fault domains."""
@@ -93,10 +132,3 @@ class EnsemblePlacementPolicy(ABC):
 def not_enough(why: str, writable: Collection[BookieId]) -> NotEnoughBookiesError:
     """The error, with what was needed and how many there are."""
     return NotEnoughBookiesError(f"{why}; {len(writable)} bookies are writable")
-
-
-def windows(ensemble: Sequence[BookieId], quorums: Quorums) -> Iterable[list[BookieId]]:
-    """The write set of each ensemble index."""
-    size = len(ensemble)
-    for first in range(size):
-        yield [ensemble[(first + i) % size] for i in range(min(quorums.write_quorum, size))]

@@ -14,8 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ...config import ClientConfiguration
 from ...types import BookieId, Quorums
+from .adhering import Place
 from .draw import Draw
-from .policy import Adherence, EnsemblePlacementPolicy, not_enough, windows
+from .policy import Adherence, EnsemblePlacementPolicy, not_enough
 from .topology import Topology
 
 
@@ -136,13 +137,11 @@ class RackawareEnsemblePlacementPolicy(EnsemblePlacementPolicy):
                 return self.draw.some(choice, 1)[0]
         raise not_enough("no bookie is left to replace one", self._all())
 
-    def adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:
-        needed = self._min_racks(quorums)
-        for write_set in windows(ensemble, quorums):
-            racks = {self.topology.rack(bookie) for bookie in write_set} - {None}
-            if len(racks) < needed or (self._enforced and self._default in racks):
-                return Adherence.FAIL
-        return Adherence.MEETS_STRICT if ensemble else Adherence.FAIL
+    def write_set_adherence(self, places: Sequence[Place], quorums: Quorums) -> Adherence:
+        racks = {*places} - {None}
+        if len(racks) < self._min_racks(quorums) or (self._enforced and self._default in racks):
+            return Adherence.FAIL
+        return Adherence.MEETS_STRICT
 
     def acked_adheres(self, acked: Sequence[BookieId], quorums: Quorums) -> bool:
         racks = {self.topology.rack(bookie) for bookie in acked} - {None}

@@ -16,8 +16,9 @@ from collections.abc import Collection, Mapping, Sequence
 from ...config import ClientConfiguration
 from ...errors import ConfigurationError, IncorrectParameterError, NotEnoughBookiesError
 from ...types import BookieId, Quorums
+from .adhering import Place
 from .draw import Draw
-from .policy import EnsemblePlacementPolicy, not_enough
+from .policy import Adherence, EnsemblePlacementPolicy, not_enough
 from .rackaware import RackawareEnsemblePlacementPolicy
 from .topology import Topology, region_of
 
@@ -75,6 +76,11 @@ class Seating:
             [seated[(place - first + i) % self._size] for i in range(self._write_quorum)]
             for first in range(self._write_quorum)
         ]
+
+    def durable(self, write_set: Sequence[str | None]) -> bool:
+        """Whether no D - 1 regions hold an ack quorum of a write set, whose members are in these regions."""
+        regions = {region for region in write_set if region is not None}
+        return self._durability < 2 or all(self._durable(write_set, region) for region in regions)
 
     def _durable(self, write_set: Sequence[str | None], region: str) -> bool:
         """No D - 1 regions, this one among them, hold an ack quorum."""
@@ -188,6 +194,18 @@ class RegionAwareEnsemblePlacementPolicy(EnsemblePlacementPolicy):
     def _durable(self, seats: Sequence[str | None], quorums: Quorums) -> bool:
         seating = Seating(quorums, self._durability)
         return all(seating.allows(seats, place, region) for place, region in enumerate(seats) if region is not None)
+
+    def write_set_adherence(self, places: Sequence[Place], quorums: Quorums) -> Adherence:
+        """By regions alone, and only if there is a rule for them: the racks inside a region are no reason to move."""
+        regions = [None if place is None else region_of(place) for place in places]
+        durable = Seating(quorums, self._durability).durable(regions)
+        return Adherence.MEETS_STRICT if durable else Adherence.FAIL
+
+    def replace_to_adhere(
+        self, quorums: Quorums, ensemble: Sequence[BookieId], excluded: Collection[BookieId]
+    ) -> list[BookieId]:
+        self._check(quorums)
+        return super().replace_to_adhere(quorums, ensemble, excluded)
 
     def acked_adheres(self, acked: Sequence[BookieId], quorums: Quorums) -> bool:
         """Racks count, whatever region they are in."""

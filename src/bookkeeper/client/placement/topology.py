@@ -9,7 +9,7 @@ Bookies come out sorted, so that a choice at random from them is the same for th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ...errors import ConfigurationError
 from ...types import BookieId
@@ -35,6 +35,8 @@ class Topology:
         self._locations: dict[BookieId, str] = {}
         self._history: dict[BookieId, str] = {}  # of bookies that left
         self._racks: dict[str, dict[BookieId, None]] = {}
+        self.read_only: Mapping[BookieId, str] = {}
+        """Where bookies stand that may not be taken, but keep what they have. They are no leaves of the tree."""
 
     @property
     def bookies(self) -> Collection[BookieId]:
@@ -67,12 +69,12 @@ class Topology:
             del self._racks[location]
 
     def rack(self, bookie: BookieId) -> str | None:
-        """Where a bookie of the tree stands."""
-        return self._locations.get(bookie)
+        """Where a bookie stands that is here, be it read-only."""
+        return self._locations.get(bookie) or self.read_only.get(bookie)
 
     def last_rack(self, bookie: BookieId) -> str | None:
         """Where a bookie stands, or stood when it left."""
-        return self._locations.get(bookie) or self._history.get(bookie)
+        return self.rack(bookie) or self._history.get(bookie)
 
     def racks(self, within: str = "") -> list[str]:
         """The racks of a region, given as a path; of all, without."""

@@ -19,11 +19,12 @@ from functools import partial
 from ...config import ClientConfiguration
 from ...errors import ConfigurationError, IncorrectParameterError
 from ...types import BookieId, Quorums
+from .adhering import Place
 from .draw import Draw
-from .policy import Adherence, EnsemblePlacementPolicy, not_enough, windows
+from .policy import Adherence, EnsemblePlacementPolicy, not_enough
 from .topology import Topology, region_of
 
-Places = Sequence[str | None]
+Places = Sequence[Place]
 """The location at each place of an ensemble; None where there is none yet."""
 
 
@@ -109,13 +110,10 @@ class ZoneawareEnsemblePlacementPolicy(EnsemblePlacementPolicy):
                 return False
         return True
 
-    def adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> Adherence:
-        if not ensemble or len(ensemble) % quorums.write_quorum or quorums.write_quorum <= self._least:
+    def write_set_adherence(self, places: Sequence[Place], quorums: Quorums) -> Adherence:
+        if quorums.ensemble_size % quorums.write_quorum or quorums.write_quorum <= self._least:
             return Adherence.FAIL
-        return min(self._adherence_of(write_set) for write_set in windows(ensemble, quorums))
-
-    def _adherence_of(self, write_set: Sequence[BookieId]) -> Adherence:
-        locations = [at for at in map(self.topology.rack, write_set) if at is not None]
+        locations = [at for at in places if at is not None]
         zones = {region_of(at) for at in locations}
         crowded = any(
             len(domains) > 1 and len(set(domains)) == 1
@@ -124,6 +122,12 @@ class ZoneawareEnsemblePlacementPolicy(EnsemblePlacementPolicy):
         if self.default_location in locations or len(zones) < self._least or crowded:
             return Adherence.FAIL
         return Adherence.MEETS_SOFT if len(zones) < self._desired else Adherence.MEETS_STRICT
+
+    def replace_to_adhere(
+        self, quorums: Quorums, ensemble: Sequence[BookieId], excluded: Collection[BookieId]
+    ) -> list[BookieId]:
+        self._check(quorums)
+        return super().replace_to_adhere(quorums, ensemble, excluded)
 
     def acked_adheres(self, acked: Sequence[BookieId], quorums: Quorums) -> bool:
         zones = {region_of(at) for at in map(self.topology.rack, acked) if at is not None}

@@ -14,6 +14,9 @@ from .fault import Fault, does
 UNSYNCED = "lose what was not synced"
 DISK = "lose a disk"
 
+GONE = "lose a bookie for good"
+"""Its disk goes, and nothing makes up for it but autorecovery: with `swarm.Options.healing`."""
+
 LOSSES = (UNSYNCED, UNSYNCED, DISK)
 
 HARMLESS = (
@@ -34,6 +37,7 @@ class Losses:
     """The part of the nemesis that knows how."""
 
     cluster: SimulatedCluster
+    damaged: dict[str, None]
     on_loss: Callable[[str], None]
     """Told of a bookie that is about to lose what it acknowledged."""
 
@@ -61,4 +65,12 @@ class Losses:
         self.on_loss(fault.target)
         self.cluster.machine(fault.target).kill()
         self.cluster.machine(fault.target).disk.wipe()
+        return True
+
+    @does(GONE)
+    def _lose_a_bookie_for_good(self, fault: Fault) -> bool:
+        """All of a run hit the same one: one copy may go, not two."""
+        self.cluster.machine(fault.target).kill()
+        self.cluster.machine(fault.target).disk.wipe()
+        self.damaged[fault.target] = None
         return True

@@ -18,6 +18,7 @@ from ..swarm import Shape, client_settings
 from ..world.disk import MachineCrashed
 from ..world.world import SimulatedRuntime
 from .claims import Claims
+from .healing import Healing
 from .hostile import Hostility
 from .impatience import Impatience
 from .moody import moody_settings
@@ -89,6 +90,7 @@ class Workload:
             "impatients": ("i", self._impatience.live),
             "claimers": ("c", Claims(self.programs).live),
             "hostiles": ("h", Hostility(self.programs).live),
+            "healers": ("a", Healing(self.cluster, lambda: self.stopped).live),
         }
         names = []
         for kind, count in counts.items():

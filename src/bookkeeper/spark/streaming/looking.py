@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ...client.client import BookKeeper
 from ...errors import NoSuchLedgerOnMetadataError, StreamNotFoundError
-from ...streams.cursor import numbered
 from ...streams.formats.segment import SegmentMetadata, Truncation
 from ...streams.namespace import Namespace
+from ...streams.reading.cursor import numbered
 from ..errors import OptionError, StreamLossError
 from ..options import ReadOptions
 from ..planning import AT_ONCE, Snapshot, snapshot_of

@@ -15,6 +15,7 @@ All payloads have the txid of the record. They take a slot and a position each, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct, error
 from typing import Any
 
@@ -55,6 +56,31 @@ def decode_set(payload: bytes) -> list[bytes]:
     if stored != len(payload) - HEADER.size:
         raise CorruptEntryError(f"a record set of {stored} bytes has {len(payload) - HEADER.size}", 12)
     data = unpack(payload[HEADER.size :], flags, size, 8)
+    found = _alike(data) or _one_by_one(data)
+    if len(found) != count:
+        raise CorruptEntryError(f"a record set of {count} payloads has {len(found)}", 4)
+    return found
+
+
+def _alike(data: bytes) -> list[bytes] | None:
+    """All at once, if each payload is as large as the first one; None: they must be looked at one by one. That lengths
+    are read at the right places follows as in `records`."""
+    if len(data) < LENGTH_SIZE:
+        return None
+    (length,) = _LENGTH.unpack_from(data)
+    count, rest = divmod(len(data), LENGTH_SIZE + length) if length >= 0 else (0, 1)
+    if rest or not count:
+        return None
+    lengths, payloads = zip(*_whole_payload(length).iter_unpack(data), strict=True)
+    return list(payloads) if lengths.count(length) == count else None
+
+
+@lru_cache(maxsize=256)
+def _whole_payload(length: int) -> Struct:
+    return Struct(f"{_LENGTH.format}{length}s")
+
+
+def _one_by_one(data: bytes) -> list[bytes]:
     found: list[bytes] = []
     take = found.append
     unpack_length = _LENGTH.unpack_from
@@ -70,8 +96,6 @@ def decode_set(payload: bytes) -> list[bytes]:
             at = stop
     except error:
         raise CorruptEntryError("the last payload of a record set is cut", at) from None
-    if len(found) != count:
-        raise CorruptEntryError(f"a record set of {count} payloads has {len(found)}", 4)
     return found
 
 

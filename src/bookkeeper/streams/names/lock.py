@@ -56,19 +56,23 @@ class LogLock:
         self._member: Member | None = None
         self._former: set[Identity] = set()
         """What this lock was called in sessions that are lost."""
+        self._taken: NotOwnerError | None = None
+        """By whom, once it is lost."""
         self.state = LockState.NEW
         self.lost = asyncio.Event()
         """Set when the lock is another client's, for good."""
 
     @property
     def member(self) -> Member:
-        """The record by which the lock is held. Raises `LockError`."""
+        """The record by which the lock is held. Raises as `check`."""
         self.check()
         assert self._member is not None
         return self._member
 
     def check(self) -> None:
-        """Raises `LockError` unless the lock is held, as far as is known here."""
+        """Raises `NotOwnerError` if another client has it, `LockError` if it is not held, as far as is known here."""
+        if self._taken is not None:
+            raise NotOwnerError(f"another client has taken over: {self._taken}", self._taken.owner)
         if self.state is not LockState.HELD:
             raise LockError(f"the lock {self._directory} is not held: it is {self.state.value}")
 
@@ -193,6 +197,7 @@ class LogLock:
             except NotOwnerError as error:
                 log.warning("the lock is lost: %s", error)
                 self._member = None
+                self._taken = error
                 self.state = LockState.LOST
                 self.lost.set()
                 return

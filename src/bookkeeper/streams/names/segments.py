@@ -7,7 +7,9 @@ that is still there has the data that was read once, unless it was removed and c
 listing counts creations and removals; if there were more of them than names that came or went, some name was replaced,
 and all are read again. If the stream itself was deleted and made again, all are read again, too.
 
-A record that vanishes between listing and reading is left out; the next listing agrees with that.
+A record that vanishes between listing and reading shows that the list has changed: most often a segment was completed,
+which is there under its other name now. What was read then is no list at any moment, with a gap even; there is another
+listing to wait for.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ S = TypeVar("S")
 
 MOST_SEGMENTS = 200_000
 """Of one stream, as far as it is kept in memory here. ZooKeeper's lists end long before; retention keeps them short."""
+
+
+LISTINGS = 20
+"""Attempts to read a list that changes while it is read. Nobody rolls segments that fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +65,21 @@ class SegmentList(Generic[S]):
         """All segments as they are now, in order. `interest`: only those that it picks by their names (then there are
         gaps, and nothing is remembered). Raises `StreamNotFoundError`, `StreamStateError` for a gap.
         """
-        listing = await self._tree.children(self._paths.segments, fresh=True)
-        if listing is None:
-            raise StreamNotFoundError(f"there is no stream {self._paths.name}")
-        if interest is not None:
-            return self._in_order(await self._read(interest(listing.names)))
-        async with self._updating:
-            return await self._update(listing)
+        for _ in range(LISTINGS):
+            listing = await self._tree.children(self._paths.segments, fresh=True)
+            if listing is None:
+                raise StreamNotFoundError(f"there is no stream {self._paths.name}")
+            if interest is not None:
+                names = interest(listing.names)
+                found = await self._read(names)
+                if len(found) == len(names):
+                    return self._in_order(found)
+            else:
+                async with self._updating:
+                    segments = await self._update(listing)
+                if segments is not None:
+                    return segments
+        raise StreamStateError(f"the segments of stream {self._paths.name} change faster than they can be read")
 
     async def named(self) -> dict[str, S]:
         """All segments as they are now, by the names of their records. Raises as `refresh`."""
@@ -80,9 +94,11 @@ class SegmentList(Generic[S]):
                     raise StreamNotFoundError(f"there is no stream {self._paths.name} any more")
                 async with self._updating:
                     found = await self._update(listing)
-                yield found
+                if found is not None:
+                    yield found
 
-    async def _update(self, listing: Listing) -> list[S]:
+    async def _update(self, listing: Listing) -> list[S] | None:
+        """All segments of a listing; None if some were gone when they were read."""
         if len(listing.names) > MOST_SEGMENTS:
             raise StreamStateError(f"stream {self._paths.name} has {len(listing.names)} segments: truncate it")
         wanted = set(listing.names)
@@ -93,6 +109,8 @@ class SegmentList(Generic[S]):
         self._listing = None  # until all is read
         self._known |= await self._read([name for name in listing.names if name not in self._known])
         self._listing = listing
+        if len(self._known) < len(wanted):
+            return None
         found = self._in_order(self._known)
         self._check_gaps(found)
         return found

@@ -6,10 +6,10 @@ the next segment come from it. One that is still written is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from ...errors import ConfigurationError
 from ..dlsn import DLSN
@@ -27,7 +27,7 @@ class RetentionMode(StrEnum):
     EXPLICIT = "explicit"
     """The application: what it truncated is deleted."""
     AUTO = "auto"
-    """Its age, and the application."""
+    """Its age, its size, and the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,10 @@ class RetentionPolicy:
     mode: RetentionMode = RetentionMode.NONE
     """Who decides."""
     max_age: float | None = None
-    """Seconds since a segment was completed: younger ones stay, also those that were truncated. None: no such rule."""
+    """Seconds since a segment was completed: older ones may go. None: no such rule."""
+    max_bytes: int | None = None
+    """Of all completed segments together, as their ledgers have them: where it is more, the oldest may go. None: no
+    such rule. With both rules, one of them is enough; with none of them, all that was truncated may go."""
     min_segments: int = MIN_KEPT
     """Completed segments that stay, however old they are."""
     protect_subscriptions: bool = True
@@ -46,8 +49,10 @@ class RetentionPolicy:
     def __post_init__(self) -> None:
         if self.max_age is not None and self.max_age < 0:
             raise ConfigurationError(f"max_age {self.max_age}: give seconds, 0 or more")
-        if self.mode is RetentionMode.AUTO and self.max_age is None:
-            raise ConfigurationError("retention by age needs max_age")
+        if self.max_bytes is not None and self.max_bytes < 0:
+            raise ConfigurationError(f"max_bytes {self.max_bytes}: give 0 or more")
+        if self.mode is RetentionMode.AUTO and self.max_age is None and self.max_bytes is None:
+            raise ConfigurationError("retention that cuts by itself needs max_age or max_bytes")
         if self.min_segments < MIN_KEPT:
             raise ConfigurationError(f"min_segments {self.min_segments}: a stream keeps at least {MIN_KEPT}")
 
@@ -88,31 +93,37 @@ def _completed(segments: Sequence[SegmentMetadata]) -> list[SegmentMetadata]:
 
 
 def expired(
-    segments: Sequence[SegmentMetadata], policy: RetentionPolicy, now_ms: int, unread: DLSN | None = None
+    segments: Sequence[SegmentMetadata],
+    policy: RetentionPolicy,
+    now_ms: int,
+    unread: DLSN | None = None,
+    sizes: Mapping[int, int] | None = None,
 ) -> list[SegmentMetadata]:
-    """The segments that need not stay by their age and number, oldest first.
+    """The segments that need not stay by their age, size and number, oldest first.
 
     - `unread`: the first position that a subscriber has still to read.
+    - `sizes`: bytes by ledger id, if the policy asks for them.
     """
     completed = _completed(segments)
     oldest_kept = now_ms - (policy.max_age or 0) * 1000
-    return list(
-        takewhile(
-            lambda segment: (
-                (policy.max_age is None or segment.completed_ms < oldest_kept)
-                and (unread is None or not policy.protect_subscriptions or segment.number < unread.segment)
-            ),
-            completed[: max(len(completed) - policy.min_segments, 0)],
-        )
-    )
+    bytes_left = list(accumulate((sizes or {}).get(segment.ledger_id, 0) for segment in reversed(completed)))[::-1]
+    by_rule = policy.max_age is not None or policy.max_bytes is not None
+    gone = []
+    for segment, size in zip(completed[: -policy.min_segments], bytes_left, strict=False):
+        aged = policy.max_age is not None and segment.completed_ms < oldest_kept
+        too_much = policy.max_bytes is not None and size > policy.max_bytes
+        protected = unread is not None and policy.protect_subscriptions and segment.number >= unread.segment
+        if protected or (by_rule and not aged and not too_much):
+            break
+        gone.append(segment)
+    return gone
 
 
-def cut(
-    segments: Sequence[SegmentMetadata], policy: RetentionPolicy, now_ms: int, unread: DLSN | None = None
-) -> DLSN | None:
-    """Before which position a policy truncates a stream; None: it does not."""
-    gone = expired(segments, policy, now_ms, unread) if policy.mode is RetentionMode.AUTO else []
-    return DLSN(gone[-1].number + 1, 0, 0) if gone else None
+def cut(policy: RetentionPolicy, gone: Sequence[SegmentMetadata]) -> DLSN | None:
+    """Before which position a policy truncates a stream, of which these are `expired`; None: it does not."""
+    if policy.mode is not RetentionMode.AUTO or not gone:
+        return None
+    return DLSN(gone[-1].number + 1, 0, 0)
 
 
 def deletable(segments: Sequence[SegmentMetadata]) -> list[SegmentMetadata]:

@@ -19,8 +19,9 @@ The writer of the stream is not disturbed: it appends at the other end, and no t
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ...errors import NoSuchRecord, RecordChanged, RecordExists, StreamConflictError
 from ...metadata.tree import Create, Delete, Operation, RecordTree
@@ -42,8 +43,15 @@ MARKED_AT_ONCE = 500
 
 CODEC = SegmentCodec(decode_segment, number=lambda segment: segment.number, order=lambda segment: segment.order)
 
-DeleteLedger = Callable[[int], Awaitable[object]]
-"""Deletes a ledger; one that is gone already is a success."""
+
+class Ledgers(Protocol):
+    """What is asked of the ledgers of a stream."""
+
+    async def delete(self, ledger_id: int) -> None:
+        """One that is gone already is a success."""
+
+    async def size(self, ledger_id: int) -> int:
+        """Bytes of one that is closed; 0 if it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +67,10 @@ class Retained:
 class Truncation:
     """Truncates one stream. Raises `StreamNotFoundError` everywhere."""
 
-    def __init__(self, tree: RecordTree, paths: LogPaths, delete_ledger: DeleteLedger) -> None:
+    def __init__(self, tree: RecordTree, paths: LogPaths, ledgers: Ledgers) -> None:
         self._tree = tree
         self._paths = paths
-        self._delete_ledger = delete_ledger
+        self._ledgers = ledgers
         self._list = SegmentList(tree, paths, CODEC)
 
     async def truncate(self, before: DLSN) -> DLSN:
@@ -124,7 +132,7 @@ class Truncation:
         for segment in deletable(sorted(named, key=lambda segment: segment.order)):
             if allowed is not None and segment.number not in allowed:
                 break
-            await self._delete_ledger(segment.ledger_id)
+            await self._ledgers.delete(segment.ledger_id)
             try:
                 await self._tree.delete(self._paths.segment(named[segment]))
             except NoSuchRecord:
@@ -141,12 +149,21 @@ class Truncation:
             return Retained((await load_mark(self._tree, self._paths)).before)
         unread = await self.unread() if policy.protect_subscriptions else None
         segments = await self._list.refresh()
-        before = cut(segments, policy, now_ms, unread)
+        gone = expired(segments, policy, now_ms, unread, await self._sizes(segments, policy))
+        before = cut(policy, gone)
         begins = await (self.finish() if before is None else self.truncate(before))
-        deleted = await self.delete_truncated(expired(segments, policy, now_ms, unread))
+        deleted = await self.delete_truncated(gone)
         if deleted:
             log.info("stream %s: deleted segments %d to %d", self._paths.name, deleted[0].number, deleted[-1].number)
         return Retained(begins, deleted)
+
+    async def _sizes(self, segments: Sequence[SegmentMetadata], policy: RetentionPolicy) -> dict[int, int]:
+        """Of completed segments, if the policy asks for them."""
+        if policy.max_bytes is None:
+            return {}
+        return {
+            segment.ledger_id: await self._ledgers.size(segment.ledger_id) for segment in segments if segment.completed
+        }
 
     async def unread(self) -> DLSN | None:
         """The first position that a subscriber has still to read; None: there are no subscribers.

@@ -1,6 +1,3 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.ArrayList;
@@ -11,7 +8,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
@@ -30,59 +26,26 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.apache.bookkeeper.net.BookieId;
 
 /**
- * Apache BookKeeper's own client as a process that takes commands: one line in, one JSON line out.
+ * Apache BookKeeper's own client, taking commands as {@link Commands} says.
  *
- * <p>A line is a command and key=value pairs, values URL-encoded, separated by blanks: <code>append handle=w data=00ff</code>.
- * The answer has "ok"; if that is false, also "error" (the exception's class), "code" (BookKeeper's result code) and "message".
- * Handles and clients are kept under names the caller chooses. The commands are the cases of {@link #run}.
+ * <p>Handles and clients are kept under names the caller chooses. The commands are the cases of {@link #run}.
  */
-public final class Session {
+public final class Session extends Commands {
     private static final HexFormat HEX = HexFormat.of();
-    private static final int TIMEOUT_SECONDS = 90;
 
     private final Map<String, org.apache.bookkeeper.client.BookKeeper> clients = new HashMap<>();
     private final Map<String, ClientConfiguration> configurations = new HashMap<>();
     private final Map<String, ReadHandle> handles = new HashMap<>();
     private final Map<String, Load> loads = new HashMap<>();
     private final Map<String, CompletableFuture<String>> polls = new HashMap<>();
-    private Map<String, String> options = Map.of();
 
     public static void main(String[] args) throws Exception {
         new Session().serve();
         Runtime.getRuntime().halt(0);
     }
 
-    private void serve() throws Exception {
-        var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line; (line = in.readLine()) != null; ) {
-            String answer;
-            try {
-                String[] words = line.trim().split(" +");
-                options = new HashMap<>();
-                for (int i = 1; i < words.length; i++) {
-                    int at = words[i].indexOf('=');
-                    options.put(words[i].substring(0, at), URLDecoder.decode(words[i].substring(at + 1), StandardCharsets.UTF_8));
-                }
-                String fields = run(words[0]);
-                answer = "{\"ok\":true" + (fields.isEmpty() ? "" : "," + fields) + "}";
-            } catch (Throwable failure) {
-                answer = refusal(failure);
-            }
-            System.out.println(answer);
-            System.out.flush();
-        }
-    }
-
-    private static String refusal(Throwable failure) {
-        Throwable cause = failure;
-        while ((cause instanceof ExecutionException || cause instanceof CompletionException) && cause.getCause() != null) {
-            cause = cause.getCause();
-        }
-        String code = cause instanceof org.apache.bookkeeper.client.api.BKException known ? "," + "\"code\":" + known.getCode() : "";
-        return "{\"ok\":false,\"error\":" + quote(cause.getClass().getSimpleName()) + code + ",\"message\":" + quote("" + cause.getMessage()) + "}";
-    }
-
-    private String run(String command) throws Exception {
+    @Override
+    protected String run(String command) throws Exception {
         return switch (command) {
             case "connect" -> connect();
             case "disconnect" -> disconnect();
@@ -114,36 +77,6 @@ public final class Session {
     }
 
     // --- arguments and answers ---
-
-    private String text(String key, String fallback) {
-        return options.getOrDefault(key, fallback);
-    }
-
-    private long number(String key, long fallback) {
-        return Long.parseLong(text(key, Long.toString(fallback)));
-    }
-
-    private boolean flag(String key) {
-        return Boolean.parseBoolean(text(key, "false"));
-    }
-
-    private static String quote(String text) {
-        var out = new StringBuilder("\"");
-        for (char c : text.toCharArray()) {
-            if (c == '"' || c == '\\') {
-                out.append('\\').append(c);
-            } else if (c < 32) {
-                out.append(String.format("\\u%04x", (int) c));
-            } else {
-                out.append(c);
-            }
-        }
-        return out.append('"').toString();
-    }
-
-    private static <T> T await(CompletableFuture<T> future) throws Exception {
-        return future.get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
-    }
 
     private org.apache.bookkeeper.client.BookKeeper client() {
         return clients.get(text("client", "main"));

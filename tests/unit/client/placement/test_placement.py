@@ -146,6 +146,27 @@ async def test_c_92_a_rack_that_changes() -> None:
         await world.until(lambda: world.placement.adherence([B, C], Quorums(2, 2, 1)) is Adherence.FAIL)
 
 
+async def test_a_read_only_bookie_counts_where_it_stands_and_is_not_taken() -> None:
+    racks(x="a b", y="c", z="d")
+    quorums = Quorums(2, 2, 2)
+    async with placed("abd", "c", **PLAN) as world:
+        assert world.placement.adherence([A, C], quorums) is Adherence.MEETS_STRICT
+        assert world.placement.replace_to_adhere(quorums, [A, C]) == [A, C]
+        moved = world.placement.replace_to_adhere(quorums, [A, B])
+        assert D in moved
+        assert len({*moved} & {A, B}) == 1
+        world.directory.now_writable("a", "b", "c", "d")
+        await world.until(lambda: C in world.placement.bookies.writable)
+        assert any(C in world.placement.replace_to_adhere(quorums, [A, B]) for _ in range(100))
+
+
+async def test_a_bookie_in_quarantine_is_not_moved_to() -> None:
+    racks(x="a b", y="c")
+    async with placed("abc", quarantined=[C], **PLAN) as world:
+        with pytest.raises(NotEnoughBookiesError):
+            world.placement.replace_to_adhere(Quorums(2, 2, 2), [A, B])
+
+
 async def test_bookies_that_come_and_go() -> None:
     racks(x="a", y="b", z="c")
     async with placed("ab", **PLAN) as world:

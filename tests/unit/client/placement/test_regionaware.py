@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.client.placement.policy import windows
+from bookkeeper.client.placement.adhering import windows
 from bookkeeper.client.placement.regionaware import RegionAwareEnsemblePlacementPolicy, Seating
 from bookkeeper.client.placement.topology import region_of
 from bookkeeper.errors import ConfigurationError, IncorrectParameterError, NotEnoughBookiesError
@@ -90,7 +90,7 @@ def test_with_smaller_write_sets_each_of_them_is_durable(seed: int) -> None:
     quorums = Quorums(7, 4, 3)
     ensemble = policy.new_ensemble(quorums, {}, ())
     assert len(set(ensemble)) == 7
-    for window in windows(ensemble, quorums):
+    for window in windows(ensemble, quorums.write_quorum):
         assert max(spread(policy, window).values()) < 3
 
 

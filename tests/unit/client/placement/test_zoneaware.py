@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.client.placement.policy import Adherence, windows
+from bookkeeper.client.placement.adhering import windows
+from bookkeeper.client.placement.policy import Adherence
 from bookkeeper.client.placement.topology import region_of
 from bookkeeper.client.placement.zoneaware import ZoneawareEnsemblePlacementPolicy
 from bookkeeper.errors import ConfigurationError, IncorrectParameterError, NotEnoughBookiesError
@@ -37,7 +38,7 @@ def test_three_zones_where_there_are_three(seed: int) -> None:
     for quorums in (QUORUMS, Quorums(6, 3, 2)):
         ensemble = policy.new_ensemble(quorums, {}, ())
         assert len(set(ensemble)) == quorums.ensemble_size
-        for window in windows(ensemble, quorums):
+        for window in windows(ensemble, quorums.write_quorum):
             assert len({region_of(policy.topology.rack(b) or "/?") for b in window}) == 3
         assert policy.adherence(ensemble, quorums) is Adherence.MEETS_STRICT
 

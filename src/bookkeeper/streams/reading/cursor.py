@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .dlsn import DLSN
-from .errors import TruncatedError
-from .formats.segment import FIRST_WITH_SEQUENCE, SegmentMetadata, Truncation
-from .segments import start_sequence_id
+from ..dlsn import DLSN
+from ..errors import TruncatedError
+from ..formats.segment import FIRST_WITH_SEQUENCE, SegmentMetadata, Truncation
+from ..segments import start_sequence_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,11 @@ def numbered(segments: Sequence[SegmentMetadata], segment: SegmentMetadata) -> S
     if segment.completed or segment.version < FIRST_WITH_SEQUENCE or (before is not None and not before.completed):
         return segment
     return replace(segment, start_sequence_id=start_sequence_id(segments, segment.number))
+
+
+def lacks_number(segment: SegmentMetadata) -> bool:
+    """Whether its sequence id was not known yet when the list was read: `numbered` with a later list may know."""
+    return not segment.completed and segment.version >= FIRST_WITH_SEQUENCE and segment.start_sequence_id == -1
 
 
 def find_txid(segments: Sequence[SegmentMetadata], txid: int) -> DLSN:

@@ -10,27 +10,34 @@ Ledgers are read ahead, within the bounds of the client (`LedgerReader.entries`,
 the records of one entry: making a generator step for each record would cost more than decoding it.
 
 A position can be stored, and read on from in another process: `position` is where the next record will be.
+
+A reader is used in one way at a time: as an iterator of records, of batches, or by `read`, which takes a few records
+and may end its wait without losing any.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
+from operator import itemgetter
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
-from ..client.entry import LedgerEntry
-from ..client.reader import LedgerReader
-from ..errors import NoSuchLedgerError, NoSuchLedgerOnMetadataError
-from .cursor import Start, after, find_next, find_start, find_txid, was_taken_back
-from .dlsn import DLSN
-from .errors import CorruptEntryError, EndOfStreamError, TruncatedError
-from .formats.entry import decode_entry
-from .formats.records import END, StoredRecord
-from .formats.segment import SegmentMetadata
-from .segments import SegmentStore
+from ...client.entry import LedgerEntry
+from ...client.reader import LedgerReader
+from ...errors import IncorrectParameterError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
+from ..dlsn import DLSN
+from ..errors import EndOfStreamError, IdleReaderError, TruncatedError
+from ..formats.records import END, StoredRecord
+from ..formats.segment import SegmentMetadata
+from ..segments import SegmentStore
+from .cursor import Start, after, find_next, find_start, find_txid, lacks_number, numbered, was_taken_back
+from .search import decode_stored, find_in_ledger
+from .waiting import Waiting
 
 T = TypeVar("T")
 
@@ -79,13 +86,33 @@ class RecordBatch(NamedTuple):
         """Reading from here gives what comes after this batch."""
         return DLSN(self.segment.number, self.entry + 1, 0)
 
+    def before(self, position: DLSN) -> RecordBatch | None:
+        """What is before this position; None: nothing."""
+        if self.next_position <= position:
+            return self
+        if (self.segment.number, self.entry) != position[:2]:
+            return None
+        stored = [record for record in self.stored if record.slot < position.slot]
+        return self._replace(stored=stored) if stored else None
+
     def payloads(self) -> list[bytes]:
-        return [record.payload for record in self.stored]
+        return list(map(_PAYLOAD, self.stored))
 
     def records(self) -> Iterator[Record]:
+        if not self.stored:
+            return iter(())
+        slots, _, positions, txids, payloads = zip(*self.stored, strict=True)
+        places = map(_position, zip(repeat(self.segment.number), repeat(self.entry), slots, strict=False))
         base = self.segment.sequence_id - 1
-        for slot, _, position, txid, payload in self.stored:
-            yield Record(DLSN(self.segment.number, self.entry, slot), txid, payload, base + position)
+        rows = zip(places, txids, payloads, [base + position for position in positions], strict=True)
+        return map(_record, rows)
+
+
+_PAYLOAD = itemgetter(StoredRecord._fields.index("payload"))
+_FLAGS = itemgetter(StoredRecord._fields.index("flags"))
+_position: Callable[[Iterable[Any]], DLSN] = partial(tuple.__new__, DLSN)
+_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
+"""Each makes one from its fields, much faster than by a call of the class."""
 
 
 class _TakenBack(Exception):
@@ -100,13 +127,19 @@ class StreamReader:
         store: SegmentStore,
         start: DLSN | TxId | Latest = EARLIEST,
         *,
+        until: DLSN | None = None,
         tail: bool = True,
+        idle_timeout: float | None = None,
         ignore_truncation: bool = False,
     ) -> None:
         self._store = store
         self._start = start
+        self._until = until
         self._tail = tail
+        self._idle_timeout = idle_timeout
         self._ignore_truncation = ignore_truncation
+        self._waiting: Waiting[Record] | None = None
+        """What `read` has begun to wait for, or has left."""
         self._lowest = -1
         """Records with lower transaction ids are left out."""
 
@@ -116,7 +149,13 @@ class StreamReader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is held between iterations: a reader may be used again."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of what `read` holds; iterations hold nothing in between. The reader may be used again."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            await waiting.close()
 
     @property
     def position(self) -> DLSN | TxId | Latest:
@@ -125,9 +164,12 @@ class StreamReader:
 
     @position.setter
     def position(self, position: DLSN | TxId | Latest) -> None:
-        """The next iteration begins here; one that is under way is not changed."""
+        """The next iteration, or `read`, begins here; an iteration that is under way is not changed."""
         self._start = position
         self._lowest = -1
+        if self._waiting is not None:
+            self._waiting.abandon()
+            self._waiting = None
 
     async def __aiter__(self) -> AsyncGenerator[Record, None]:
         """All records in order. Ends as `batches` does."""
@@ -137,15 +179,76 @@ class StreamReader:
                     self._start = record.position.next()
                     yield record
 
+    async def read(self, most: int = 500, *, timeout: float | None = None) -> list[Record]:
+        """The next records, as many as are at hand, in order; waits for the first one.
+
+        - `most`: records that it gives at most.
+        - `timeout`: seconds to wait. None: for ever.
+
+        Empty when the time is over, and where nothing more can be read (a reader that does not tail, or `until`).
+        Nothing is lost by a wait that ends early, be it by `timeout` or cancelled. Raises as `batches`; the next call
+        begins at `position` again.
+        """
+        if most < 1:
+            raise IncorrectParameterError(f"{most} records are to be read: give 1 or more")
+        if self._waiting is None:
+            self._waiting = Waiting(self._batches_from_here())
+        waiting = self._waiting
+        try:
+            records = await waiting.take(most, timeout)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError) and self._waiting is waiting:
+                self._waiting = None
+            raise
+        if records:
+            self._start = records[-1].position.next()
+        elif waiting.is_over:
+            self._waiting = None
+        return records
+
     async def batches(self) -> AsyncGenerator[RecordBatch, None]:
         """All records in order, those of an entry together. Moves `position` before a batch is given out.
 
-        A reader that tails waits for more, and ends only with the stream; others end where nothing more can be read.
+        A reader that tails waits for more, and ends only with the stream or at `until`; others end where nothing more
+        can be read.
 
         Raises `EndOfStreamError` for a stream that was sealed, after its last record; `TruncatedError` when records
-        that were not read yet are gone; `CorruptEntryError`; and what the client's reads raise.
+        that were not read yet are gone; `CorruptEntryError`; `IdleReaderError` when nothing came for `idle_timeout`
+        seconds; and what the client's reads raise.
         """
-        position = await self.locate()
+        async with aclosing(self._batches_from_here()) as batches:
+            async for batch in batches:
+                self._start = batch.next_position
+                yield batch
+
+    async def _batches_from_here(self) -> AsyncGenerator[RecordBatch, None]:
+        """As `batches`, but `position` moves only from what was asked for to where that is."""
+        until = self._until
+        start = await self.locate()
+        if until is not None and start >= until:
+            return
+        async with aclosing(self._in_order(start)) as batches:
+            while (batch := await self._within_time(batches)) is not None:
+                wanted = batch if until is None else batch.before(until)
+                if wanted is not None:
+                    yield wanted
+                if until is not None and batch.next_position >= until:
+                    return
+
+    async def _within_time(self, batches: AsyncGenerator[RecordBatch, None]) -> RecordBatch | None:
+        """The next one; None at the end. Raises `IdleReaderError`."""
+        if self._idle_timeout is None:
+            return await anext(batches, None)
+        limit = asyncio.timeout(self._idle_timeout)
+        try:
+            async with limit:
+                return await anext(batches, None)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # of a request
+            raise IdleReaderError(f"the stream had nothing to read for {self._idle_timeout:g} s") from None
+
+    async def _in_order(self, position: DLSN) -> AsyncGenerator[RecordBatch, None]:
         start = await self._find(
             lambda segments: find_start(segments, position, ignore_truncation=self._ignore_truncation)
         )
@@ -158,7 +261,6 @@ class StreamReader:
             try:
                 async with aclosing(self._batches_of(segment, position)) as batches:
                     async for batch in batches:
-                        self._start = batch.next_position
                         yield batch
                 before, taken_back = segment, None
             except _TakenBack:
@@ -204,11 +306,25 @@ class StreamReader:
         segments = (await self._store.load()).segments
         if isinstance(start, TxId):
             self._lowest = start.txid
-            return find_txid(segments, start.txid)
+            return await self._search(segments, start.txid)
         if not segments or segments[-1].completed:
             return after(segments)
         async with await self._store.open(segments[-1]) as ledger:
             return DLSN(segments[-1].number, await ledger.read_last_add_confirmed() + 1, 0)
+
+    async def _search(self, segments: Sequence[SegmentMetadata], txid: int) -> DLSN:
+        """Where the first record with this transaction id or a higher one is; the end, if there is none."""
+        at = find_txid(segments, txid)
+        segment = next((segment for segment in segments if segment.number == at.segment), None)
+        if segment is None or txid <= segment.first_txid:
+            return at
+        try:
+            async with await self._store.open(segment) as ledger:
+                if not segment.completed:
+                    await ledger.read_last_add_confirmed()
+                return await find_in_ledger(ledger, segment, at, txid)
+        except (NoSuchLedgerError, NoSuchLedgerOnMetadataError):
+            return at  # whoever reads it finds out what that means
 
     async def _batches_of(self, segment: SegmentMetadata, position: DLSN) -> AsyncGenerator[RecordBatch, None]:
         """The batches of one segment, to the end of its ledger. Raises `_TakenBack`."""
@@ -221,13 +337,17 @@ class StreamReader:
                 async for entry in entries:
                     untouched = False
                     first_slot = position.slot if entry.entry_id == position.entry else 0
-                    stored = _decode(segment, entry)
-                    wanted = [
-                        record
-                        for record in stored
-                        if not record.flags and record.slot >= first_slot and record.txid >= self._lowest
-                    ]
+                    stored = decode_stored(segment, entry)
+                    wanted = stored
+                    if first_slot or stored[0].txid < self._lowest or any(map(_FLAGS, stored)):
+                        wanted = [
+                            record
+                            for record in stored
+                            if not record.flags and record.slot >= first_slot and record.txid >= self._lowest
+                        ]
                     if wanted:
+                        if lacks_number(segment):  # it has records, so by now the one before it is completed
+                            segment = numbered((await self._store.load()).segments, segment)
                         yield RecordBatch(segment, entry.entry_id, wanted)
                     if stored[-1].flags & END:
                         raise EndOfStreamError("the stream was sealed; all of it was read")
@@ -255,15 +375,3 @@ async def _confirmed(ledger: LedgerReader, first: int) -> AsyncGenerator[LedgerE
         async with aclosing(ledger.entries(first)) as entries:
             async for entry in entries:
                 yield entry
-
-
-def _decode(segment: SegmentMetadata, entry: LedgerEntry) -> list[StoredRecord]:
-    """Its records; those that were written before they got their place have the segment's transaction id."""
-    try:
-        stored = decode_entry(entry.data, enveloped=segment.enveloped)
-    except CorruptEntryError as error:
-        where = f"segment {segment.number}, ledger {segment.ledger_id}, entry {entry.entry_id}"
-        raise CorruptEntryError(f"{where}: {error}", error.offset) from error
-    if stored[0].txid >= segment.first_txid:
-        return stored
-    return [record._replace(txid=max(record.txid, segment.first_txid)) for record in stored]

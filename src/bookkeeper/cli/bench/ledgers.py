@@ -1,4 +1,4 @@
-"""`bookkeeper bench ...`: how fast a cluster is, as a client sees it.
+"""Appends to ledgers, reads and tailing.
 
 Latency is from the call of an append, or from the request of a read, to its completion. Rates are of acknowledged
 entries.
@@ -8,34 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ..client.client import BookKeeper
-from ..client.reader import LedgerReader
-from ..client.writer import LedgerWriter
-from ..config import ClientConfiguration
-from ..errors import BackpressureError, BookKeeperError
-from ..runtime import Runtime
-from .latency import Histogram
-from .ledger import quorums
-from .options import JsonOption, UriOption
-from .output import (
-    console,
-    execute,
-    human_bytes,
-    print_json,
-    print_table,
-    progress_bar,
-    remark,
-)
-from .session import Stop, connect, open_reader, stoppable
-
-app = typer.Typer(no_args_is_help=True, help="Measure appends, reads and tailing.")
+from ...client.client import BookKeeper
+from ...client.reader import LedgerReader
+from ...client.writer import LedgerWriter
+from ...config import ClientConfiguration
+from ...errors import BackpressureError, BookKeeperError
+from ...runtime import Runtime
+from ..ledger import quorums
+from ..options import JsonOption, UriOption
+from ..output import console
+from ..session import Stop, connect, open_reader, stoppable
+from .common import Result, SecondsOption, all_done, report, run
 
 BATCH = 64
 """Appends handed in between two looks at the clock, at most."""
@@ -57,73 +46,10 @@ CALLS_AT_ONCE = 100
 T = TypeVar("T")
 
 ProtocolOption = Annotated[str, typer.Option("--protocol", help="auto, v2 or v3.")]
-SecondsOption = Annotated[float, typer.Option("--seconds", "-s", min=0.1, help="Measured time.")]
 SizeOption = Annotated[int, typer.Option("--size", min=0, help="Bytes of an entry.")]
 EnsembleOption = Annotated[int, typer.Option("--ensemble", "-e", min=1)]
 WriteQuorumOption = Annotated[int | None, typer.Option("--write-quorum", "-w", min=1)]
 AckQuorumOption = Annotated[int | None, typer.Option("--ack-quorum", "-a", min=1)]
-
-
-@dataclass
-class Result:
-    """What a run measured."""
-
-    what: str
-    size: int
-    entries: int = 0
-    seconds: float = 0.0
-    latency: Histogram = field(default_factory=Histogram)
-
-    @property
-    def rate(self) -> float:
-        return self.entries / self.seconds if self.seconds else 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "size": self.size,
-            "entries": self.entries,
-            "seconds": round(self.seconds, 3),
-            "entries_per_second": round(self.rate),
-            "bytes_per_second": round(self.rate * self.size),
-            **self.latency.summary(),
-        }
-
-    def show(self) -> None:
-        figures = self.latency.summary()
-        print_table(
-            None,
-            ["", "entries", "entries/s", "payload/s", "p50 ms", "p99 ms", "p99.9 ms", "max ms"],
-            [
-                (
-                    self.what,
-                    self.entries,
-                    round(self.rate),
-                    human_bytes(self.rate * self.size),
-                    *(f"{figures[name]:.3f}" for name in ("p50_ms", "p99_ms", "p999_ms", "max_ms")),
-                )
-            ],
-        )
-        console.print("latency, log scale:")
-        for row in self.latency.draw():
-            console.print("  " + row, markup=False)
-
-
-def _report(result: Result, as_json: bool, stop: Stop, **more: object) -> int:
-    """Show what was measured, be it cut short. Returns the exit code."""
-    if stop.signal is not None:
-        remark(f"interrupted: measured for {result.seconds:.1f} s")
-    if as_json:
-        print_json({**result.as_dict(), **more})
-    else:
-        result.show()
-    return stop.exit_code
-
-
-def _run(main: Callable[[Runtime], Awaitable[int]]) -> None:
-    code = execute(main)
-    if code:
-        raise typer.Exit(code)
 
 
 async def _create(bk: BookKeeper, ensemble: int, write_quorum: int | None, ack_quorum: int | None) -> LedgerWriter:
@@ -154,7 +80,6 @@ def _connect(runtime: Runtime, uri: str, protocol: str) -> BookKeeper:
     return connect(uri, runtime, config)
 
 
-@app.command()
 def write(
     uri: UriOption,
     size: SizeOption = 100,
@@ -183,9 +108,9 @@ def write(
         if not as_json:
             console.print(f"ledgers: {', '.join(str(writer.id) for writer in writers)}", markup=False)
         total = sum(writer.last_add_confirmed + 1 for writer in writers)  # the warm-up's among them
-        return _report(result, as_json, stop, ledgers=[writer.id for writer in writers], total=total)
+        return report(result, as_json, stop, ledgers=[writer.id for writer in writers], total=total)
 
-    _run(main)
+    run(main)
 
 
 async def _measure_writes(
@@ -205,27 +130,7 @@ async def _measure_writes(
     else:
         share = rate / len(writers)
         feeders = [_feed_slowly(runtime, writer, payload, window, deadline, result, stop, share) for writer in writers]
-    await _all_done(runtime, feeders, seconds, result)
-
-
-async def _all_done(
-    runtime: Runtime, work: Iterable[Coroutine[Any, Any, None]], seconds: float, result: Result
-) -> None:
-    """Wait for all, with a bar of about so many seconds; note how long it took."""
-    started = runtime.now()
-    with progress_bar() as progress:
-        bar = progress.add_task(result.what, total=seconds)
-        tasks = [asyncio.ensure_future(each) for each in work]
-        try:
-            while not all(task.done() for task in tasks):
-                await asyncio.wait(tasks, timeout=0.2)
-                progress.update(bar, completed=runtime.now() - started)
-            for task in tasks:
-                await task
-        finally:
-            for task in tasks:
-                task.cancel()
-    result.seconds = runtime.now() - started
+    await all_done(runtime, feeders, seconds, result)
 
 
 async def _feed(
@@ -304,7 +209,6 @@ async def _settle(runtime: Runtime, under_way: deque[tuple[asyncio.Future[int], 
     return count
 
 
-@app.command()
 def read(
     ledger_id: Annotated[int, typer.Argument(min=0, help="A closed ledger, for example one of `bench write`.")],
     uri: UriOption,
@@ -336,9 +240,9 @@ def read(
                 await _measure_reads(
                     runtime, reader, _spans(last, step, once, scatter), seconds, window, batch, result, stop
                 )
-        return _report(result, as_json, stop)
+        return report(result, as_json, stop)
 
-    _run(main)
+    run(main)
 
 
 def _spans(last: int, step: int, once: bool, scatter: bool = False) -> Iterator[tuple[int, int]]:
@@ -374,10 +278,9 @@ async def _measure_reads(
             result.entries += len(got)
             result.latency.record(runtime.now() - now)
 
-    await _all_done(runtime, (worker() for _ in range(window)), seconds, result)
+    await all_done(runtime, (worker() for _ in range(window)), seconds, result)
 
 
-@app.command()
 def tail(
     uri: UriOption,
     rate: Annotated[int, typer.Option("--rate", "-r", min=1, help="Appends a second.")] = 1000,
@@ -399,9 +302,9 @@ def tail(
             with stoppable() as stop:
                 await _measure_tailing(runtime, writer, reader, size, rate, seconds, result, stop)
             await reader.close()
-        return _report(result, as_json, stop)
+        return report(result, as_json, stop)
 
-    _run(main)
+    run(main)
 
 
 async def _measure_tailing(

@@ -1,0 +1,73 @@
+"""Whether a stream is whole (spec streams §4.3, §5.4, §9.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.streams.dlsn import DLSN
+from bookkeeper.streams.formats.segment import SegmentMetadata
+from bookkeeper.streams.policy import WritePolicy
+from bookkeeper.streams.reading.verify import CheckedSegment, check_order, verify_stream
+from bookkeeper.streams.writer import open_writer
+from tests.support.segment_store import StoreUnderTest
+
+
+async def fill(store: StoreUnderTest, *, seal: bool = False, leave_open: bool = False) -> None:
+    """Three segments of four records, and one with two."""
+    writer = await open_writer(RealRuntime(), store, WritePolicy(roll_records=4, buffer_bytes=30))
+    for n in range(14):
+        await writer.append(b"%d" % n, txid=n)
+    await writer.flush()
+    if seal:
+        await writer.mark_end()
+    elif leave_open:
+        await writer.abort()
+    else:
+        await writer.close()
+
+
+async def check(store: StoreUnderTest) -> list[CheckedSegment]:
+    return [checked async for checked in verify_stream(store)]
+
+
+@pytest.mark.parametrize("end", [{}, {"seal": True}, {"leave_open": True}], ids=str)
+async def test_what_writers_leave_is_whole(store: StoreUnderTest, end: dict[str, bool]) -> None:
+    await fill(store, **end)
+    found = await check(store)
+    assert [(each.records, each.findings) for each in found] == [(4, []), (4, []), (4, []), (2, [])]
+
+
+WRONG: dict[str, tuple[Callable[[SegmentMetadata], SegmentMetadata], str]] = {
+    "count": (lambda s: replace(s, records=5), "has 4 records, its metadata says 5"),
+    "last entry": (lambda s: replace(s, last_entry=s.last_entry + 1), "its metadata says entry"),
+    "last slot": (lambda s: replace(s, last_slot=s.last_slot + 1), "its metadata says entry"),
+    "last txid": (lambda s: replace(s, last_txid=s.last_txid + 1), "ends with transaction id 7"),
+    "first txid": (lambda s: replace(s, first_txid=0), "begins with transaction id 0"),
+    "sequence": (lambda s: replace(s, start_sequence_id=7), "begins with record 7 of the stream, not 4"),
+    "ledger": (lambda s: replace(s, ledger_id=987654), "its ledger 987654 does not exist"),
+    "truncation": (lambda s: s.truncate(None), "is truncated, and segment 1 before it is not"),
+    "half truncated": (lambda s: s.truncate(DLSN(2, 1, 0)), "is truncated, and segment 1 before it is not"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_metadata_that_does_not_fit_is_found(store: StoreUnderTest, wrong: str) -> None:
+    await fill(store)
+    change, finding = WRONG[wrong]
+    segment = (await store.now()).segments[1]
+    await store.replace(change(segment))
+    findings = [(each.segment.number, text) for each in await check(store) for text in each.findings]
+    assert any(number == 2 and finding in text for number, text in findings), findings
+
+
+def test_missing_segments_are_found() -> None:
+    one = SegmentMetadata(ledger_id=1, first_txid=0, number=1)
+    assert "segments between them are missing" in check_order(one, replace(one, number=3))[0]
+    assert "is completed, and segment 1 before it is not" in str(
+        check_order(one, replace(one, number=2, completed=True))
+    )
+    assert check_order(None, one) == []
