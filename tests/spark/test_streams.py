@@ -238,7 +238,7 @@ def leftovers(streams: Streams) -> list[str]:
 
 def test_a_batch_write_is_visible_at_once_and_not_repeated(spark: SparkSession, streams: Streams) -> None:
     rows = [(("w1", "w2")[n % 2], payload) for n, payload in enumerate(numbers(0, 600))]
-    counted = {"uri": streams.where, "sinkId": "nightly", "epoch": "4", "compression": "lz4"}
+    counted = {"uri": streams.where, "commitTimeout": "60", "sinkId": "nightly", "epoch": "4", "compression": "lz4"}
     frame = frame_of(spark, rows)
     for _ in range(2):
         frame.write.format("bookkeeper").options(**counted).mode("append").save()
@@ -247,7 +247,7 @@ def test_a_batch_write_is_visible_at_once_and_not_repeated(spark: SparkSession, 
     with pytest.raises(PySparkException, match="has published epoch 4: 3 comes too late"):
         frame.write.format("bookkeeper").options(**{**counted, "epoch": "3"}).mode("append").save()
     uncounted = frame.selectExpr("cast(payload as string) as value").write.format("bookkeeper")
-    uncounted.options(uri=streams.where, stream="w3").mode("append").save()
+    uncounted.options(uri=streams.where, stream="w3", commitTimeout="60").mode("append").save()
     assert sorted(streams.payloads("w3")) == numbers(0, 600)
     assert leftovers(streams) == []
 
@@ -271,7 +271,9 @@ def copying(spark: SparkSession, streams: Streams, source: str, checkpoint: Path
     frame = following(
         spark, streams.where, stream=source, startingOffsets="earliest", maxRecordsPerTrigger=100
     )().repartition(2)
-    writing = frame.writeStream.format("bookkeeper").options(uri=streams.where, stream=f"{source}-copy", **options)
+    writing = frame.writeStream.format("bookkeeper").options(
+        uri=streams.where, stream=f"{source}-copy", commitTimeout="60", **options
+    )
     query = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
 
