@@ -126,6 +126,20 @@ async def test_the_life_of_a_ledger(uri: str, tmp_path: Path) -> None:
     assert ledger_id not in (await run("ledger", "list", uri=uri)).out.split()
 
 
+async def test_why_an_entry_can_or_cannot_be_read(uri: str) -> None:
+    ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
+    await run("ledger", "append", ledger_id, uri=uri, stdin=b"a\nb\n")
+    said = await run("shell", "why", ledger_id, uri=uri)
+    assert said.code == 0
+    assert said.out.count("has a good copy") == 3
+    assert "entry 1 can be read from" in said.out
+    told = json.loads((await run("shell", "why", ledger_id, 0, "--json", uri=uri)).out)
+    assert (told["readable"], [copy["status"] for copy in told["copies"]]) == (True, ["good"] * 3)
+    beyond = await run("shell", "why", ledger_id, 9, uri=uri)
+    assert (beyond.code, "ends with entry 1" in beyond.out) == (1, True)
+    assert "there is no ledger 4711" in (await run("shell", "why", 4711, uri=uri)).error
+
+
 async def test_standard_input_and_raw_payloads(uri: str) -> None:
     ledger_id = (await run("ledger", "create", "-e", 2, "-w", 2, "-a", 1, uri=uri)).out.strip()
     data = bytes(range(256)) * 10

@@ -15,6 +15,7 @@ worker     takes marked ledgers one by one
 audits     walks over all ledgers that mark those which are not whole
 placement  another walk: ledgers that do not lie where the placement policy wants them
 auditor    when audits are due; one in a cluster
+diagnosis  why an entry can or cannot be read: what its bookies say
 renames    another id for a bookie that kept its entries, in all records
 manual     recover and decommission, for operators
 stats      what auditor and worker count

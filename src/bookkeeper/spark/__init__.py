@@ -12,7 +12,10 @@ Needs `pip install 'bookkeeper-ledger[spark]'` and a Java 17 or newer. Every fun
 
 source    the data source `bookkeeper`
 options   what a read's options are called, mean, and which go together
+values    what the text of an option says
 where     conditions on ids; bounds is what they leave
+streaming/ reading streams, and ledgers that grow
+writing/  writing streams
 planning  from a selection of ledgers to pieces of work of about equal size
 reading   what a task does
 rows      types of the columns, and batches of them; what makes columns of packed entries is client/reads/columns

@@ -50,6 +50,18 @@ class ReplicasUnavailableError(ReplicaError):
     summary = "no good copy within reach"
 
 
+class StreamLossError(BookKeeperError):
+    """What a query was to read next of a stream or ledger is not there any more."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name = name
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}. With failOnDataLoss=false the query goes on with what is left"
+
+
 class ExportError(BookKeeperError):
     """What was written is not what was read, or not all of it."""
 

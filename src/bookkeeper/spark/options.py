@@ -16,6 +16,7 @@ from ..config import ClientConfiguration
 from ..errors import ConfigurationError, UnauthorizedError
 from ..types import MAX_LEDGER_ID
 from .errors import OptionError
+from .values import choice, flag, number, seconds, size
 from .where import EVERYWHERE, Where
 
 NAMES = {
@@ -46,11 +47,21 @@ NAMES = {
 }
 METADATA = "ledgermetadata."
 CLIENT = "bk."
-STREAMS = ("stream", "streams", "streampattern", "includecontrol", "includeheaders", "rowmode")
-"""Options of stream reads, which this source does not have."""
+STREAMS = ("stream", "streams", "startingoffsets", "endingoffsets", "rowmode", "txidastimestamp")
+"""Options of reads of streams (`streaming.stream_options`)."""
+
+TRIGGERS = ("maxentriespertrigger", "maxbytespertrigger", "maxrecordspertrigger", "minpollinterval")
+"""Options of `readStream`."""
+
+NOT_YET = ("streampattern", "includecontrol", "includeheaders", "table")
 
 CATALOG = ("provider", "owner", "location", "comment", "tblproperties")
 """Options that Spark adds when a table is made of a source."""
+
+TABLES = (
+    "ledgers cannot be tables of a catalog (CREATE TABLE, saveAsTable): Spark forgets the options of a Python data "
+    "source's table. CREATE TEMPORARY VIEW ... USING bookkeeper OPTIONS (...) works"
+)
 
 COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed", "bookies", "bad_copies", "digest_ok")
 DEFAULT_COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed")
@@ -58,10 +69,6 @@ DEFAULT_COLUMNS = ("ledger_id", "entry_id", "payload", "length", "last_confirmed
 OPEN_POLICIES = ("lac", "skip", "recover")
 LARGEST_BATCH = 64 << 20
 
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
-_SECONDS = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min)?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_TIMES = {None: 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0}
 _CLIENT_SETTINGS = {name.lower(): name for name in ClientConfiguration.model_fields}
 
 
@@ -147,32 +154,32 @@ class ReadOptions:
         if "columns" in given:
             values["columns"] = _columns(given["columns"])
             values["columns_given"] = True
-        values["entries_from"] = _number(given, "entriesFrom", 0, least=0)
-        values["entries_to"] = _number(given, "entriesTo", None, least=0)
+        values["entries_from"] = number(given, "entriesFrom", 0, least=0)
+        values["entries_to"] = number(given, "entriesTo", None, least=0)
         if values["entries_to"] is not None and values["entries_to"] < values["entries_from"]:
             raise OptionError("entriesTo is less than entriesFrom: nothing would be read")
         if "where" in given:
             values["where"] = Where.parse(given["where"])
         values["password"] = given.get("password", "").encode()
-        values["as_admin"] = _choice(given, "passwords", ("given", "metadata")) == "metadata"
+        values["as_admin"] = choice(given, "passwords", ("given", "metadata")) == "metadata"
         if values["as_admin"] and "password" in given:
             raise OptionError(
                 "passwords=metadata takes the passwords from the ledgers' metadata: password is not needed"
             )
-        values["open_ledgers"] = _choice(given, "openLedgers", OPEN_POLICIES)
-        values["verify_all"] = _choice(given, "verify", ("one", "all")) == "all"
-        values["fail_on_data_loss"] = _flag(given, "failOnDataLoss", True)
-        values["target_partition_bytes"] = _bytes(given, "targetPartitionBytes", 128 << 20)
-        values["min_partitions"] = _number(given, "minPartitions", 1, least=1)
-        values["max_batch_bytes"] = _bytes(given, "maxBatchBytes", 4 << 20)
+        values["open_ledgers"] = choice(given, "openLedgers", OPEN_POLICIES)
+        values["verify_all"] = choice(given, "verify", ("one", "all")) == "all"
+        values["fail_on_data_loss"] = flag(given, "failOnDataLoss", True)
+        values["target_partition_bytes"] = size(given, "targetPartitionBytes", 128 << 20)
+        values["min_partitions"] = number(given, "minPartitions", 1, least=1)
+        values["max_batch_bytes"] = size(given, "maxBatchBytes", 4 << 20)
         if values["max_batch_bytes"] > LARGEST_BATCH:
             raise OptionError(f"maxBatchBytes is above {LARGEST_BATCH >> 20} MiB, the most that Arrow batches may have")
-        values["max_batch_rows"] = _number(given, "maxBatchRows", 65536, least=1)
-        values["read_concurrency"] = _number(given, "readConcurrency", 8, least=1)
-        values["metadata_timeout"] = _seconds(given, "metadataTimeout", 30.0)
+        values["max_batch_rows"] = number(given, "maxBatchRows", 65536, least=1)
+        values["read_concurrency"] = number(given, "readConcurrency", 8, least=1)
+        values["metadata_timeout"] = seconds(given, "metadataTimeout", 30.0)
         if "readtimeout" in given and "readEntryTimeoutSec" in client:
             raise OptionError("readTimeout and bk.readEntryTimeoutSec are the same: give one of them")
-        client.setdefault("readEntryTimeoutSec", str(_seconds(given, "readTimeout", 10.0)))
+        client.setdefault("readEntryTimeoutSec", str(seconds(given, "readTimeout", 10.0)))
         values["client"] = tuple(sorted(client.items()))
         made = cls(**values)
         if "digest_ok" in made.columns and not made.verify_all:
@@ -214,26 +221,36 @@ def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[st
         name = key.lower()
         if name.startswith(METADATA):
             custom.append((key[len(METADATA) :], value))
-        elif name.startswith(CLIENT):
-            setting = _CLIENT_SETTINGS.get(name[len(CLIENT) :])
-            if setting is None:
-                raise OptionError(f"{key}: the client has no such setting{_similar(name[3:], _CLIENT_SETTINGS)}")
+        elif (setting := client_setting(key)) is not None:
             client[setting] = value
         elif name in STREAMS:
-            raise OptionError(f"{key}: this source reads ledgers; name them with the option ledgers")
+            raise OptionError(f"{key}: ledgers are read here; it goes with the option stream, or with readStream")
+        elif name in TRIGGERS:
+            raise OptionError(f"{key}: it goes with readStream, and not with read")
+        elif name in NOT_YET:
+            raise OptionError(f"{key}: there is no such thing yet; name ledgers with the option ledgers, or a stream")
         elif name in CATALOG:
-            raise OptionError(
-                "ledgers cannot be tables of a catalog (CREATE TABLE, saveAsTable): Spark forgets the options of a "
-                "Python data source's table. CREATE TEMPORARY VIEW ... USING bookkeeper OPTIONS (...) works"
-            )
+            raise OptionError(TABLES)
         elif name in NAMES:
             given[name] = value
         else:
-            raise OptionError(f"there is no option {key}{_similar(name, NAMES)}")
+            raise OptionError(f"there is no option {key}{similar(name, NAMES)}")
     return given, custom, client
 
 
-def _similar(name: str, names: Mapping[str, str]) -> str:
+def client_setting(key: str) -> str | None:
+    """The setting of the client that an option passes on; None: it does not. Raises `OptionError`."""
+    name = key.lower()
+    if not name.startswith(CLIENT):
+        return None
+    setting = _CLIENT_SETTINGS.get(name[len(CLIENT) :])
+    if setting is None:
+        raise OptionError(f"{key}: the client has no such setting{similar(name[3:], _CLIENT_SETTINGS)}")
+    return setting
+
+
+def similar(name: str, names: Mapping[str, str]) -> str:
+    """A hint at an option that may be meant."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {names[near[0]]}?" if near else ""
 
@@ -252,8 +269,8 @@ def _selection(given: Mapping[str, str], custom: list[tuple[str, str]]) -> Selec
     if "path" in given and "ledgers" in given:
         raise OptionError("ledgers are named twice: by the option ledgers, and by the argument of load()")
     named = given.get("ledgers", given.get("path"))
-    first = _number(given, "ledgersFrom", None, least=0)
-    last = _number(given, "ledgersTo", None, least=0)
+    first = number(given, "ledgersFrom", None, least=0)
+    last = number(given, "ledgersTo", None, least=0)
     if named is not None:
         if first is not None or last is not None:
             raise OptionError("ledgers contradicts ledgersFrom and ledgersTo: give either a list or a range")
@@ -287,48 +304,3 @@ def check_columns(names: list[str]) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise OptionError(f"the column {name} is named twice")
     return tuple(names)
-
-
-def _number(given: Mapping[str, str], name: str, default: Any, *, least: int) -> Any:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    if not re.fullmatch(r"\s*\d+\s*", text) or int(text) < least:
-        raise OptionError(f"{name}={text!r} is not a number from {least} up")
-    return int(text)
-
-
-def _bytes(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
-        raise OptionError(f"{name}={text!r} is not a size such as 1048576, 64m or 128MiB")
-    return int(match[1]) * _UNITS[match[2].lower()]
-
-
-def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    match = _SECONDS.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise OptionError(f"{name}={text!r} is not a time such as 30, 30s or 500ms")
-    return float(match[1]) * _TIMES[match[2].lower() if match[2] else None]
-
-
-def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    value = given.get(name.lower(), choices[0]).strip().lower()
-    if value not in choices:
-        raise OptionError(f"{name}={value!r} is none of {', '.join(choices)}")
-    return value
-
-
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    value = given.get(name.lower())
-    if value is None:
-        return default
-    if value.strip().lower() not in ("true", "false"):
-        raise OptionError(f"{name}={value!r} is neither true nor false")
-    return value.strip().lower() == "true"

@@ -96,7 +96,7 @@ async def plan_read(bk: BookKeeper, options: ReadOptions, already: Mapping[int, 
     ranges = [
         piece
         for snapshot in snapshots
-        for piece in _cut(snapshot, entries.within(_next(already.get(snapshot.ledger_id)), MAX_LEDGER_ID))
+        for piece in cut(snapshot, entries.within(_next(already.get(snapshot.ledger_id)), MAX_LEDGER_ID))
     ]
     plan = Plan(
         tuple(snapshots), tuple(into_partitions(ranges, options.target_partition_bytes, options.min_partitions))
@@ -204,7 +204,7 @@ async def snapshot_of(bk: BookKeeper, metadata: LedgerMetadata, options: ReadOpt
         return Snapshot(reader.metadata, last, size)
 
 
-def _cut(snapshot: Snapshot, entries: Bounds) -> list[EntryRange]:
+def cut(snapshot: Snapshot, entries: Bounds) -> list[EntryRange]:
     """A snapshot's wanted entries, by fragment."""
     if snapshot.last < 0:
         return []

@@ -1,4 +1,4 @@
-"""One client per process and cluster, on a loop of its own: what Spark's workers read with.
+"""One client per process and cluster, on a loop of its own: what Spark's workers read with. Namespaces likewise.
 
 A Python worker of Spark runs one task after the other, each of which is synchronous. Connecting for each of them would
 cost more than many of them read. So the process keeps a client, and its loop's thread, for each metadata service and
@@ -13,25 +13,36 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..client import client as aio
 from ..config import ClientConfiguration
 from ..errors import ZKError
 from ..runtime.loop_thread import LoopThread
+from ..streams import namespace as streams
+from ..streams.ledgers import Replication
 
 T = TypeVar("T")
+
+
+class Client(Protocol):
+    """What a session keeps open."""
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
 
 IDLE_SECONDS = 60.0
 
 
-class Session:
+class Connected(Generic[C]):
     """A client and its loop, for callers that have none."""
 
-    def __init__(self, uri: str, config: ClientConfiguration, timeout: float) -> None:
+    def __init__(self, uri: str, opening: Awaitable[C], timeout: float) -> None:
         self._thread = LoopThread("bookkeeper-spark")
         try:
-            self.client = self.run(_within(timeout, f"{uri} does not answer", aio.connect(uri, config=config)))
+            self.client = self.run(_within(timeout, f"{uri} does not answer", opening))
         except BaseException:
             self._thread.stop()
             raise
@@ -59,6 +70,9 @@ class Session:
         self._thread.stop()
 
 
+Session = Connected[aio.BookKeeper]
+
+
 async def _within(timeout: float, what: str, work: Awaitable[T]) -> T:
     try:
         async with asyncio.timeout(timeout):
@@ -76,7 +90,7 @@ async def _next(items: AsyncGenerator[T, None]) -> T | None:
 @contextmanager
 def session_once(uri: str, config: ClientConfiguration, timeout: float) -> Iterator[Session]:
     """A client for one piece of work, closed behind it: for drivers, which have long pauses."""
-    once = Session(uri, config, timeout)
+    once = Connected(uri, aio.connect(uri, config=config), timeout)
     try:
         yield once
     finally:
@@ -86,7 +100,7 @@ def session_once(uri: str, config: ClientConfiguration, timeout: float) -> Itera
 class _Kept:
     """A session, who uses it, and the timer that ends it."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Connected[Any]) -> None:
         self.session = session
         self.users = 1
         self.timer: threading.Timer | None = None
@@ -101,7 +115,7 @@ class _Cache:
         self._kept: dict[tuple[object, ...], _Kept] = {}
 
     @contextmanager
-    def lease(self, key: tuple[object, ...], make: Callable[[], Session]) -> Iterator[Session]:
+    def lease(self, key: tuple[object, ...], make: Callable[[], Connected[C]]) -> Iterator[Connected[C]]:
         if self._owner != os.getpid():
             self.__init__()  # type: ignore[misc]  # forked: the parent's loops do not run here
         with self._lock:
@@ -149,7 +163,24 @@ def session(uri: str, config: ClientConfiguration, timeout: float) -> Iterator[S
     """A connected client of this process. Raises `MetadataStoreError` when the metadata service does not answer within
     `timeout` seconds, `ConfigurationError` for an address that is none."""
     key = (uri, timeout, config.model_dump_json())
-    with _CACHE.lease(key, lambda: Session(uri, config, timeout)) as leased:
+    with _CACHE.lease(key, lambda: Connected(uri, aio.connect(uri, config=config), timeout)) as leased:
+        yield leased
+
+
+@contextmanager
+def namespace_session(
+    where: str, config: ClientConfiguration, timeout: float, replication: Replication | None = None
+) -> Iterator[Connected[streams.Namespace]]:
+    """A namespace of streams, with its client, of this process. Raises as `session`, and `NamespaceNotBoundError`.
+
+    - `replication`: as for `open_namespace`.
+    """
+
+    def opened() -> Connected[streams.Namespace]:
+        opening = streams.open_namespace(where, config=config, replication=replication)
+        return Connected(where, opening, timeout)
+
+    with _CACHE.lease((where, timeout, config.model_dump_json(), replication), opened) as leased:
         yield leased
 
 

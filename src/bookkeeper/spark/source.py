@@ -12,18 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from .errors import OptionError, plain_errors
+from ..errors import BookKeeperError
+from .errors import plain_errors
 from .options import ReadOptions
 from .planning import EntryRange, plan_read
 from .reading import RangeReader, Tally
 from .rows import BatchMaker, adopt_schema, spark_schema
 from .session import Session, session
+from .streaming.queries import QueryReader, RecordReader, RefusedQuery, adopt_query_schema
+from .streaming.records import adopt_record_schema, record_schema
+from .streaming.stream_options import StreamOptions, columns_of, is_of_queries, is_of_streams
+from .writing.sink_options import SinkOptions
+from .writing.writers import QueryWriter, RecordWriter, plan
 
 
 class ReadRange(InputPartition):
@@ -64,52 +76,46 @@ def _session(options: ReadOptions) -> AbstractContextManager[Session]:
     return session(options.uri, options.configuration(), options.metadata_timeout)
 
 
-class NoStreamReader(DataSourceStreamReader):
-    """Says that there is no reading as a stream, at the first call that Spark reports as it is."""
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        with plain_errors():
-            raise OptionError("ledgers cannot be read as a stream: use spark.read, and load again to see what is new")
-
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
-        return self.initialOffset()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
-        return []
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        return iter(())
-
-
 class BookKeeperDataSource(DataSource):
-    """Ledgers as rows, an entry each. Options: see `options`, and docs/spark.md."""
+    """Ledgers as rows, an entry each, and streams, a record each. Options: see `options`, and docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
         """What to say to `spark.read.format`."""
         return "bookkeeper"
 
-    def _parsed(self) -> ReadOptions:
-        return ReadOptions.parse(self.options)
-
     def schema(self) -> StructType:
         """The columns asked for."""
         with plain_errors():
-            return spark_schema(self._parsed().columns)
+            if is_of_streams(self.options):
+                # Spark does not say yet whether it reads once or on and on: what goes with only one comes out later.
+                return record_schema(columns_of(self.options))
+            options = {key: value for key, value in self.options.items() if not is_of_queries([key])}
+            return spark_schema(ReadOptions.parse(options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch read."""
         with plain_errors():
-            return BatchReader(adopt_schema(self._parsed(), schema))
+            if is_of_streams(self.options):
+                return RecordReader(adopt_record_schema(StreamOptions.parse(self.options, streaming=False), schema))
+            return BatchReader(adopt_schema(ReadOptions.parse(self.options), schema))
 
-    # What is not there is refused here: left to Spark it ends in a worker's traceback.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """For `readStream`. What is wrong the reader tells: of an error that is raised here Spark tells another."""
+        try:
+            options = StreamOptions.parse(self.options, streaming=True)
+            return QueryReader(adopt_query_schema(options, schema))
+        except BookKeeperError as error:
+            return RefusedQuery(error)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        return NoStreamReader()  # Spark reports another error than the one that is raised here
-
-    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `df.write`."""
         with plain_errors():
-            raise OptionError("Spark cannot write ledgers: append to them with bookkeeper.sync, or the asyncio client")
+            options = SinkOptions.parse(self.options, streaming=False)
+            return RecordWriter(options, plan(options, schema, overwrite))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-        return self.writer(schema, overwrite)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """For `writeStream`."""
+        with plain_errors():
+            options = SinkOptions.parse(self.options, streaming=True)
+            return QueryWriter(options, plan(options, schema, overwrite))

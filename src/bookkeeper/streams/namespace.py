@@ -52,10 +52,10 @@ from .names.namespaces import NamespaceSettings, bind, resolve
 from .policy import WritePolicy
 from .publishing.collecting import Collected, Collector
 from .publishing.drafts import SegmentDraft
-from .publishing.marker import PublishKey
+from .publishing.marker import Marker, PublishKey
 from .publishing.publisher import Published, Publisher
 from .publishing.staged import Staging
-from .publishing.staging import begin_run, open_run, run_path, sink_path
+from .publishing.staging import begin_run, join_run, open_run, run_path, sink_path
 from .reading.queries import count_records, first_record, last_record
 from .reading.reader import EARLIEST, Latest, Record, StreamReader, TxId
 from .reading.verify import CheckedSegment, verify_stream
@@ -230,6 +230,11 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"<Namespace {self.path}>"
+
+    @property
+    def client(self) -> BookKeeper:
+        """Of the cluster that has the ledgers."""
+        return self._client
 
     # --- streams ---
 
@@ -409,20 +414,29 @@ class Namespace:
 
     # --- segments that were written elsewhere ---
 
-    async def stage(self, sink: str, epoch: int, *, query: str | None = None) -> Staging:
+    async def stage(self, sink: str, epoch: int, *, query: str | None = None, run: str | None = None) -> Staging:
         """Begin a run: a place for ledgers that are to be published together as an epoch of a sink.
 
         - `query`: as in `PublishKey`.
+        - `run`: a name for the run, letters and digits that nobody else takes; who gives the same one joins it. None:
+          one of its own.
+
+        Raises `StagingLostError` if the run of this name is over.
         """
-        run = await begin_run(
-            self._tree,
-            sink_path(self.path, sink),
-            epoch,
-            self._publisher().new_run(),
-            query,
-            self._runtime.wall_ms(),
-        )
-        return await self.join_staging(run.path)
+        path, now_ms = sink_path(self.path, sink), self._runtime.wall_ms()
+        if run is not None:
+            return await self.join_staging((await join_run(self._tree, path, epoch, run, query, now_ms)).path)
+        begun = await begin_run(self._tree, path, epoch, self._publisher().new_run(), query, now_ms)
+        return await self.join_staging(begun.path)
+
+    async def give_up_staging(self, sink: str, path: str) -> None:
+        """End a run, which is not published then unless it was before; delete what nobody wants of it. Idempotent."""
+        await self._collector(self._publisher()).end_run(sink, path)
+
+    async def last_published(self, sink: str) -> Marker | None:
+        """What a sink has published last, or begun to; None: nothing. Raises `StreamMetadataError`."""
+        marker, _ = await self._publisher().load(sink)
+        return marker
 
     async def join_staging(self, path: str) -> Staging:
         """A run that was begun elsewhere. Raises `StagingLostError` if it is over."""
@@ -434,7 +448,7 @@ class Namespace:
         drafts: Mapping[str, Sequence[SegmentDraft]],
         key: PublishKey | None = None,
         *,
-        staging: Staging | None = None,
+        staging: Staging | str | None = None,
         reset: bool = False,
         lock_timeout: float | None = 30.0,
     ) -> Published:
@@ -443,7 +457,7 @@ class Namespace:
         - `drafts`: by the names of the streams, in order.
         - `key`: what makes it happen once only. The same key again does nothing, and the result says so. None: without;
           then a call whose answer was lost can be repeated as long as its segments are in the stream.
-        - `staging`: the run that the ledgers belong to. Those that are not published are deleted.
+        - `staging`: the run that the ledgers belong to, or its path. Those that are not published are deleted.
         - `reset`: another query takes the sink over, with epochs of its own.
         - `lock_timeout`: seconds to wait for each stream that is written; None: for ever.
 
@@ -468,7 +482,7 @@ class Namespace:
         return done
 
     def _run_of(
-        self, drafts: Mapping[str, Sequence[SegmentDraft]], key: PublishKey | None, staging: Staging | None
+        self, drafts: Mapping[str, Sequence[SegmentDraft]], key: PublishKey | None, staging: Staging | str | None
     ) -> str | None:
         """The path of the run. Raises `IncorrectParameterError` if it is not the one that the drafts and key want."""
         if staging is None:
@@ -476,9 +490,10 @@ class Namespace:
                 raise IncorrectParameterError("these drafts belong to a run: give it as staging")
             return None
         expected = run_path(sink_path(self.path, key.sink), key.epoch, "") if key is not None else ""
-        if not staging.path.startswith(expected):
-            raise IncorrectParameterError(f"run {staging.path} is not of the sink and epoch that are published")
-        return staging.path
+        path = staging if isinstance(staging, str) else staging.path
+        if not path.startswith(expected):
+            raise IncorrectParameterError(f"run {path} is not of the sink and epoch that are published")
+        return path
 
     async def collect_staged(self, *, lost_after: float = LOST_AFTER, lock_timeout: float | None = 30.0) -> Collected:
         """Finish what publishers began to publish, and delete ledgers that were staged and will not be published. To

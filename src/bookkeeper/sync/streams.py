@@ -35,7 +35,7 @@ from ..streams.policy import WritePolicy
 from ..streams.publishing import staged as aio_staged
 from ..streams.publishing.collecting import Collected
 from ..streams.publishing.drafts import SegmentDraft
-from ..streams.publishing.marker import PublishKey
+from ..streams.publishing.marker import Marker, PublishKey
 from ..streams.publishing.publisher import Published
 from ..streams.reading import reader as aio_reader
 from ..streams.reading.reader import EARLIEST, Latest, Record, RecordBatch, TxId
@@ -193,9 +193,25 @@ class Namespace(ClosedAtExit, Blocking):
         """End a stream for ever, once nobody writes it."""
         self._call(self._namespace.seal(name, lock_timeout=lock_timeout), timeout)
 
-    def stage(self, sink: str, epoch: int, *, query: str | None = None, timeout: float | None = None) -> Staging:
+    def stage(
+        self,
+        sink: str,
+        epoch: int,
+        *,
+        query: str | None = None,
+        run: str | None = None,
+        timeout: float | None = None,
+    ) -> Staging:
         """Begin a run: a place for ledgers that are to be published together as an epoch of a sink."""
-        return Staging(self._call(self._namespace.stage(sink, epoch, query=query), timeout), self._thread)
+        return Staging(self._call(self._namespace.stage(sink, epoch, query=query, run=run), timeout), self._thread)
+
+    def give_up_staging(self, sink: str, path: str, *, timeout: float | None = None) -> None:
+        """End a run, which is not published then unless it was before."""
+        self._call(self._namespace.give_up_staging(sink, path), timeout)
+
+    def last_published(self, sink: str, *, timeout: float | None = None) -> Marker | None:
+        """What a sink has published last, or begun to; None: nothing."""
+        return self._call(self._namespace.last_published(sink), timeout)
 
     def join_staging(self, path: str, *, timeout: float | None = None) -> Staging:
         """A run that was begun elsewhere."""
@@ -206,7 +222,7 @@ class Namespace(ClosedAtExit, Blocking):
         drafts: Mapping[str, Sequence[SegmentDraft]],
         key: PublishKey | None = None,
         *,
-        staging: Staging | None = None,
+        staging: Staging | str | None = None,
         reset: bool = False,
         lock_timeout: float | None = 30.0,
         timeout: float | None = None,
@@ -215,7 +231,7 @@ class Namespace(ClosedAtExit, Blocking):
 
         After `TimeoutError` it is not known what happened: call again with the same key.
         """
-        run = staging._staging if staging is not None else None
+        run = staging._staging if isinstance(staging, Staging) else staging
         publishing = self._namespace.publish_segments(drafts, key, staging=run, reset=reset, lock_timeout=lock_timeout)
         return self._call(publishing, timeout)
 

@@ -61,7 +61,7 @@ def test_all_options() -> None:
     [
         ({"uri": ""}, "the option uri is missing"),
         ({"legders": "1"}, "there is no option legders; did you mean ledgers?"),
-        ({"stream": "x"}, "this source reads ledgers"),
+        ({"stream": "x"}, "it goes with the option stream"),
         ({"ledgersFrom": "1"}, "ledgers contradicts ledgersFrom and ledgersTo"),
         ({"path": "2"}, "named twice"),
         ({"ledgers": "5-3"}, "the range 5-3 is empty"),

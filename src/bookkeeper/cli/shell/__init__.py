@@ -11,6 +11,7 @@ bookies  which there are
 cookies  look at, save, put back, take away
 ledgers  which there are, and what is known of them
 autorecovery  marks of under-replicated ledgers, the auditor, switches
+why      why an entry can or cannot be read
 recovery  copying by hand what bookies hold
 renames  another id for a bookie, in the metadata of ledgers
 journals, entry_logs, index  a look into a bookie's files
@@ -25,7 +26,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import autorecovery, bookies, cluster, cookies, entry_logs, index, journals, ledgers, recovery, renames
+from . import autorecovery, bookies, cluster, cookies, entry_logs, index, journals, ledgers, recovery, renames, why
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "lostbookierecoverydelay": autorecovery.lostbookierecoverydelay,
     "triggeraudit": autorecovery.triggeraudit,
     "forceauditchecks": autorecovery.forceauditchecks,
+    "why": why.why,
     "recover": recovery.recover,
     "decommissionbookie": recovery.decommissionbookie,
     "updateledgers": renames.updateledgers,

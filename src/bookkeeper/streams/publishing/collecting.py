@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from ...errors import NoSuchRecord, RecordChanged, RecordNotEmpty
+from ...errors import NoSuchRecord, RecordChanged, RecordNotEmpty, StreamConflictError
 from ...metadata.tree import Delete, RecordTree
 from ..errors import StagingLostError
 from .marker import Marker, State
 from .publisher import Publisher
-from .staging import PART, SINKS, STAGING, Run, RunState, load_run, sink_path
+from .staging import MOST_ATTEMPTS, PART, SINKS, STAGING, Run, RunState, load_run, sink_path
 
 log = logging.getLogger(__name__)
 
@@ -75,20 +75,38 @@ class Collector:
             marker, _ = await self._publisher.load(sink)
             if run.state is RunState.OPEN and not await self._give_up(run, marker, now_ms):
                 continue
-            if marker is not None and marker.state is State.PUBLISHING and run.name in (marker.run, marker.staged):
-                continue  # decided since we looked: its ledgers become segments
-            await self._clean(run.path)
+            await self._clean_over(run, marker)
+
+    async def end_run(self, sink: str, path: str) -> None:
+        """Give one run up, unless it is published, and delete what nobody wants of it. Idempotent."""
+        for _ in range(MOST_ATTEMPTS):
+            try:
+                run = await load_run(self._tree, path)
+            except StagingLostError:
+                return None  # another client's doing
+            marker, _ = await self._publisher.load(sink)
+            if run.state is not RunState.OPEN or await self._sweep(run):
+                return await self._clean_over(run, marker)
+        raise StreamConflictError(f"the record of run {path} changes all the time")
+
+    async def _clean_over(self, run: Run, marker: Marker | None) -> None:
+        """`marker` was read after the run."""
+        if marker is not None and marker.state is State.PUBLISHING and run.name in (marker.run, marker.staged):
+            return  # decided since we looked: its ledgers become segments
+        await self._clean(run.path)
 
     async def _give_up(self, run: Run, marker: Marker | None, now_ms: int) -> bool:
         """Whether the run was open and is swept now."""
         same = marker is not None and run.query == marker.query
         late = same and marker is not None and run.epoch <= marker.epoch
-        if not late and now_ms - run.time <= self._lost_after_ms:
-            return False
+        return (late or now_ms - run.time > self._lost_after_ms) and await self._sweep(run)
+
+    async def _sweep(self, run: Run) -> bool:
+        """False: it is alive, or another client's doing."""
         try:
             await self._tree.commit((run.becoming(RunState.SWEPT),))
         except (RecordChanged, NoSuchRecord):
-            return False  # it is alive, or another client's doing
+            return False
         self._given_up.append(run.path)
         return True
 

@@ -118,6 +118,14 @@ async def begin_run(tree: RecordTree, sink: str, epoch: int, name: str, query: s
         raise StreamConflictError(f"there is a run {run.path} already") from None
 
 
+async def join_run(tree: RecordTree, sink: str, epoch: int, name: str, query: str | None, now_ms: int) -> Run:
+    """The run of this name, which is begun unless somebody else was first. Raises `StagingLostError` if it is over."""
+    try:
+        return await begin_run(tree, sink, epoch, name, query, now_ms)
+    except StreamConflictError:
+        return await open_run(tree, run_path(sink, epoch, name))
+
+
 async def open_run(tree: RecordTree, path: str) -> Run:
     """Raises `StagingLostError` if it is not open any more."""
     run = await load_run(tree, path)

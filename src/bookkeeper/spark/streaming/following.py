@@ -1,0 +1,193 @@
+"""Follows streams and ledgers for a query: its offsets, and the work of each batch (spec streams §17.4).
+
+Everything is decided by the offsets that Spark hands over, and by what is in the cluster: a process that is started
+anew goes on as the one before it would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...client.client import BookKeeper
+from ...runtime.api import Runtime
+from ...streams.namespace import Namespace
+from ..bounds import ALL
+from ..errors import OptionError
+from ..planning import EntryRange, cut, into_partitions
+from .admission import UNLIMITED, admit
+from .looking import Sight
+from .offsets import Offset
+from .spans import Log, Place, between, resume
+from .stream_options import LATEST, Starting, StreamOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a task must know of a segment."""
+
+    stream: str
+    number: int
+    enveloped: bool
+    first_txid: int
+    sequence_id: int
+    """Of its first record."""
+    first: tuple[int, int]
+    """Records before this entry and slot are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a task reads: ranges of entries, in order."""
+
+    ranges: tuple[EntryRange, ...]
+    facts: Mapping[int, Facts]
+    """Of segments, by ledger; none for raw ledgers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Logs as they were at one moment, and where reading goes on in each."""
+
+    logs: Mapping[str, Log]
+    """Those that are there."""
+    starts: Mapping[str, Place]
+    """Of all."""
+
+    @property
+    def ends(self) -> dict[str, Place]:
+        return {name: self.logs[name].end(start) if name in self.logs else start for name, start in self.starts.items()}
+
+
+class Follower:
+    """The logs of one query."""
+
+    def __init__(
+        self, client: BookKeeper, namespace: Namespace | None, options: StreamOptions, runtime: Runtime
+    ) -> None:
+        """`namespace`: None for raw ledgers."""
+        self._options = options
+        self._runtime = runtime
+        self._sight = Sight(client, namespace, options.reads)
+        self.target: Mapping[str, Place] | None = None
+        """Nothing behind it is read: for a query that ends with what is there."""
+        self._view: _View | None = None
+        self._looked = 0.0
+
+    async def begin(self) -> Offset:
+        """Where a new query starts. Raises `StreamNotFoundError`, `NoSuchLedgerOnMetadataError`."""
+        return Offset(self._options.kind, await self.places(self._options.starting), first=True)
+
+    async def places(self, wanted: Starting) -> dict[str, Place]:
+        """What the options say, as places."""
+        found: dict[str, Place] = {}
+        for name in self._options.logs:
+            log = await self._sight.look(name, None)
+            assert log is not None
+            match wanted.of(name):
+                case (int(number), int(entry), int(slot)):
+                    found[name] = log.place(number, entry, slot)
+                case at if at == LATEST:
+                    found[name] = log.end(log.earliest)
+                case _:
+                    found[name] = log.earliest
+        return found
+
+    async def fix_target(self) -> None:
+        """Read no further than what is there now. Raises `StreamNotFoundError`, `NoSuchLedgerOnMetadataError`."""
+        self.target = await self.places(Starting(LATEST, {}))
+
+    async def tails(self) -> Offset:
+        """The ends of all logs, as they were seen last; where nobody has looked yet, as they are."""
+        ends = self._view.ends if self._view is not None else await self.places(Starting(LATEST, {}))
+        return Offset(self._options.kind, ends)
+
+    async def advance(self, start: Offset, *, limited: bool) -> Offset:
+        """Where a batch ends that begins at `start`; `start` itself if there is nothing to read.
+
+        Raises `StreamLossError`.
+        """
+        self._check(start)
+        view = await self._looked_at(start)
+        ends = view.ends
+        if self.target is not None:
+            ends = {name: _least(end, self.target.get(name), view.starts[name]) for name, end in ends.items()}
+        logs = {name: view.logs.get(name) or Log(name, ()) for name in ends}
+        return start.to(admit(logs, view.starts, ends, self._options.limits if limited else UNLIMITED))
+
+    def _check(self, offset: Offset) -> None:
+        """Raises `OptionError` for an offset of another query."""
+        if offset.kind != self._options.kind or set(offset.places) != set(self._options.logs):
+            raise OptionError(
+                f"the checkpoint is of a query that reads {', '.join(sorted(offset.places))}: to read "
+                f"{', '.join(self._options.logs)} begin a new one, with another checkpoint"
+            )
+
+    async def _looked_at(self, start: Offset) -> _View:
+        """The logs behind an offset; looked at once in a while only, if all was read that was seen."""
+        now = self._runtime.now()
+        view = self._view
+        same = view is not None and {n: p.where for n, p in start.places.items()} == {
+            n: p.where for n, p in view.ends.items()
+        }
+        if view is not None and same and now - self._looked < self._options.min_poll:
+            return _View(view.logs, {name: view.ends[name] for name in start.places})
+        self._view, self._looked = await self._view_from(start.places), now
+        return self._view
+
+    async def _view_from(self, places: Mapping[str, Place]) -> _View:
+        logs: dict[str, Log] = {}
+        starts: dict[str, Place] = {}
+        for name, place in places.items():
+            log = await self._sight.look(name, place)
+            starts[name] = place
+            if log is None:
+                continue
+            resumed = resume(log, place)
+            if resumed.lost is not None:
+                self._sight.lose(name, resumed.lost)
+                log = await self._sight.look(name, resumed.place) or log
+            logs[name], starts[name] = log, resumed.place
+        self._sight.forget({span.ledger_id for log in logs.values() for span in log.spans if span.end is not None})
+        return _View(logs, starts)
+
+    async def work(self, start: Offset, end: Offset) -> list[Work]:
+        """The tasks of a batch. Raises `StreamLossError`."""
+        self._check(end)
+        start = start.start_for(end)
+        return await self.work_between(start.places, end.places)
+
+    async def work_between(self, starts: Mapping[str, Place], ends: Mapping[str, Place]) -> list[Work]:
+        """The tasks that read from one place of each log to another."""
+        view = await self._view_from(starts)
+        ranges: list[EntryRange] = []
+        facts: dict[int, Facts] = {}
+        for name, log in view.logs.items():
+            place, end = view.starts[name], ends[name]
+            reached = log.end(place)
+            if reached.where < end.where:
+                self._sight.lose(name, f"it ends at {reached}, and was to be read to {end}")
+            for reach in between(log, place, end):
+                seen = self._sight.seen[reach.span.ledger_id]
+                ranges += cut(seen.snapshot, ALL.within(reach.first, reach.last))
+                if (segment := seen.segment) is not None:
+                    facts[segment.ledger_id] = Facts(
+                        name,
+                        segment.number,
+                        segment.enveloped,
+                        segment.first_txid,
+                        segment.sequence_id,
+                        (reach.first, reach.first_slot),
+                    )
+        reads = self._options.reads
+        return [
+            Work(some, {piece.ledger_id: facts[piece.ledger_id] for piece in some if piece.ledger_id in facts})
+            for some in into_partitions(ranges, reads.target_partition_bytes, reads.min_partitions)
+        ]
+
+
+def _least(end: Place, target: Place | None, start: Place) -> Place:
+    """As far as the target, but never back."""
+    if target is None or end.where <= target.where:
+        return end
+    return target if target.where > start.where else start

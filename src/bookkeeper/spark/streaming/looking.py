@@ -1,0 +1,139 @@
+"""Looks at streams and ledgers in the cluster: what can be read of them now (spec streams §17.4).
+
+What is closed cannot change, so it is looked up once. Of what is still written a quorum of its bookies is asked for the
+last entry confirmed; its writer is not disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...client.client import BookKeeper
+from ...errors import NoSuchLedgerOnMetadataError, StreamNotFoundError
+from ...streams.formats.segment import SegmentMetadata, Truncation
+from ...streams.namespace import Namespace
+from ...streams.reading.cursor import numbered
+from ..errors import OptionError, StreamLossError
+from ..options import ReadOptions
+from ..planning import AT_ONCE, Snapshot, snapshot_of
+from .spans import Log, Place, Span
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a span is made of."""
+
+    snapshot: Snapshot
+    segment: SegmentMetadata | None
+    """None: a raw ledger."""
+
+
+class Sight:
+    """What is known of the logs of one query. The same ledgers are not looked up twice, once they are closed."""
+
+    def __init__(self, client: BookKeeper, namespace: Namespace | None, reads: ReadOptions) -> None:
+        """`namespace`: None for raw ledgers."""
+        self._client = client
+        self._namespace = namespace
+        self._reads = reads
+        self._closed: dict[int, Snapshot] = {}
+        self.seen: dict[int, Seen] = {}
+        """By ledger; of the last look at each log."""
+
+    async def look(self, name: str, since: Place | None) -> Log | None:
+        """A log as it is now. `since`: what is before was read, and is not looked at.
+
+        Raises `StreamNotFoundError`, `NoSuchLedgerOnMetadataError` for what is not there, unless something of it was
+        read before; then `StreamLossError` or, with failOnDataLoss=false, None.
+        """
+        try:
+            if self._namespace is None:
+                return await self._look_at_ledger(name)
+            return await self._look_at_stream(self._namespace, name, since)
+        except (StreamNotFoundError, NoSuchLedgerOnMetadataError) as error:
+            if since is None:
+                raise
+            self.lose(name, f"it is gone: {error}")
+            return None
+
+    def lose(self, name: str, why: str) -> None:
+        """Something that was to be read is not there. Raises `StreamLossError` unless that is allowed."""
+        if self._reads.fail_on_data_loss:
+            raise StreamLossError(name, why)
+        log.warning("%s: %s; reading goes on with what is left", name, why)
+
+    def forget(self, kept: set[int]) -> None:
+        """Keep only these ledgers in mind."""
+        self._closed = {ledger: snapshot for ledger, snapshot in self._closed.items() if ledger in kept}
+        self.seen = {ledger: seen for ledger, seen in self.seen.items() if ledger in kept}
+
+    async def _look_at_ledger(self, name: str) -> Log:
+        snapshot = await self._snapshot(int(name))
+        self.seen[int(name)] = Seen(snapshot, None)
+        return Log(name, (_span(0, snapshot),))
+
+    async def _look_at_stream(self, namespace: Namespace, name: str, since: Place | None) -> Log:
+        segments = (await namespace.info(name)).segments
+        if any(segment.number == 0 for segment in segments):
+            raise OptionError(f"stream {name} has segments without numbers, as DistributedLog wrote long ago")
+        least = since.number if since is not None else 0
+        wanted = [s for s in segments if s.number >= least and s.truncation is not Truncation.TRUNCATED]
+        found = await self._snapshots(wanted)
+        spans = []
+        for segment in segments:
+            snapshot = found.get(segment.ledger_id)
+            if snapshot is not None:
+                self.seen[segment.ledger_id] = Seen(snapshot, numbered(segments, segment))
+                spans.append(_span(segment.number, snapshot, segment))
+            elif segment.ledger_id in found and segment.completed:
+                self.lose(name, f"ledger {segment.ledger_id} of segment {segment.number} is gone")
+                own = since is not None and since.number == segment.number
+                spans.append(Span(segment.number, segment.ledger_id, since.entry if own and since else 0, final=True))
+            else:
+                truncated = segment.truncation is Truncation.TRUNCATED
+                spans.append(Span(segment.number, segment.ledger_id, truncated=truncated))
+        return Log(name, tuple(spans))
+
+    async def _snapshots(self, segments: Sequence[SegmentMetadata]) -> dict[int, Snapshot | None]:
+        """By ledger; None: it is not there."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def take(segment: SegmentMetadata) -> Snapshot | None:
+            async with slots:
+                try:
+                    return await self._snapshot(segment.ledger_id)
+                except NoSuchLedgerOnMetadataError:
+                    return None
+
+        taken = await asyncio.gather(*map(take, segments))
+        return dict(zip((segment.ledger_id for segment in segments), taken, strict=True))
+
+    async def _snapshot(self, ledger_id: int) -> Snapshot:
+        known = self._closed.get(ledger_id)
+        if known is not None:
+            return known
+        metadata = await self._client.get_ledger_metadata(ledger_id)
+        snapshot = await snapshot_of(self._client, metadata, self._reads)
+        assert snapshot is not None  # openLedgers is lac
+        if snapshot.metadata.closed:
+            self._closed[ledger_id] = snapshot
+        return snapshot
+
+
+def _span(number: int, snapshot: Snapshot, segment: SegmentMetadata | None = None) -> Span:
+    closed = snapshot.metadata.closed
+    return Span(
+        number,
+        snapshot.ledger_id,
+        snapshot.last + 1,
+        closed and (segment is None or segment.completed or snapshot.last >= 0),
+        snapshot.bytes,
+        segment.records if segment is not None and segment.completed else None,
+        first_entry=segment.first.entry if segment is not None else 0,
+        first_slot=segment.first.slot if segment is not None else 0,
+    )

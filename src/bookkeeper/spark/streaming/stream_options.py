@@ -1,0 +1,220 @@
+"""The options of reads of streams and of `readStream`: what they are called, what goes together (spec streams §17).
+
+What they have in common with reads of ledgers is parsed by `spark.options`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...streams.dlsn import DLSN
+from ...streams.errors import SegmentFormatError
+from ...types import MAX_LEDGER_ID
+from ..errors import OptionError
+from ..options import STREAMS as STREAM_OPTIONS
+from ..options import TRIGGERS, ReadOptions
+from ..values import choice, flag, number, seconds, size
+from .admission import UNLIMITED, Limits
+from .offsets import LEDGERS, STREAMS
+
+MOST_LOGS = 5000
+"""Streams or ledgers of one query: their places are stored with each of its batches."""
+
+EARLIEST, LATEST = "earliest", "latest"
+Begin = str | tuple[int, int, int]
+"""`EARLIEST`, `LATEST`, or segment, entry, slot."""
+
+RECORD_COLUMNS = (
+    "stream", "segment", "ledger_id", "entry_id", "slot", "dlsn", "txid", "sequence_id", "timestamp", "payload",
+)  # fmt: skip
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+_OF_LEDGERS = (
+    "ledgers", "path", "ledgersfrom", "ledgersto", "entriesfrom", "entriesto", "where", "openledgers", "verify",
+    "passwords",
+)  # fmt: skip
+"""Options of reads of ledgers that make no sense for streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """Where a query begins, or a batch read ends."""
+
+    default: str
+    places: Mapping[str, Begin]
+    """By stream or ledger; empty: the default for all."""
+
+    def of(self, log: str) -> Begin:
+        """Of one."""
+        return self.places.get(log, self.default)
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a read of streams, or a streaming read, is to do."""
+
+    reads: ReadOptions
+    """How ledgers are read. Its address is the namespace's or, for raw ledgers, the cluster's."""
+    kind: str
+    """`offsets.STREAMS` or `offsets.LEDGERS`."""
+    logs: tuple[str, ...]
+    """Names of streams, or ids of ledgers."""
+    columns: tuple[str, ...]
+    starting: Starting
+    ending: Starting
+    limits: Limits = UNLIMITED
+    min_poll: float = 1.0
+    """Seconds between two looks at the ends of the logs, at least."""
+    txid_as_timestamp: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> StreamOptions:
+        """Raises `OptionError` that says what is wrong with which option."""
+        given = {key.lower(): value for key, value in options.items()}
+        of_streams = is_of_streams(options)
+        own = {*STREAM_OPTIONS, *TRIGGERS, *(("columns",) if of_streams else ())}
+        rest = {key: value for key, value in options.items() if key.lower() not in own}
+        if not streaming:
+            _refuse(given, TRIGGERS, "it goes with readStream, and not with read")
+        if streaming:
+            _refuse(given, ("endingoffsets",), "a streaming query has no end: it goes with read")
+        if of_streams:
+            _refuse(given, _OF_LEDGERS, "it is for ledgers, and this reads streams")
+            reads = ReadOptions.parse({**rest, "ledgers": "all"})
+            names = _names(given)
+            columns = _columns(given)
+        else:
+            _refuse(given, ("rowmode", "txidastimestamp"), "it goes with the option stream")
+            reads = ReadOptions.parse(rest)
+            names = _ledgers(reads)
+            columns = reads.columns
+        if len(names) > MOST_LOGS:
+            raise OptionError(f"{len(names)} streams or ledgers in one query are too many: {MOST_LOGS} at most")
+        kind = STREAMS if of_streams else LEDGERS
+        return cls(
+            reads,
+            kind,
+            names,
+            columns,
+            _starting(given, "startingOffsets", LATEST if streaming else EARLIEST, kind, names),
+            _starting(given, "endingOffsets", LATEST, kind, names),
+            Limits(
+                number(given, "maxEntriesPerTrigger", None, least=1),
+                size(given, "maxBytesPerTrigger", 0) or None,
+                number(given, "maxRecordsPerTrigger", None, least=1),
+            ),
+            seconds(given, "minPollInterval", 1.0),
+            flag(given, "txidAsTimestamp", True),
+        )
+
+    def with_columns(self, columns: tuple[str, ...]) -> StreamOptions:
+        """The same for other columns."""
+        return replace(self, columns=columns)
+
+
+def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of a read of streams. Raises `OptionError`."""
+    return _columns({key.lower(): value for key, value in options.items()})
+
+
+def is_of_streams(options: Iterable[str]) -> bool:
+    """Whether these options are for streams, and not for ledgers."""
+    return any(key.lower() in ("stream", "streams") for key in options)
+
+
+def is_of_queries(options: Iterable[str]) -> bool:
+    """Whether there are options that only `readStream`, or reads of streams, take."""
+    return any(key.lower() in (*STREAM_OPTIONS, *TRIGGERS) for key in options)
+
+
+def _refuse(given: Mapping[str, str], names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if name in given:
+            raise OptionError(f"{name}: {why}")
+
+
+def _names(given: Mapping[str, str]) -> tuple[str, ...]:
+    if "stream" in given and "streams" in given:
+        raise OptionError("streams are named twice: by the options stream and streams")
+    one = "stream" in given
+    names = [given["stream"]] if one else given["streams"].split(",")
+    found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+    if not found:
+        raise OptionError("the option stream names no stream" if one else "the option streams names no stream")
+    return found
+
+
+def _ledgers(reads: ReadOptions) -> tuple[str, ...]:
+    selection = reads.selection
+    if selection.everything or selection.ranges or selection.custom:
+        raise OptionError("readStream follows ledgers that are named one by one: ledgers=5 or ledgers=5,7")
+    for name, found, default in (
+        ("entriesFrom", reads.entries_from, 0),
+        ("entriesTo", reads.entries_to, None),
+        ("where", reads.where, type(reads.where)()),
+        ("openLedgers", reads.open_ledgers, "lac"),
+    ):
+        if found != default:
+            raise OptionError(f"{name}: it goes with read, and not with readStream; see startingOffsets")
+    return tuple(str(ledger_id) for ledger_id in selection.ids)
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    every = KAFKA_COLUMNS if choice(given, "rowMode", ("native", "kafka")) == "kafka" else RECORD_COLUMNS
+    if "columns" not in given:
+        return every
+    names = [name.strip() for name in given["columns"].split(",") if name.strip()]
+    if not names:
+        raise OptionError("columns names no column")
+    return check_record_columns(names, every)
+
+
+def check_record_columns(names: list[str], every: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises `OptionError` for a column that does not exist or is named twice."""
+    for name in names:
+        if name not in every:
+            raise OptionError(f"there is no column {name!r}; the columns are {', '.join(every)}")
+        if names.count(name) > 1:
+            raise OptionError(f"the column {name} is named twice")
+    return tuple(names)
+
+
+def _starting(given: Mapping[str, str], option: str, default: str, kind: str, names: tuple[str, ...]) -> Starting:
+    text = given.get(option.lower(), default).strip()
+    if text.lower() in (EARLIEST, LATEST):
+        return Starting(text.lower(), {})
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+        places = {str(name): _begin(value, kind) for name, value in found.items()}
+    except (ValueError, TypeError, KeyError, SegmentFormatError) as error:
+        example = '{"clicks": "<dlsn>"}' if kind == STREAMS else '{"5": 17}'
+        raise OptionError(
+            f"{option}={text!r} is neither earliest, nor latest, nor JSON such as {example}: {error}"
+        ) from None
+    if set(places) != set(names):
+        raise OptionError(f"{option} names {', '.join(sorted(places))}, but what is read is {', '.join(sorted(names))}")
+    return Starting(default, places)
+
+
+def _begin(value: Any, kind: str) -> Begin:
+    if value in (-1, -2):
+        return LATEST if value == -1 else EARLIEST
+    if kind == LEDGERS:
+        return (0, _place(value), 0)
+    if isinstance(value, str):
+        position = DLSN.parse(value)
+        return (_place(position.segment), _place(position.entry), _place(position.slot))
+    if isinstance(value, dict) and set(value) == {"l", "e"}:
+        return (_place(value["l"]), _place(value["e"]), 0)
+    raise ValueError(f"{value!r} is no place")
+
+
+def _place(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_LEDGER_ID:
+        raise ValueError(f"{value!r} is no place")
+    return value

@@ -1,0 +1,142 @@
+"""The options of a sink: what they are called, and what goes together (spec streams §17.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...config import ClientConfiguration
+from ...errors import ConfigurationError
+from ...streams.formats.codec import Compression
+from ..errors import OptionError
+from ..options import CATALOG, TABLES, client_setting, similar
+from ..values import choice, flag, number, seconds
+
+NAMES = {
+    name.lower(): name
+    for name in (
+        "uri",
+        "stream",
+        "sinkId",
+        "epoch",
+        "sinkIdReset",
+        "createStreams",
+        "compression",
+        "maxLedgersPerTask",
+        "commitTimeout",
+        "metadataTimeout",
+        "checkpointLocation",
+        "queryName",
+    )
+}
+PAYLOADS = ("payload", "value")
+TARGETS = ("stream", "topic")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What a write is to do. Times in seconds."""
+
+    uri: str
+    """Of the namespace."""
+    stream: str | None = None
+    """Where rows go that do not name a stream themselves."""
+    sink_id: str | None = None
+    """Whose epochs are counted. None: those of the query; a batch write is not counted then."""
+    epoch: int | None = None
+    """Of a batch write."""
+    reset: bool = False
+    create_streams: bool = True
+    compression: Compression = Compression.NONE
+    max_ledgers: int = 64
+    """Of one task: streams that it writes to."""
+    commit_timeout: float = 600.0
+    metadata_timeout: float = 30.0
+    checkpoint: str | None = None
+    client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+        """Raises `OptionError` that says what is wrong with which option."""
+        given, client = _sort_out(options)
+        uri = given.get("uri", "").strip()
+        if not uri:
+            raise OptionError("the option uri is missing: the namespace, as distributedlog://host:2181/orders")
+        epoch = number(given, "epoch", None, least=0)
+        sink_id = given.get("sinkid")
+        if streaming and epoch is not None:
+            raise OptionError("epoch: a streaming query counts its batches itself; it goes with df.write")
+        if not streaming and (epoch is None) != (sink_id is None):
+            raise OptionError("sinkId and epoch go together: they make a batch write that is repeated do nothing")
+        if sink_id is not None and not sink_id:
+            raise OptionError("sinkId is empty")
+        made = cls(
+            uri,
+            given.get("stream") or None,
+            sink_id,
+            epoch,
+            flag(given, "sinkIdReset", False),
+            flag(given, "createStreams", True),
+            Compression[choice(given, "compression", ("none", "lz4")).upper()],
+            number(given, "maxLedgersPerTask", 64, least=1),
+            seconds(given, "commitTimeout", 600.0),
+            seconds(given, "metadataTimeout", 30.0),
+            given.get("checkpointlocation"),
+            tuple(sorted(client.items())),
+        )
+        made.configuration()
+        return made
+
+    def configuration(self) -> ClientConfiguration:
+        """The client's settings. Raises `OptionError`."""
+        try:
+            return ClientConfiguration.from_mapping(dict(self.client), source="bk.*")
+        except ConfigurationError as error:
+            raise OptionError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which columns of the rows are what."""
+
+    payload: str
+    stream: str | None
+    """None: all rows go to the stream of the options."""
+
+
+def layout(columns: Sequence[tuple[str, str]], options: SinkOptions) -> Layout:
+    """From the names and types of the columns, as `binary`. Raises `OptionError` for what cannot be written."""
+    types = dict(columns)
+    payloads = [name for name in PAYLOADS if name in types]
+    targets = [name for name in TARGETS if name in types]
+    others = sorted(set(types) - {*PAYLOADS, *TARGETS})
+    if len(payloads) != 1 or len(targets) > 1 or others:
+        what = f"{', '.join(others)} cannot be written" if others else "that is not what there is"
+        raise OptionError(
+            f"a record has a column payload (or value), and perhaps stream (or topic): {what}. Put what you have into "
+            "the payload, as with to_json(struct(*))"
+        )
+    if types[payloads[0]] not in ("binary", "string"):
+        raise OptionError(f"the column {payloads[0]} is {types[payloads[0]]}: binary or string can be written")
+    if targets and types[targets[0]] != "string":
+        raise OptionError(f"the column {targets[0]} is {types[targets[0]]}: it must be a string")
+    if not targets and options.stream is None:
+        raise OptionError("give the option stream, or a column stream, to say where records go")
+    return Layout(payloads[0], targets[0] if targets else None)
+
+
+def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    given: dict[str, str] = {}
+    client: dict[str, str] = {}
+    for key, value in options.items():
+        name = key.lower()
+        setting = client_setting(key)
+        if setting is not None:
+            client[setting] = value
+        elif name in CATALOG:
+            raise OptionError(TABLES)
+        elif name in NAMES:
+            given[name] = value
+        else:
+            raise OptionError(f"a write has no option {key}{similar(name, NAMES)}")
+    return given, client

@@ -1,0 +1,158 @@
+"""What a task of a write does: ledgers of its own, which are nobody's yet (spec streams §17.6).
+
+Theory of operation
+
+All tasks of a batch, and all attempts of each, share a *run* (`streams.publishing.staging`). A task writes a draft for
+each stream that its rows go to, and tells the driver of them in a message. Nobody reads a draft. What no message tells
+of that the driver has got, as that of an attempt that was repeated, is deleted with the run.
+
+A batch may be repeated because the driver died after it had published it. Then the marker of the sink says so, and the
+task drains its rows without writing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import StreamNotFoundError
+from ...runtime.api import Runtime
+from ...streams.errors import RecordTooLargeError
+from ...streams.formats.codec import Compression
+from ...streams.namespace import Namespace
+from ...streams.policy import WritePolicy
+from ...streams.publishing.marker import Marker, State
+from ...streams.publishing.staged import StagedSegment, Staging
+from ..errors import OptionError
+
+ENTRY_BYTES = 256 << 10
+"""Of an entry of a draft: large ones, for nobody waits for a record."""
+
+BEAT_SECONDS = 600.0
+"""How often a task says that its run is alive."""
+
+Rows = Sequence[tuple[str, Sequence[bytes]]]
+"""Payloads, with the stream that they go to."""
+
+UNCOUNTED = "spark-batch"
+"""The sink of batch writes that are not counted: their runs are below it, and it has no marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the tasks of one batch have in common."""
+
+    sink: str
+    epoch: int
+    run: str
+    """Its name."""
+    query: str | None
+    counted: bool
+    """Whether the epoch counts: it is published once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task tells the driver."""
+
+    batch: Batch
+    partition: int
+    run: str | None = None
+    """The path of the run, if anything was written."""
+    drafts: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """By stream; `SegmentDraft.to_json`."""
+    rows: int = 0
+    skipped: bool = False
+    """Nothing was written, because the epoch is published."""
+
+
+def is_published(marker: Marker | None, batch: Batch) -> bool:
+    """Whether an epoch, or a later one, is published: the driver will say what that means."""
+    if marker is None or not batch.counted or marker.state is not State.DONE:
+        return False
+    same = marker.query == batch.query or marker.query is None or batch.query is None
+    return same and marker.epoch >= batch.epoch
+
+
+class TaskWriter:
+    """Writes the rows of one task."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        batch: Batch,
+        *,
+        compression: Compression = Compression.NONE,
+        create_streams: bool = True,
+        max_ledgers: int = 64,
+    ) -> None:
+        self._namespace = namespace
+        self._batch = batch
+        self._policy = WritePolicy(buffer_bytes=ENTRY_BYTES, compression=compression)
+        self._create = create_streams
+        self._max_ledgers = max_ledgers
+        self._runtime: Runtime = namespace.client.context.runtime
+        self._staging: Staging | None = None
+        self._open: dict[str, StagedSegment] = {}
+        self._rows = 0
+        self._beat = self._runtime.now()
+        self.skips = False
+        """Whether the batch is published already: its rows are not written then."""
+
+    async def begin(self) -> None:
+        """To be called first."""
+        self.skips = is_published(await self._namespace.last_published(self._batch.sink), self._batch)
+
+    async def add(self, rows: Rows) -> None:
+        """Write some rows.
+
+        Raises `RecordTooLargeError`, `OptionError` (too many streams), `StreamNotFoundError`, `StagingLostError` (the
+        batch is over), and what the client raises. Then `abort` what was written.
+        """
+        if self.skips:
+            return
+        for stream, payloads in rows:
+            if payloads:
+                await self._append(stream, payloads)
+        if self._staging is not None and self._runtime.now() - self._beat > BEAT_SECONDS:
+            self._beat = self._runtime.now()
+            await self._staging.beat()
+
+    async def finish(self, partition: int) -> Written:
+        """Store all; what the driver is to be told. Raises as `add`."""
+        drafts = [(name, (await segment.finish()).to_json()) for name, segment in self._open.items()]
+        path = self._staging.path if self._staging is not None else None
+        return Written(self._batch, partition, path, drafts, self._rows, self.skips)
+
+    async def abort(self) -> None:
+        """Delete what is not finished; the rest goes with the run."""
+        for segment in self._open.values():
+            await segment.abort()
+
+    async def _append(self, stream: str, payloads: Sequence[bytes]) -> None:
+        segment = self._open.get(stream)
+        if segment is None:
+            segment = self._open[stream] = await self._begin(stream)
+        try:
+            await segment.append_batch(payloads)
+        except RecordTooLargeError as error:
+            largest = max(range(len(payloads)), key=lambda number: len(payloads[number]))
+            row = self._rows + largest + 1
+            raise RecordTooLargeError(
+                f"stream {stream}, row {row} of the task: {len(payloads[largest])} bytes are too many: {error}"
+            ) from None
+        self._rows += len(payloads)
+
+    async def _begin(self, stream: str) -> StagedSegment:
+        if len(self._open) >= self._max_ledgers:
+            raise OptionError(
+                f"a task has rows for more than {self._max_ledgers} streams, and each takes a ledger: raise "
+                "maxLedgersPerTask, or let the rows of a stream go to few tasks, as with repartition('stream')"
+            )
+        if not self._create and not await self._namespace.exists(stream):
+            raise StreamNotFoundError(f"there is no stream {stream}, and createStreams is false")
+        if self._staging is None:
+            batch = self._batch
+            self._staging = await self._namespace.stage(batch.sink, batch.epoch, query=batch.query, run=batch.run)
+        return await self._staging.open_segment(stream, self._policy)

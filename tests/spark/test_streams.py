@@ -1,0 +1,338 @@
+"""Streams in Spark on a live cluster: read once, followed, written (docs/spark.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import bookkeeper.sync
+from bookkeeper.streams.namespace import Namespace, open_namespace
+from bookkeeper.streams.policy import WritePolicy
+from tests.support.waiting import wait_until
+
+from .support import LiveCluster
+
+pytestmark = pytest.mark.timeout(300)
+
+T = TypeVar("T")
+
+
+class Streams:
+    """A namespace, for tests without an event loop."""
+
+    def __init__(self, cluster: LiveCluster, path: str) -> None:
+        self.where = f"distributedlog-{cluster.uri}?namespace={path}"
+        self.do(self._nothing, create=True)
+
+    async def _nothing(self, namespace: Namespace) -> None:
+        return None
+
+    def do(self, work: Callable[[Namespace], Awaitable[T]], *, create: bool = False) -> T:
+        async def run() -> T:
+            async with open_namespace(self.where, create=create) as namespace:
+                return await work(namespace)
+
+        return asyncio.run(run())
+
+    def append(self, name: str, payloads: list[bytes], *, roll: int | None = None) -> None:
+        async def write(namespace: Namespace) -> None:
+            policy = WritePolicy(buffer_bytes=100, roll_records=roll)
+            async with namespace.open_writer(name, create=True, policy=policy) as writer:
+                for payload in payloads:
+                    await writer.append(payload)
+
+        self.do(write)
+
+    def payloads(self, name: str) -> list[bytes]:
+        async def read(namespace: Namespace) -> list[bytes]:
+            async with namespace.open_reader(name, tail=False) as reader:
+                return [record.payload async for record in reader]
+
+        return self.do(read)
+
+
+@pytest.fixture(scope="module")
+def streams(cluster: LiveCluster) -> Streams:
+    return Streams(cluster, "/spark")
+
+
+class Query:
+    """A streaming query that can be ended and begun again with its checkpoint; what it read, batch by batch."""
+
+    def __init__(self, frame: Callable[[], DataFrame], checkpoint: Path) -> None:
+        self._frame = frame
+        self.checkpoint = checkpoint
+        self.batches: dict[int, list[bytes]] = {}
+
+    def run(self, *, fail: int | None = None) -> None:
+        """All that is there, in as many batches as the options say. `fail`: this batch fails after it was read."""
+
+        def take(batch: DataFrame, number: int) -> None:
+            rows = [bytes(row[0]) for row in batch.collect()]
+            assert self.batches.setdefault(number, rows) == rows, f"batch {number} read other rows the second time"
+            if number == fail:
+                raise RuntimeError("planned failure")
+
+        query: StreamingQuery = (
+            self._frame()
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    @property
+    def rows(self) -> list[bytes]:
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"record %06d" % n for n in range(first, last)]
+
+
+def following(spark: SparkSession, uri: str, **options: Any) -> Callable[[], DataFrame]:
+    texts = {key: str(value) for key, value in options.items()}
+    return lambda: spark.readStream.format("bookkeeper").option("uri", uri).options(**texts).load().select("payload")
+
+
+def test_a_stream_is_read_once(spark: SparkSession, streams: Streams) -> None:
+    streams.append("once", numbers(0, 500), roll=120)
+    frame = spark.read.format("bookkeeper").options(uri=streams.where, stream="once").load()
+    rows = frame.orderBy("segment", "entry_id", "slot").collect()
+    assert [bytes(row.payload) for row in rows] == numbers(0, 500)
+    assert [row.sequence_id for row in rows] == list(range(500))
+    assert len({row.segment for row in rows}) > 3
+    assert all(row.timestamp is not None for row in rows)
+    assert frame.where("sequence_id < 10").count() == 10
+    assert frame.count() == 500, "used twice"
+
+    places = {
+        "startingOffsets": json.dumps({"once": rows[123].dlsn}),
+        "endingOffsets": json.dumps({"once": {"l": 3, "e": 0}}),
+    }
+    part = spark.read.format("bookkeeper").options(uri=streams.where, stream="once", rowMode="kafka", **places).load()
+    found = part.orderBy("offset").collect()
+    stop = next(row.sequence_id for row in rows if row.segment == 3)
+    assert [bytes(row.value) for row in found] == numbers(123, stop)
+    assert {(row.topic, row.partition, row.key) for row in found} == {("once", 0, None)}
+
+
+def test_a_query_reads_each_record_once(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Over rolls, in limited batches, ended and begun again, with a batch that fails after it was read."""
+    streams.append("followed", numbers(0, 300), roll=70)
+    options = {"stream": "followed", "startingOffsets": "earliest", "maxRecordsPerTrigger": 100}
+    query = Query(following(spark, streams.where, **options), tmp_path)
+    with pytest.raises(PySparkException, match="planned failure"):
+        query.run(fail=1)
+    streams.append("followed", numbers(300, 400))
+    query.run()
+    assert query.rows == numbers(0, 400)
+    assert len(query.batches) >= 4
+    assert max(map(len, query.batches.values())) <= 110
+    before = len(query.batches)
+    query.run()
+    assert len(query.batches) == before, "nothing is new"
+
+
+def test_a_start_at_the_end_is_kept_though_nothing_was_read(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    streams.append("latest", numbers(0, 10))
+    query = Query(following(spark, streams.where, stream="latest"), tmp_path)
+    query.run()
+    assert query.rows == []
+    streams.append("latest", numbers(10, 30))
+    query.run()
+    assert query.rows == numbers(10, 30)
+
+
+def test_ledgers_are_followed(spark: SparkSession, cluster: LiveCluster, tmp_path: Path) -> None:
+    with bookkeeper.sync.connect(cluster.uri) as bk:
+        writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        writer.append_many(numbers(0, 50))
+        options = {"ledgers": writer.id, "startingOffsets": "earliest", "maxEntriesPerTrigger": 20}
+        query = Query(following(spark, cluster.uri, **options), tmp_path)
+        query.run()
+        assert query.rows in (numbers(0, 49), numbers(0, 50)), "the last one may not be confirmed yet"
+        writer.append_many(numbers(50, 70))
+        writer.close(drain=True)
+    query.run()
+    assert query.rows == numbers(0, 70)
+    assert max(map(len, query.batches.values())) <= 20
+
+
+@pytest.mark.parametrize("harm", ["truncated", "made anew"])
+def test_what_is_gone_is_an_error_or_left_out(spark: SparkSession, streams: Streams, tmp_path: Path, harm: str) -> None:
+    name = harm.replace(" ", "-")
+    streams.append(name, numbers(0, 200), roll=40)
+    options = {"stream": name, "startingOffsets": "earliest"}
+    strict = Query(following(spark, streams.where, maxRecordsPerTrigger=40, **options), tmp_path / "a")
+    with pytest.raises(PySparkException, match="planned failure"):
+        strict.run(fail=2)
+
+    async def truncate(namespace: Namespace) -> None:
+        segments = (await namespace.info(name)).segments
+        await namespace.truncate(name, segments[-2].first)
+
+    async def delete(namespace: Namespace) -> None:
+        await namespace.delete(name)
+
+    streams.do(truncate if harm == "truncated" else delete)
+    if harm == "made anew":
+        streams.append(name, numbers(500, 520))
+    with pytest.raises(PySparkException, match=f"{name}: .*{harm}.*failOnDataLoss=false"):
+        strict.run()
+    lenient = Query(following(spark, streams.where, failOnDataLoss="false", **options), strict.checkpoint)
+    lenient.run()
+    assert lenient.rows[-1] == (b"record 000199" if harm == "truncated" else b"record 000519")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"stream": "nowhere"}, "there is no stream nowhere"),
+        ({"stream": "once", "ledgers": "5"}, "ledgers: it is for ledgers"),
+        ({"stream": "once", "startingOffsets": '{"other": -1}'}, "startingOffsets names other"),
+        ({"ledgers": "all"}, "named one by one"),
+    ],
+)
+def test_wrong_options_are_told_in_one_line(
+    spark: SparkSession, streams: Streams, cluster: LiveCluster, tmp_path: Path, options: dict[str, str], why: str
+) -> None:
+    uri = streams.where if "stream" in options else cluster.uri
+    with pytest.raises(PySparkException, match=why) as caught:
+        Query(following(spark, uri, **options), tmp_path).run()
+    assert "Traceback (most" not in str(caught.value)
+
+
+# --- writing ---
+
+
+def frame_of(spark: SparkSession, rows: list[tuple[str, bytes]], parts: int = 3) -> DataFrame:
+    return spark.createDataFrame(rows, "stream string, payload binary").repartition(parts)
+
+
+def leftovers(streams: Streams) -> list[str]:
+    """Runs that are still there, and ledgers that are no segments."""
+
+    async def find(namespace: Namespace) -> list[str]:
+        found = []
+        sinks = await namespace._tree.children(f"{namespace.path}/.sinks", fresh=True)
+        for sink in sinks.names if sinks is not None else ():
+            runs = await namespace._tree.children(f"{namespace.path}/.sinks/{sink}/staging", fresh=True)
+            found += [f"{sink}: {run}" for run in (runs.names if runs is not None else ())]
+        return found
+
+    return streams.do(find)
+
+
+def test_a_batch_write_is_visible_at_once_and_not_repeated(spark: SparkSession, streams: Streams) -> None:
+    rows = [(("w1", "w2")[n % 2], payload) for n, payload in enumerate(numbers(0, 600))]
+    counted = {"uri": streams.where, "commitTimeout": "60", "sinkId": "nightly", "epoch": "4", "compression": "lz4"}
+    frame = frame_of(spark, rows)
+    for _ in range(2):
+        frame.write.format("bookkeeper").options(**counted).mode("append").save()
+    for name in ("w1", "w2"):
+        assert sorted(streams.payloads(name)) == sorted(payload for target, payload in rows if target == name)
+    with pytest.raises(PySparkException, match="has published epoch 4: 3 comes too late"):
+        frame.write.format("bookkeeper").options(**{**counted, "epoch": "3"}).mode("append").save()
+    uncounted = frame.selectExpr("cast(payload as string) as value").write.format("bookkeeper")
+    uncounted.options(uri=streams.where, stream="w3", commitTimeout="60").mode("append").save()
+    assert sorted(streams.payloads("w3")) == numbers(0, 600)
+    assert leftovers(streams) == []
+
+
+def test_a_batch_write_that_fails_leaves_nothing(spark: SparkSession, streams: Streams) -> None:
+    rows = [("broken", payload) for payload in numbers(0, 50)] + [("broken", bytes(2 << 20))]
+    with pytest.raises(PySparkException, match=r"stream broken, row .*2097152 bytes are too many"):
+        frame_of(spark, rows).write.format("bookkeeper").options(uri=streams.where).mode("append").save()
+    assert not streams.do(lambda namespace: namespace.exists("broken"))
+
+    def collected() -> bool:
+        """Other tasks of the write may have begun after it was aborted: what those leave is collected."""
+        streams.do(lambda namespace: namespace.collect_staged(lost_after=-1))
+        return leftovers(streams) == []
+
+    wait_until(collected, "nothing is left of the write")
+
+
+def copying(spark: SparkSession, streams: Streams, source: str, checkpoint: Path, **options: str) -> None:
+    """A query from one stream to another, to the end of what is there."""
+    frame = following(
+        spark, streams.where, stream=source, startingOffsets="earliest", maxRecordsPerTrigger=100
+    )().repartition(2)
+    writing = frame.writeStream.format("bookkeeper").options(
+        uri=streams.where, stream=f"{source}-copy", commitTimeout="60", **options
+    )
+    query = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+def test_a_query_writes_each_record_once(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Also if its driver dies after a batch was published, and before Spark knew."""
+    streams.append("source", numbers(0, 250))
+    copying(spark, streams, "source", tmp_path / "state")
+    assert sorted(streams.payloads("source-copy")) == numbers(0, 250)
+    commits = sorted((tmp_path / "state" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    streams.append("source", numbers(250, 300))
+    copying(spark, streams, "source", tmp_path / "state")
+    assert sorted(streams.payloads("source-copy")) == numbers(0, 300)
+    assert leftovers(streams) == []
+
+
+def test_a_checkpoint_that_was_put_back_is_refused(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Once by the number of the epoch, once by what it was made from."""
+    streams.append("back", numbers(0, 10))
+    copying(spark, streams, "back", tmp_path / "state")
+    shutil.copytree(tmp_path / "state", tmp_path / "old")
+    shutil.copytree(tmp_path / "state", tmp_path / "older")
+    streams.append("back", numbers(10, 20))
+    copying(spark, streams, "back", tmp_path / "state")
+    streams.append("back", numbers(20, 30))
+    with pytest.raises(PySparkException, match="with other data"):
+        copying(spark, streams, "back", tmp_path / "old")
+    copying(spark, streams, "back", tmp_path / "state")
+    with pytest.raises(PySparkException, match="comes too late"):
+        copying(spark, streams, "back", tmp_path / "older")
+    assert sorted(streams.payloads("back-copy")) == numbers(0, 30)
+    assert leftovers(streams) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "why"),
+    [
+        ("payload, 1 as n", {"stream": "x"}, "n cannot be written"),
+        ("payload", {}, "give the option stream"),
+        ("1 as payload", {"stream": "x"}, "binary or string"),
+        ("payload", {"stream": "x", "sinkId": "y"}, "go together"),
+        ("payload", {"stream": "x", "strem": "y"}, "did you mean stream"),
+        ("cast(null as binary) as payload", {"stream": "x"}, "rows have null"),
+    ],
+)
+def test_wrong_writes_are_told_in_one_line(
+    spark: SparkSession, streams: Streams, columns: str, options: dict[str, str], why: str
+) -> None:
+    frame = frame_of(spark, [("x", b"y")], 1).selectExpr(*columns.split(", "))
+    with pytest.raises(PySparkException, match=why) as caught:
+        frame.write.format("bookkeeper").options(uri=streams.where, **options).mode("append").save()
+    assert "Traceback (most" not in str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def ended(spark: SparkSession) -> Iterator[None]:
+    """No query is left running."""
+    yield
+    for query in spark.streams.active:
+        query.stop()
