@@ -266,6 +266,39 @@ async def test_a_worker_waits_on_over_a_format(cluster: Cluster) -> None:
     assert (await waiting).ledger_id == 3
 
 
+async def test_a_worker_that_saw_no_directories_looks_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come back between its look at them and its check that they are there: no watch tells of that."""
+    driver, worker = await cluster.init(), await cluster.open()
+    marks, gate = worker.underreplication, asyncio.Event()
+    opens, searches = marks._open, marks._search
+
+    async def open_behind_gate() -> None:
+        await gate.wait()
+        await opens()
+
+    async def search(names: Any) -> Any:
+        found = await searches(names)
+        if not gone.is_set():
+            return found
+        gone.clear()
+        assert found is None
+        await driver.underreplication.mark(3, [A])
+        return found
+
+    monkeypatch.setattr(marks, "_open", open_behind_gate)
+    monkeypatch.setattr(marks, "_search", search)
+    gone = asyncio.Event()
+    gate.set()
+    waiting = asyncio.create_task(marks.get())
+    await until(lambda: len(marks._listings._known) == 2)
+    gate.clear()
+    await driver.admin.format()
+    await until(lambda: not marks._listings._known)
+    gone.set()
+    gate.set()
+    assert (await waiting).ledger_id == 3
+
+
 async def test_nuke_refuses_with_bookies_and_unknown_nodes_and_then_removes_everything(cluster: Cluster) -> None:
     driver, other = await cluster.init(), await cluster.open()
     await driver.ledgers.create(1, ledger(1))

@@ -22,10 +22,10 @@ class Listings:
         self._hints: dict[str, Changed] = {}  # armed, or about to be
         self._next_change = asyncio.Event()
         self.changes = 0
-        """How many changes were seen so far."""
+        """How many changes were seen so far, or may have been missed."""
 
     async def names(self, path: str) -> Sequence[str]:
-        """Sorted; a directory that is not there is empty."""
+        """Sorted; a directory that is not there is empty, and counts as changed: it may come while nothing watches."""
         known = self._known.get(path)
         if known is not None:
             return known
@@ -36,6 +36,7 @@ class Listings:
             found, _ = await self._zk.children(path, hint)
         except NoNode:
             self._hints.pop(path, None)
+            self.changes += 1
             return ()
         if self._hints.get(path) is hint:  # it did not change again meanwhile
             self._known[path] = found
