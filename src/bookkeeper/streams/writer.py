@@ -33,7 +33,7 @@ from .dlsn import DLSN
 from .errors import EndOfStreamError, RecordTooLargeError, StreamClosedError, TxidOrderError
 from .formats.records import END_TXID, LARGEST_PAYLOAD
 from .packing import Run, check_size
-from .pending import Pending, Post, pieces
+from .pending import Pending, Piece, pieces
 from .policy import Visibility, WritePolicy
 from .recovery import recover_stream
 from .segment_writer import SegmentWriter
@@ -132,12 +132,18 @@ class StreamWriter:
         Raises `BackpressureError` if the policy's `pending_bytes` are not acknowledged yet: wait for an earlier one.
         `TxidOrderError`, `RecordTooLargeError`, and what ended the writer; nothing was appended.
         """
-        self._check()
+        if self._error is not None:
+            raise self._error
         if type(payload) is not bytes:
             payload = payload_bytes(payload)
-        check_size((payload,), LARGEST_PAYLOAD)
+        if len(payload) > LARGEST_PAYLOAD:
+            check_size((payload,), LARGEST_PAYLOAD)
         last = self._pending.last_txid
-        (given,) = self._txids(1, txid, None, after=self._last_txid if last is None else last)
+        if last is None:
+            last = self._last_txid
+        given = max(last, self._runtime.wall_ms()) if txid is None else txid
+        if not max(last, 0) <= given < END_TXID:
+            _check_order(given, given, last)
         future = self._pending.post(payload, given)
         if self._taking is None:
             self._taking = self._tasks.spawn(self._take(), name="pending appends")
@@ -273,17 +279,15 @@ class StreamWriter:
 
     async def _take_over(self, before: int) -> None:
         """Place what was given up to a moment, as `Pending.posted` was then."""
-        while taken := self._pending.take(before):
+        while (taken := self._pending.take(before)) is not None:
             try:
-                placed = await self._place(
-                    [post.payload for post in taken], [post.txid for post in taken], as_sets=False
-                )
+                placed = await self._place(taken.payloads, taken.txids, as_sets=False)
             except BaseException as error:
                 self._pending.refuse(taken, error)
                 raise
             self._tasks.spawn(self._settle(taken, *placed), name="appended")
 
-    async def _settle(self, taken: list[Post], segment: SegmentWriter, runs: Sequence[Run]) -> None:
+    async def _settle(self, taken: Piece, segment: SegmentWriter, runs: Sequence[Run]) -> None:
         try:
             await self._stored(segment, runs)
         except BookKeeperError as error:
@@ -292,7 +296,7 @@ class StreamWriter:
             self._pending.refuse(taken, self._error or StreamClosedError("the writer was closed"))
             raise
         else:
-            self._pending.settle(taken, iter(Positions(runs)))
+            self._pending.settle(taken, Positions(runs))
 
     # --- segments ---
 
@@ -371,23 +375,26 @@ class StreamWriter:
             )
         )
 
-    def _txids(
-        self, count: int, txid: int | None, txids: Sequence[int] | None, after: int | None = None
-    ) -> Sequence[int]:
-        """One for each record, not below `after` (None: the last one that was placed). Raises `TxidOrderError`."""
-        last = self._last_txid if after is None else after
+    def _txids(self, count: int, txid: int | None, txids: Sequence[int] | None) -> Sequence[int]:
+        """One for each record, not below the last one that was placed. Raises `TxidOrderError`."""
+        last = self._last_txid
         if txids is None:
             given = max(last, self._runtime.wall_ms()) if txid is None else txid
             txids = [given] * count
         elif len(txids) != count:
             raise IncorrectParameterError(f"{len(txids)} transaction ids for {count} records")
-        if any(after < before for before, after in pairwise(txids)):
+        elif any(after < before for before, after in pairwise(txids)):
             raise TxidOrderError("the transaction ids of a batch must not fall")
-        if last == END_TXID:
-            raise EndOfStreamError("the stream was sealed")
-        if txids[0] < max(last, 0) or txids[-1] >= END_TXID:
-            raise TxidOrderError(f"transaction ids {txids[0]} to {txids[-1]} after {last}")
+        _check_order(txids[0], txids[-1], last)
         return txids
+
+
+def _check_order(first: int, newest: int, last: int) -> None:
+    """Transaction ids of records behind one with `last`. Raises `TxidOrderError`, `EndOfStreamError`."""
+    if last == END_TXID:
+        raise EndOfStreamError("the stream was sealed")
+    if first < max(last, 0) or newest >= END_TXID:
+        raise TxidOrderError(f"transaction ids {first} to {newest} after {last}")
 
 
 async def open_writer(runtime: Runtime, store: SegmentStore, policy: WritePolicy | None = None) -> StreamWriter:
