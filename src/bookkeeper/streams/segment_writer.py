@@ -8,7 +8,8 @@ as the packer buffers less than an entry. The lane is not held while acknowledge
 
 What is buffered, and what readers cannot see yet, is driven by one task. It runs only while there is something to do:
 it lingers, then seals the buffer; if all is acknowledged and the last entry has user records, it sends a control
-record.
+record. Lingering is for records to share an entry, so it ends where waiting gains nothing: at once if no entry is on
+its way, else with the next acknowledgement, which readers hear of by the next entry.
 
 The first entry that fails ends the segment: everything waiting fails with that error, and nothing more is sent. What
 comes of it is found by recovery.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from ..client.writer import LedgerWriter
@@ -54,6 +56,8 @@ class SegmentWriter:
         self._unseen = False
         """The last entry that was sent has user records."""
         self._driver: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        """What is buffered need not wait for more."""
 
     @property
     def size(self) -> int:
@@ -146,10 +150,12 @@ class SegmentWriter:
             self.stop(_stream_error(error))
             return
         self._acked = number
+        if self.packer.has_buffered:
+            self._hurry.set()
         waiting = self._waiting.pop(number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
-        if self._unseen and number == self.packer.next_entry - 1:
+        if self._unseen and self._is_idle:
             self._drive()
 
     def stop(self, error: StreamError) -> None:
@@ -172,16 +178,24 @@ class SegmentWriter:
         if self.packer.has_buffered:
             return True
         shown = not self._unseen or self._policy.visibility is Visibility.MANUAL
-        return not shown and self._acked == self.packer.next_entry - 1
+        return not shown and self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether no entry is on its way."""
+        return self._acked == self.packer.next_entry - 1
 
     def _drive(self) -> None:
-        if self._driver is None and self._has_work():
+        if self._driver is not None:
+            if self._is_idle:
+                self._hurry.set()
+        elif self._has_work():
             self._driver = self._tasks.spawn(self._linger(), name=f"segment {self.metadata.number}")
 
     async def _linger(self) -> None:
         try:
             while self._has_work():
-                await asyncio.sleep(self._policy.linger)
+                await self._wait_for_more()
                 async with self._lane:
                     if self.packer.has_buffered:
                         await self._send(self.packer.seal())
@@ -191,6 +205,18 @@ class SegmentWriter:
             assert self.error is not None  # all who wait were told
         finally:
             self._driver = None
+
+    async def _wait_for_more(self) -> None:
+        """At most the linger; callers whose turn it is, one after the other, always come along."""
+        self._hurry.clear()
+        if not (self.packer.has_buffered and self._is_idle):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._policy.linger):
+                    await self._hurry.wait()
+        before = -1
+        while self._is_idle and before != self.packer.records:
+            before = self.packer.records
+            await asyncio.sleep(0)
 
 
 def _stream_error(error: BaseException | None) -> StreamError:

@@ -16,7 +16,6 @@ from ...errors import BookKeeperError, StreamExistsError
 from ...runtime import Runtime
 from ...streams.dlsn import DLSN
 from ...streams.namespace import Namespace
-from ...streams.policy import Visibility, WritePolicy
 from ...streams.reading.reader import StreamReader
 from ...streams.writer import StreamWriter
 from ..options import JsonOption, grouped
@@ -51,9 +50,8 @@ def write(
 
     async def work(namespace: Namespace, runtime: Runtime) -> int:
         result = Result(f"write {size} B", size)
-        policy = WritePolicy(linger=0.0) if window == batch == 1 else WritePolicy()
         with stoppable() as stop:
-            async with await _fresh(namespace, name, policy) as writer:
+            async with await _fresh(namespace, name) as writer:
                 deadline = runtime.now() + seconds
                 if batch == 1:
                     feeding = _feed(runtime, writer, bytes(size), window, deadline, result, stop)
@@ -66,13 +64,13 @@ def write(
         raise typer.Exit(code)
 
 
-async def _fresh(namespace: Namespace, name: str, policy: WritePolicy) -> StreamWriter:
+async def _fresh(namespace: Namespace, name: str) -> StreamWriter:
     """The writer of a stream of its own: others' records are no place for ours."""
     try:
         await namespace.create(name)
     except StreamExistsError:
         raise StreamExistsError(f"there is a stream {name} already: give another name, or delete it first") from None
-    return await namespace.open_writer(name, policy=policy)
+    return await namespace.open_writer(name)
 
 
 async def _feed(
@@ -184,7 +182,7 @@ def tail(
         result = Result(f"tail at {rate}/s", size)
         with stoppable() as stop:
             async with (
-                await _fresh(namespace, name, WritePolicy(visibility=Visibility.LINGER)) as writer,
+                await _fresh(namespace, name) as writer,
                 namespace.open_reader(name) as reader,
             ):
                 await _follow(runtime, writer, reader, rate, seconds, result, stop)
