@@ -83,7 +83,7 @@ test-fast: setup ## unit tests only, no JDK needed
 
 .PHONY: test-interop
 test-interop: jdk setup ## against Apache BookKeeper 4.17.3 itself (needs a JDK 17+ and Maven; 15 minutes)
-	$(BIN)/pytest tests/interop -m interop
+	$(BIN)/pytest tests/interop -m interop --timeout 300
 
 .PHONY: test-interop-history
 test-interop-history: jdk setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)

@@ -35,6 +35,7 @@ import org.apache.distributedlog.metadata.DLMetadata;
  */
 public final class Streams extends Commands {
     private static final HexFormat HEX = HexFormat.of();
+    private static final int STUCK_SECONDS = 20;
 
     private final Map<String, Namespace> namespaces = new HashMap<>();
     private final Map<String, DistributedLogManager> logs = new HashMap<>();
@@ -230,30 +231,45 @@ public final class Streams extends Commands {
     /**
      * From a position or a transaction id to what can be read now; "end" says whether the log was sealed.
      *
-     * <p>The reader gives nothing at the end, and also before it, between two segments, when the machine is slow.
+     * <p>The reader gives nothing at the end, and also before it, between two segments, when the machine is slow. Once in
+     * some hundred runs it never goes on, with nothing under way: another one does.
      */
     private String read() throws Exception {
         var found = new ArrayList<String>();
         LogRecordWithDLSN last = log().getLastLogRecord();
         boolean sealed = log().isEndOfStreamMarked();
         long least = number("txid", Long.MIN_VALUE);
-        DLSN from = position(text("from", "1,0,0"));
-        boolean more = last.getTransactionId() >= least && last.getDlsn().compareTo(from) >= 0;
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS);
-        try (LogReader reader = options.containsKey("txid") ? log().openLogReader(least) : log().openLogReader(from)) {
-            while (true) {
-                LogRecordWithDLSN record = reader.readNext(false);
+        DLSN next = position(text("from", "1,0,0"));
+        boolean more = last.getTransactionId() >= least && last.getDlsn().compareTo(next) >= 0;
+        boolean byTxid = options.containsKey("txid");
+        LogReader reader = byTxid ? log().openLogReader(least) : log().openLogReader(next);
+        long begun = System.nanoTime();
+        long heard = begun;
+        try {
+            while (more || sealed) {
+                LogRecordWithDLSN record = reader.readNext(true);
+                long now = System.nanoTime();
                 if (record != null) {
                     found.add(show(record));
+                    next = record.getDlsn().getNextDLSN();
+                    byTxid = false;
                     more = record.getDlsn().compareTo(last.getDlsn()) < 0;
-                } else if (!more && !sealed) {
-                    break;
-                } else if (System.nanoTime() > deadline) {
+                    heard = now;
+                } else if (now - begun > TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS)) {
                     throw new TimeoutException("the reader stays behind " + show(last));
+                } else if (now - heard > TimeUnit.SECONDS.toNanos(STUCK_SECONDS)) {
+                    System.err.println("a reader does not go on, another one begins at " + next);
+                    reader.close();
+                    reader = byTxid ? log().openLogReader(least) : log().openLogReader(next);
+                    heard = now;
+                } else {
+                    Thread.sleep(2);
                 }
             }
         } catch (EndOfStreamException end) {
             return records(found) + ",\"end\":true";
+        } finally {
+            reader.close();
         }
         return records(found) + ",\"end\":false";
     }
