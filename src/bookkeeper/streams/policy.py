@@ -33,7 +33,7 @@ class WritePolicy:
     buffer_bytes: int = 16 * 1024
     """An entry leaves when its records are larger. 0: each record leaves at once, in an entry of its own."""
     linger: float = 0.001
-    """Seconds that a record waits for others to share its entry, at most. It does not wait while nothing is on its way."""
+    """Seconds that a record waits for others to share its entry, at most; none while no entry is on its way."""
     visibility: Visibility = Visibility.LINGER
     """When readers see what is acknowledged."""
     compression: Compression = Compression.NONE

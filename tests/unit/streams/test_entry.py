@@ -24,11 +24,11 @@ from bookkeeper.streams.formats.records import (
     END_PAYLOAD,
     END_TXID,
     SET,
-    StoredRecord,
     decode_records,
     encode_record,
     encode_records,
 )
+from bookkeeper.streams.formats.stored import StoredRecord
 
 JAVA = Path(__file__).parents[2] / "data" / "streams" / "java-entries.jsonl"
 

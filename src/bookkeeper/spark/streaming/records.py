@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from ...streams.dlsn import DLSN
 from ...streams.errors import CorruptEntryError
 from ...streams.formats.entry import decode_entry
-from ...streams.formats.records import StoredRecord
+from ...streams.formats.stored import StoredRecord, StoredRecords
 from ..errors import OptionError
 from ..reading import Piece
 from .following import Facts
@@ -152,7 +152,7 @@ class RecordBatches:
         return [txid * 1000 if 0 <= txid <= LATEST_MS else None for txid in txids]
 
 
-def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> list[StoredRecord]:
+def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> StoredRecords:
     """The records of users; not those before the first that is wanted."""
     try:
         stored = decode_entry(data, enveloped=facts.enveloped)
@@ -160,5 +160,4 @@ def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> list[StoredRe
         raise CorruptEntryError(
             f"stream {facts.stream}, segment {facts.number}, ledger {ledger}, entry {entry}: {error}", error.offset
         ) from error
-    least = facts.first[1] if entry == facts.first[0] else 0
-    return [record for record in stored if not record.flags and record.slot >= least]
+    return stored.users(facts.first[1] if entry == facts.first[0] else 0)

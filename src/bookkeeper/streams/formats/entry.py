@@ -17,7 +17,8 @@ from struct import Struct
 
 from ..errors import CorruptEntryError
 from .codec import Compression, pack, unpack
-from .records import StoredRecord, decode_records
+from .records import decode_records
+from .stored import StoredRecords
 
 HEADER = Struct(">biii")
 HEADER_SIZE = HEADER.size
@@ -45,7 +46,7 @@ def open_entry(entry: bytes) -> bytes:
     return unpack(entry[HEADER_SIZE:], flags, size, 5)
 
 
-def decode_entry(entry: bytes, *, enveloped: bool = True) -> list[StoredRecord]:
+def decode_entry(entry: bytes, *, enveloped: bool = True) -> StoredRecords:
     """All records of an entry, at least one; sets are taken apart. Raises `CorruptEntryError`."""
     records = decode_records(open_entry(entry) if enveloped else entry)
     if not records:

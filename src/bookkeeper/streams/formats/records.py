@@ -14,15 +14,14 @@ A batch is encoded by a few calls, each over all of it: what is done in Python f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
-from itertools import count as counting
-from itertools import repeat
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct, error
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import CorruptEntryError
 from .record_set import decode_set
+from .stored import StoredRecords
 
 HEADER = Struct(">qqi")
 HEADER_SIZE = HEADER.size
@@ -49,20 +48,6 @@ _FLAGS = _STEP - 1
 _POSITIONS = (1 << 31) - 1
 
 
-class StoredRecord(NamedTuple):
-    """A record of an entry. Payloads of a record set are records of their own here."""
-
-    slot: int
-    flags: int
-    position: int
-    txid: int
-    payload: bytes
-
-
-_stored: Callable[[Iterable[Any]], StoredRecord] = partial(tuple.__new__, StoredRecord)
-"""Makes one from its fields, much faster than by a call of the class."""
-
-
 def encode_record(payload: bytes, txid: int, position: int, flags: int = 0) -> bytes:
     """One record."""
     return HEADER.pack(position << 16 | flags, txid, len(payload)) + payload
@@ -78,36 +63,38 @@ def encode_records(payloads: Sequence[bytes], txids: Iterable[int], first_positi
     return b"".join(pieces)
 
 
-def decode_records(body: bytes) -> list[StoredRecord]:
+def decode_records(body: bytes) -> StoredRecords:
     """All records of an entry, sets taken apart. Raises `CorruptEntryError`."""
     return _alike(body) or _one_by_one(body)
 
 
-def _alike(body: bytes) -> list[StoredRecord] | None:
-    """All at once, if each is as large as the first one and none is a set. None: they must be looked at one by one.
+def _alike(body: bytes) -> StoredRecords | None:
+    """All at once, if each is as large as the first one, and they are numbered one after the other and have no flags.
+    None: they must be looked at one by one.
 
     If what is read as lengths, under this assumption, is that of the first one everywhere, then the assumption holds:
     each record ends where the next one was taken to begin.
     """
     if len(body) < HEADER_SIZE:
         return None
-    length = HEADER.unpack_from(body)[2]
+    first, _, length = HEADER.unpack_from(body)
     count, rest = divmod(len(body), HEADER_SIZE + length) if length >= 0 else (0, 1)
-    if rest or count < FEW:
+    position = first >> 16
+    if rest or count < FEW or first & _FLAGS or not 0 <= position <= _POSITIONS - count:
         return None
     metadata, txids, lengths, payloads = zip(*_whole_record(length).iter_unpack(body), strict=True)
-    flags = [each & _FLAGS for each in metadata]
-    if lengths.count(length) != count or any(flag & SET for flag in flags if flag):
+    if lengths.count(length) != count or metadata != tuple(range(first, first + count * _STEP, _STEP)):
         return None
-    positions = [each >> 16 & _POSITIONS for each in metadata]
-    return list(map(_stored, zip(range(count), flags, positions, txids, payloads, strict=True)))
+    return StoredRecords(range(count), None, range(position, position + count), txids, payloads)
 
 
-def _one_by_one(body: bytes) -> list[StoredRecord]:
-    found: list[StoredRecord] = []
-    take = found.append
+def _one_by_one(body: bytes) -> StoredRecords:
+    flags: list[int] = []
+    positions: list[int] = []
+    txids: list[int] = []
+    payloads: list[bytes] = []
     unpack = HEADER.unpack_from
-    at, end, slot = 0, len(body), 0
+    at, end = 0, len(body)
     try:
         while at < end:
             metadata, txid, length = unpack(body, at)
@@ -115,19 +102,22 @@ def _one_by_one(body: bytes) -> list[StoredRecord]:
             stop = start + length
             if length < 0 or stop > end:
                 raise CorruptEntryError(f"a record with {length} bytes does not fit its entry", at)
-            flags, position = metadata & _FLAGS, metadata >> 16 & _POSITIONS
-            if flags & SET:
+            own, position = metadata & _FLAGS, metadata >> 16 & _POSITIONS
+            if own & SET:
                 inner = _decode_set_at(body[start:stop], start)
-                rows = zip(counting(slot), repeat(0), counting(position), repeat(txid), inner, strict=False)
-                found += map(_stored, rows)
-                slot += len(inner)
+                flags += [0] * len(inner)
+                positions += range(position, position + len(inner))
+                txids += [txid] * len(inner)
+                payloads += inner
             else:
-                take(_stored((slot, flags, position, txid, body[start:stop])))
-                slot += 1
+                flags.append(own)
+                positions.append(position)
+                txids.append(txid)
+                payloads.append(body[start:stop])
             at = stop
     except error:
         raise CorruptEntryError("the header of a record is cut", at) from None
-    return found
+    return StoredRecords(range(len(payloads)), flags if any(flags) else None, positions, txids, payloads)
 
 
 @lru_cache(maxsize=256)

@@ -36,7 +36,7 @@ async def last_record(store: SegmentStore) -> Record:
         async with await store.open(segment) as ledger:
             for entry in range(await _end(ledger, segment) - 1, segment.first.entry - 1, -1):
                 stored = decode_stored(segment, await ledger.read_entry(entry))
-                users = [record for record in stored if not record.flags]
+                users = stored.users()
                 if users:
                     return list(RecordBatch(numbered(segments, segment), entry, users).records())[-1]
     raise StreamEmptyError("the stream has no records")

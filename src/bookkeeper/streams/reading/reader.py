@@ -23,7 +23,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from operator import itemgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -32,8 +31,9 @@ from ...client.reader import LedgerReader
 from ...errors import IncorrectParameterError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
 from ..dlsn import DLSN
 from ..errors import EndOfStreamError, IdleReaderError, TruncatedError
-from ..formats.records import END, StoredRecord
+from ..formats.records import END
 from ..formats.segment import SegmentMetadata
+from ..formats.stored import StoredRecords
 from ..segments import SegmentStore
 from .cursor import Start, after, find_next, find_start, find_txid, lacks_number, numbered, was_taken_back
 from .search import decode_stored, find_in_ledger
@@ -79,7 +79,7 @@ class RecordBatch(NamedTuple):
 
     segment: SegmentMetadata
     entry: int
-    stored: Sequence[StoredRecord]
+    stored: StoredRecords
 
     @property
     def next_position(self) -> DLSN:
@@ -92,24 +92,19 @@ class RecordBatch(NamedTuple):
             return self
         if (self.segment.number, self.entry) != position[:2]:
             return None
-        stored = [record for record in self.stored if record.slot < position.slot]
+        stored = self.stored.where(slot < position.slot for slot in self.stored.slots)
         return self._replace(stored=stored) if stored else None
 
     def payloads(self) -> list[bytes]:
-        return list(map(_PAYLOAD, self.stored))
+        return list(self.stored.payloads)
 
     def records(self) -> Iterator[Record]:
-        if not self.stored:
-            return iter(())
-        slots, _, positions, txids, payloads = zip(*self.stored, strict=True)
-        places = map(_position, zip(repeat(self.segment.number), repeat(self.entry), slots, strict=False))
-        base = self.segment.sequence_id - 1
-        rows = zip(places, txids, payloads, [base + position for position in positions], strict=True)
-        return map(_record, rows)
+        stored = self.stored
+        places = map(_position, zip(repeat(self.segment.number), repeat(self.entry), stored.slots, strict=False))
+        sequence_ids = map((self.segment.sequence_id - 1).__add__, stored.positions)
+        return map(_record, zip(places, stored.txids, stored.payloads, sequence_ids, strict=True))
 
 
-_PAYLOAD = itemgetter(StoredRecord._fields.index("payload"))
-_FLAGS = itemgetter(StoredRecord._fields.index("flags"))
 _position: Callable[[Iterable[Any]], DLSN] = partial(tuple.__new__, DLSN)
 _record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
 """Each makes one from its fields, much faster than by a call of the class."""
@@ -338,18 +333,12 @@ class StreamReader:
                     untouched = False
                     first_slot = position.slot if entry.entry_id == position.entry else 0
                     stored = decode_stored(segment, entry)
-                    wanted = stored
-                    if first_slot or stored[0].txid < self._lowest or any(map(_FLAGS, stored)):
-                        wanted = [
-                            record
-                            for record in stored
-                            if not record.flags and record.slot >= first_slot and record.txid >= self._lowest
-                        ]
+                    wanted = stored.users(first_slot, self._lowest)
                     if wanted:
                         if lacks_number(segment):  # it has records, so by now the one before it is completed
                             segment = numbered((await self._store.load()).segments, segment)
                         yield RecordBatch(segment, entry.entry_id, wanted)
-                    if stored[-1].flags & END:
+                    if stored.flags is not None and stored.flags[-1] & END:
                         raise EndOfStreamError("the stream was sealed; all of it was read")
         except (NoSuchLedgerError, NoSuchLedgerOnMetadataError) as error:
             raise await self._removed(segment, error, untouched=untouched) from error

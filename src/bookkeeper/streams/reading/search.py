@@ -11,11 +11,11 @@ from ...client.reader import LedgerReader
 from ..dlsn import DLSN
 from ..errors import CorruptEntryError
 from ..formats.entry import decode_entry
-from ..formats.records import StoredRecord
 from ..formats.segment import SegmentMetadata
+from ..formats.stored import StoredRecords
 
 
-def decode_stored(segment: SegmentMetadata, entry: LedgerEntry) -> list[StoredRecord]:
+def decode_stored(segment: SegmentMetadata, entry: LedgerEntry) -> StoredRecords:
     """The records of an entry; those that were written before they got their place have the segment's transaction id.
 
     Raises `CorruptEntryError`.
@@ -25,9 +25,7 @@ def decode_stored(segment: SegmentMetadata, entry: LedgerEntry) -> list[StoredRe
     except CorruptEntryError as error:
         where = f"segment {segment.number}, ledger {segment.ledger_id}, entry {entry.entry_id}"
         raise CorruptEntryError(f"{where}: {error}", error.offset) from error
-    if stored[0].txid >= segment.first_txid:
-        return stored
-    return [record._replace(txid=max(record.txid, segment.first_txid)) for record in stored]
+    return stored if stored.txids[0] >= segment.first_txid else stored.not_below(segment.first_txid)
 
 
 async def find_in_ledger(ledger: LedgerReader, segment: SegmentMetadata, first: DLSN, txid: int) -> DLSN:
@@ -41,7 +39,7 @@ async def find_in_ledger(ledger: LedgerReader, segment: SegmentMetadata, first: 
     while low < end:
         middle = (low + end) // 2
         stored = decode_stored(segment, await ledger.read_entry(middle))
-        if stored[-1].txid < txid:
+        if stored.txids[-1] < txid:
             low = middle + 1
             continue
         end = middle
