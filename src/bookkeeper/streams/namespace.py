@@ -58,6 +58,8 @@ from .publishing.staged import Staging
 from .publishing.staging import begin_run, join_run, open_run, run_path, sink_path
 from .reading.queries import count_records, first_record, last_record
 from .reading.reader import EARLIEST, Latest, Record, StreamReader, TxId
+from .reading.right import ReadRight
+from .reading.subscriptions import Subscriptions
 from .reading.verify import CheckedSegment, verify_stream
 from .recovery import recover_stream
 from .retention.choice import RetentionPolicy
@@ -590,37 +592,78 @@ class Namespace:
     def open_reader(
         self,
         name: str,
-        start: DLSN | TxId | Latest | datetime | str = EARLIEST,
+        start: DLSN | TxId | Latest | datetime | str | None = None,
         *,
         until: DLSN | str | None = None,
         tail: bool = True,
         idle_timeout: float | None = None,
         ignore_truncation: bool = False,
+        subscriber: str | None = None,
+        exclusive: bool = False,
+        lock_timeout: float | None = 30.0,
     ) -> Opening[StreamReader]:
         """Read a stream; await it, or enter it with `async with`.
 
         - `start`: `EARLIEST`, `LATEST` (what comes from now on), a position or its text, or `TxId`: the first record
-          with this transaction id or a higher one, or a time, where transaction ids are times. The default is the
-          first record that is left: nothing is missed.
+          with this transaction id or a higher one, or a time, where transaction ids are times. None: where the
+          subscriber stopped, or else the first record that is left: nothing is missed.
         - `until`: end before this position.
         - `tail`: wait for more at the end. False: end there.
         - `idle_timeout`: raise `IdleReaderError` when nothing came for so many seconds. None: wait for ever.
         - `ignore_truncation`: also read what is marked truncated, as long as it is there.
+        - `subscriber`: a name under which the reader's `ack` stores how far it has come. One reader at a time reads
+          for a subscriber; retention keeps what it has not read.
+        - `exclusive`: be the only reader of all that ask for it.
+        - `lock_timeout`: seconds to wait for another reader to go; None: for ever, 0: not at all.
 
-        Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position.
+        Raises `StreamNotFoundError`; `SegmentFormatError` for a text that is no position; `NotOwnerError`, whose
+        `owner` says who reads in its place.
         """
 
         async def opened() -> StreamReader:
+            store = await self._existing(name)
+            begin = None if start is None else _start(start)
+            end = None if until is None else _position(until)
+            right = await self._right_to_read(name, subscriber, exclusive, lock_timeout)
+            if begin is None and subscriber is not None:
+                begin = await self.subscriptions(name).get(subscriber)
             return StreamReader(
-                await self._existing(name),
-                _start(start),
-                until=None if until is None else _position(until),
+                store,
+                EARLIEST if begin is None else begin,
+                until=end,
                 tail=tail,
                 idle_timeout=idle_timeout,
                 ignore_truncation=ignore_truncation,
+                right=right,
             )
 
         return Opening(opened(), "Namespace.open_reader")
+
+    async def _right_to_read(
+        self, name: str, subscriber: str | None, exclusive: bool, timeout: float | None
+    ) -> ReadRight | None:
+        """None: anybody may. Raises `NotOwnerError`."""
+        subscriptions = self.subscriptions(name)
+        directories = [self._logs.paths(name).read_lock] if exclusive else []
+        if subscriber is not None:
+            directories.append(subscriptions.read_lock(subscriber))
+            await self._tree.make(directories[-1])
+        if not directories:
+            return None
+        locks: list[LogLock] = []
+        right = ReadRight(locks, subscriptions, subscriber)
+        try:
+            for directory in directories:
+                locks.append(LogLock(self._tree, self._runtime, directory, self._client_id))
+                await locks[-1].acquire(timeout)
+        except BaseException:
+            await right.release()
+            raise
+        return right
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        """The subscribers of a stream, and how far they have come. Raises `InvalidStreamNameError`."""
+        return Subscriptions(self._tree, self._logs.paths(name))
 
     def list(self, prefix: str = "", *, recursive: bool = False) -> AsyncGenerator[str, None]:
         """Names of streams, ascending: those directly below `prefix`; with `recursive` all below it."""

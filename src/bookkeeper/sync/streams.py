@@ -38,6 +38,7 @@ from ..streams.publishing.drafts import SegmentDraft
 from ..streams.publishing.marker import Marker, PublishKey
 from ..streams.publishing.publisher import Published
 from ..streams.reading import reader as aio_reader
+from ..streams.reading import subscriptions as aio_subscriptions
 from ..streams.reading.reader import EARLIEST, Latest, Record, RecordBatch, TxId
 from ..streams.reading.verify import CheckedSegment
 from ..streams.retention.choice import RetentionPolicy
@@ -273,19 +274,60 @@ class Namespace(ClosedAtExit, Blocking):
     def open_reader(
         self,
         name: str,
-        start: DLSN | TxId | Latest | datetime | str = EARLIEST,
+        start: DLSN | TxId | Latest | datetime | str | None = None,
         *,
         until: DLSN | str | None = None,
         tail: bool = True,
         idle_timeout: float | None = None,
         ignore_truncation: bool = False,
+        subscriber: str | None = None,
+        exclusive: bool = False,
+        lock_timeout: float | None = 30.0,
         timeout: float | None = None,
     ) -> StreamReader:
         """Read a stream."""
         opening = self._namespace.open_reader(
-            name, start, until=until, tail=tail, idle_timeout=idle_timeout, ignore_truncation=ignore_truncation
+            name,
+            start,
+            until=until,
+            tail=tail,
+            idle_timeout=idle_timeout,
+            ignore_truncation=ignore_truncation,
+            subscriber=subscriber,
+            exclusive=exclusive,
+            lock_timeout=lock_timeout,
         )
         return StreamReader(self._call(opening, timeout), self._thread)
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        """The subscribers of a stream, and how far they have come."""
+        return Subscriptions(self._namespace.subscriptions(name), self._thread)
+
+
+class Subscriptions(Blocking):
+    """The subscribers of one stream, by name. `bookkeeper.Subscriptions` says more."""
+
+    def __init__(self, subscriptions: aio_subscriptions.Subscriptions, thread: LoopThread) -> None:
+        super().__init__(thread)
+        self._subscriptions = subscriptions
+
+    def get(self, subscriber: str, *, timeout: float | None = None) -> DLSN | None:
+        """Where it goes on; None: it has not said so yet, or there is no such subscriber."""
+        return self._call(self._subscriptions.get(subscriber), timeout)
+
+    def list(self, *, timeout: float | None = None) -> dict[str, DLSN | None]:
+        """All of them, by name."""
+        return self._call(self._subscriptions.list(), timeout)
+
+    def commit(
+        self, subscriber: str, position: DLSN, *, expected: DLSN | None = None, timeout: float | None = None
+    ) -> None:
+        """Store where it goes on: the position of the next record that it wants."""
+        self._call(self._subscriptions.commit(subscriber, position, expected=expected), timeout)
+
+    def delete(self, subscriber: str, *, timeout: float | None = None) -> None:
+        """Forget a subscriber."""
+        self._call(self._subscriptions.delete(subscriber), timeout)
 
 
 class StreamWriter(Blocking):
@@ -457,7 +499,7 @@ class StreamReader(Blocking):
         self.close()
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Let go of what `read` holds. The reader may be used again."""
+        """Let go of what `read` holds, and of the right to read alone; without such a right it may be used again."""
         if not self._thread.ended:
             with contextlib.suppress(ClientClosedError):
                 self._call(self._reader.close(), timeout)
@@ -465,6 +507,10 @@ class StreamReader(Blocking):
     def read(self, most: int = 500, *, timeout: float | None = None) -> list[Record]:
         """The next records, as many as are at hand; none when `timeout` is over, or nothing more can be read."""
         return self._call(self._reader.read(most, timeout=timeout), None)
+
+    def ack(self, *, timeout: float | None = None) -> None:
+        """Store `position` for the subscriber: all before it has been worked on, its next reader begins there."""
+        self._call(self._reader.ack(), timeout)
 
     @property
     def position(self) -> DLSN | TxId | Latest:

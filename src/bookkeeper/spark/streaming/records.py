@@ -16,9 +16,9 @@ of a record is its sequence id. There are no keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise, repeat
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from ...streams.dlsn import DLSN
 from ...streams.errors import CorruptEntryError
 from ...streams.formats.entry import decode_entry
-from ...streams.formats.stored import StoredRecord, StoredRecords
+from ...streams.formats.stored import StoredRecords
 from ..errors import OptionError
 from ..reading import Piece
 from .following import Facts
@@ -63,8 +63,52 @@ TYPES: dict[str, tuple[DataType, pa.DataType]] = {
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999: Spark knows no later time."""
 
-Row = tuple[Facts, int, int, StoredRecord]
-"""Segment, ledger, entry, record."""
+
+class Entry(NamedTuple):
+    """An entry of a segment, and those of its records that are wanted."""
+
+    facts: Facts
+    ledger: int
+    entry: int
+    stored: StoredRecords
+
+    def txids(self) -> Sequence[int]:
+        """Of records that were written before they got their place, that of the segment."""
+        txids, first = self.stored.txids, self.facts.first_txid
+        return txids if not txids or txids[0] >= first else [max(txid, first) for txid in txids]
+
+    def times(self) -> Iterable[int | None]:
+        """In microseconds, if transaction ids are milliseconds."""
+        return (txid * 1000 if 0 <= txid <= LATEST_MS else None for txid in self.txids())
+
+    def sequence_ids(self) -> Iterable[int]:
+        return map((self.facts.sequence_id - 1).__add__, self.stored.positions)
+
+    def dlsns(self) -> Iterable[str]:
+        return (str(DLSN(self.facts.number, self.entry, slot)) for slot in self.stored.slots)
+
+
+def _same(value: Callable[[Entry], Any]) -> Callable[[Entry], Iterable[Any]]:
+    """One value for all records of an entry."""
+    return lambda entry: repeat(value(entry), len(entry.stored))
+
+
+_VALUES: dict[str, Callable[[Entry], Iterable[Any]]] = {
+    "stream": _same(lambda entry: entry.facts.stream),
+    "topic": _same(lambda entry: entry.facts.stream),
+    "segment": _same(lambda entry: entry.facts.number),
+    "ledger_id": _same(lambda entry: entry.ledger),
+    "entry_id": _same(lambda entry: entry.entry),
+    "slot": lambda entry: entry.stored.slots,
+    "dlsn": Entry.dlsns,
+    "txid": Entry.txids,
+    "timestamp": Entry.times,
+    "sequence_id": Entry.sequence_ids,
+    "offset": Entry.sequence_ids,
+    "payload": lambda entry: entry.stored.payloads,
+    "value": lambda entry: entry.stored.payloads,
+}
+"""Of the records of an entry, by column; the other columns are the same everywhere."""
 
 
 def record_schema(columns: Iterable[str]) -> StructType:
@@ -99,8 +143,8 @@ class RecordBatches:
 
     def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
         """All records, in order; a batch may be larger than its bounds by what one entry has."""
-        rows: list[Row] = []
-        size = 0
+        entries: list[Entry] = []
+        size = rows = 0
         for piece in pieces:
             run = piece.run
             facts = self._facts[run.ledger_id]
@@ -108,48 +152,27 @@ class RecordBatches:
             for number, (start, stop) in enumerate(pairwise(run.offsets.tolist())):
                 entry = run.first + number
                 stored = _decode(facts, run.ledger_id, entry, payload[start:stop])
-                rows += [(facts, run.ledger_id, entry, record) for record in stored]
+                entries.append(Entry(facts, run.ledger_id, entry, stored))
                 size += stop - start
-                if size >= self._max_bytes or len(rows) >= self._max_rows:
-                    yield from self._made(rows)
-                    rows, size = [], 0
-        yield from self._made(rows)
+                rows += len(stored)
+                if size >= self._max_bytes or rows >= self._max_rows:
+                    yield from self._made(entries, rows)
+                    entries, size, rows = [], 0, 0
+        yield from self._made(entries, rows)
 
-    def _made(self, rows: list[Row]) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(rows), self._max_rows):
-            some = rows[start : start + self._max_rows]
-            arrays = [pa.array(self._values(name, some), TYPES[name][1]) for name in self._columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    def _made(self, entries: list[Entry], rows: int) -> Iterator[pa.RecordBatch]:
+        arrays = [pa.array(self._values(name, entries, rows), TYPES[name][1]) for name in self._columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        for start in range(0, rows, self._max_rows):
+            yield batch.slice(start, self._max_rows)
 
-    def _values(self, name: str, rows: list[Row]) -> list[Any]:
-        match name:
-            case "stream" | "topic":
-                return [facts.stream for facts, _, _, _ in rows]
-            case "segment":
-                return [facts.number for facts, _, _, _ in rows]
-            case "ledger_id":
-                return [ledger for _, ledger, _, _ in rows]
-            case "entry_id":
-                return [entry for _, _, entry, _ in rows]
-            case "slot":
-                return [record.slot for _, _, _, record in rows]
-            case "dlsn":
-                return [str(DLSN(facts.number, entry, record.slot)) for facts, _, entry, record in rows]
-            case "txid":
-                return [max(record.txid, facts.first_txid) for facts, _, _, record in rows]
-            case "sequence_id" | "offset":
-                return [facts.sequence_id + record.position - 1 for facts, _, _, record in rows]
-            case "payload" | "value":
-                return [record.payload for _, _, _, record in rows]
-            case "timestamp":
-                return self._times(rows)
-        return [None if name == "key" else 0] * len(rows)  # partition, timestampType
-
-    def _times(self, rows: list[Row]) -> list[int | None]:
-        if not self._moments:
-            return [None] * len(rows)
-        txids = (max(record.txid, facts.first_txid) for facts, _, _, record in rows)
-        return [txid * 1000 if 0 <= txid <= LATEST_MS else None for txid in txids]
+    def _values(self, name: str, entries: list[Entry], rows: int) -> list[Any]:
+        if name == "timestamp" and not self._moments:
+            return [None] * rows
+        value = _VALUES.get(name)
+        if value is None:  # key, partition, timestampType
+            return [None if name == "key" else 0] * rows
+        return list(chain.from_iterable(map(value, entries)))
 
 
 def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> StoredRecords:

@@ -36,6 +36,7 @@ from ..formats.segment import SegmentMetadata
 from ..formats.stored import StoredRecords
 from ..segments import SegmentStore
 from .cursor import Start, after, find_next, find_start, find_txid, lacks_number, numbered, was_taken_back
+from .right import ReadRight
 from .search import decode_stored, find_in_ledger
 from .waiting import Waiting
 
@@ -126,6 +127,7 @@ class StreamReader:
         tail: bool = True,
         idle_timeout: float | None = None,
         ignore_truncation: bool = False,
+        right: ReadRight | None = None,
     ) -> None:
         self._store = store
         self._start = start
@@ -133,6 +135,7 @@ class StreamReader:
         self._tail = tail
         self._idle_timeout = idle_timeout
         self._ignore_truncation = ignore_truncation
+        self._right = right
         self._waiting: Waiting[Record] | None = None
         """What `read` has begun to wait for, or has left."""
         self._lowest = -1
@@ -147,10 +150,25 @@ class StreamReader:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of what `read` holds; iterations hold nothing in between. The reader may be used again."""
+        """Let go of what `read` holds, and of the right to read alone; iterations hold nothing in between. Without such
+        a right the reader may be used again."""
         waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            await waiting.close()
+        try:
+            if waiting is not None:
+                await waiting.close()
+        finally:
+            if self._right is not None:
+                await self._right.release()
+
+    async def ack(self) -> None:
+        """Store `position` for the subscriber: all before it has been worked on, its next reader begins there.
+
+        Raises `NotOwnerError` if somebody else reads for it now; `IncorrectParameterError` for a reader without one.
+        """
+        if self._right is None:
+            raise IncorrectParameterError("the reader has no subscriber: give one to open_reader")
+        self._right.check()
+        await self._right.commit(await self.locate())
 
     @property
     def position(self) -> DLSN | TxId | Latest:
@@ -224,6 +242,8 @@ class StreamReader:
             return
         async with aclosing(self._in_order(start)) as batches:
             while (batch := await self._within_time(batches)) is not None:
+                if self._right is not None:
+                    self._right.check()
                 wanted = batch if until is None else batch.before(until)
                 if wanted is not None:
                     yield wanted
