@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from .streams.publishing.publisher import Published
     from .streams.publishing.staged import StagedSegment, Staging
     from .streams.reading.reader import EARLIEST, LATEST, Record, StreamReader, TxId
+    from .streams.reading.subscriptions import Subscriptions
     from .streams.reading.verify import CheckedSegment
     from .streams.retention.choice import RetentionMode, RetentionPolicy
     from .streams.retention.maintenance import Maintained
@@ -216,6 +217,7 @@ _PUBLIC = {
         "TxId",
     ),
     "streams.retention.choice": ("RetentionMode", "RetentionPolicy"),
+    "streams.reading.subscriptions": ("Subscriptions",),
     "streams.reading.verify": ("CheckedSegment",),
     "streams.retention.maintenance": ("Maintained",),
     "streams.retention.policies": ("StreamPolicy",),
@@ -324,6 +326,7 @@ __all__ = [
     "StreamReader",
     "StreamStateError",
     "StreamWriter",
+    "Subscriptions",
     "TooManyRequestsError",
     "TransmitError",
     "TruncatedError",

@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 import bookkeeper
 from bookkeeper import EndOfStreamError, NotOwnerError, Position
 from bookkeeper.config import ClientConfiguration
+from bookkeeper.errors import StreamNotFoundError, Unsupported
 from tests.interop.conftest import PATIENCE, MakeCluster
 from tests.interop.support.cluster import Cluster
 from tests.interop.support.peer import JavaSession, Refused
@@ -392,3 +393,46 @@ async def test_namespace_of_ours(on_cluster: Cluster, java_session: JavaSession,
         for each in (java, ours):
             assert await each.list() == []
         await java.close()
+
+
+@verifies(AREA, "a federated namespace of Java's: ours lists and reads the streams of all its parts, and changes none")
+async def test_federated(on_cluster: Cluster, java_session: JavaSession, zk: KazooClient) -> None:
+    uri = f"distributedlog://{on_cluster.address}{on_cluster.root}-federated"
+    java_session.call("bind", uri=uri, servers=on_cluster.address, ledgers=on_cluster.root, federated=True)
+    zk.ensure_path(f"{on_cluster.root}-federated/.subnamespaces")
+    java = JavaStreams(java_session, uri, federatedNamespaceEnabled=True, federatedMaxLogsPerSubnamespace=2)
+    names = [f"log-{n}" for n in range(5)]
+    expected: dict[str, list[Seen]] = {}
+    for name in names:
+        await java.create(name)
+        writer = await java.writer(name)
+        expected[name] = expect(await writer.write(some(3)), some(3))
+        await writer.close()
+    async with bookkeeper.open_namespace(uri, config=ClientConfiguration(**PATIENCE)) as namespace:
+        ours = OurStreams(namespace)
+        assert sorted(await ours.list()) == await java.list() == names
+        for name in names:
+            await both_read(java, ours, name, expected[name])
+        with pytest.raises(Unsupported, match="federated"):
+            await namespace.create("log-6")
+        with pytest.raises(StreamNotFoundError):
+            await namespace.info("log-6")
+    await java.close()
+
+
+@verifies(AREA, "subscribers: where one of Java's stopped, a reader of ours goes on, and the reverse")
+async def test_subscribers(java: JavaStreams, ours: OurStreams) -> None:
+    name = f"log-{next(_names)}"
+    writer = await ours.writer(name)
+    seen = expect(await writer.write(some(5)), some(5))
+    await writer.close()
+    subscriptions = ours.namespace.subscriptions(name)
+    assert await java.subscribed(name, "of-java", read=2) == seen[:2]  # commits what it read
+    assert await subscriptions.list() == {"of-java": seen[1].position}
+    async with ours.namespace.open_reader(name, subscriber="of-java", tail=False) as reader:
+        assert [record.position async for record in reader] == [each.position for each in seen[1:]]
+    async with ours.namespace.open_reader(name, subscriber="of-ours", tail=False) as reader:
+        while (await reader.read(1))[0].position < seen[2].position:
+            pass
+        await reader.ack()
+    assert (await java.subscribed(name, "of-ours", read=1))[0] == seen[3]

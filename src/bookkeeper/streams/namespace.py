@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -34,6 +34,7 @@ from ..errors import (
     IncorrectParameterError,
     NamespaceNotBoundError,
     StreamNotFoundError,
+    Unsupported,
 )
 from ..metadata import open_driver
 from ..metadata.tree import RecordTree, check_path
@@ -46,9 +47,10 @@ from .formats.segment import SegmentMetadata, decode_segment
 from .ledgers import Replication, StreamLedgers
 from .named_segments import NamedSegments
 from .names.address import parse_namespace
+from .names.federation import Federation
 from .names.lock import LogLock
 from .names.logs import Logs
-from .names.namespaces import NamespaceSettings, bind, resolve
+from .names.namespaces import NamespaceSettings, bind, resolve, unbind, watch_names
 from .policy import WritePolicy
 from .publishing.collecting import Collected, Collector
 from .publishing.drafts import SegmentDraft
@@ -172,7 +174,10 @@ async def _open(
         binding = await _binding(tree, path, create=create, ledgers=ledgers or default)
         if client is None:
             client = await opened.enter_async_context(connect(binding.service_uri, config=config, runtime=runtime))
-        return Namespace(client, tree, path, replication, client_id, opened.pop_all())
+        namespace = Namespace(client, tree, path, replication, client_id, opened.pop_all())
+        if binding.federated:
+            namespace._federation = Federation(tree, path)
+        return namespace
 
 
 def _here() -> Home:
@@ -183,7 +188,9 @@ def _here() -> Home:
 
 async def _binding(tree: RecordTree, path: str, *, create: bool, ledgers: str) -> Binding:
     try:
-        return decode_binding((await resolve(tree, path)).data)
+        bound = await resolve(tree, path)
+        found = decode_binding(bound.data)
+        return found if bound.path == path else replace(found, federated=False)  # a part of it is not
     except NamespaceNotBoundError:
         if not create:
             raise
@@ -212,6 +219,7 @@ class Namespace:
         self._runtime = client.context.runtime
         self._tree = tree
         self._logs = Logs(tree, path)
+        self._federation: Federation | None = None
         self._settings = NamespaceSettings(tree, path)
         self._ledgers = StreamLedgers(client, replication or Replication())
         self._obeys_policies = replication is None
@@ -242,11 +250,11 @@ class Namespace:
 
     async def create(self, name: str, *, exist_ok: bool = False) -> None:
         """Make a stream. Raises `StreamExistsError` (unless `exist_ok`), `InvalidStreamNameError`."""
-        await self._logs.create(name, exist_ok=exist_ok)
+        await self._changeable().create(name, exist_ok=exist_ok)
 
     async def exists(self, name: str) -> bool:
         """Whether there is a stream of this name. Raises `InvalidStreamNameError`."""
-        return await self._logs.exists(name)
+        return await (await self._home(name)).exists(name)
 
     async def delete(self, name: str, *, missing_ok: bool = False, lock_timeout: float | None = 30.0) -> None:
         """Delete a stream and its ledgers, once nobody writes it: waits for that as `open_writer` does.
@@ -288,9 +296,10 @@ class Namespace:
 
     async def info(self, name: str) -> StreamInfo:
         """What the metadata says of a stream. Raises `StreamNotFoundError`."""
-        state = await self._segments(name).load()
-        owner = await self._lock(name).owner()
-        return StreamInfo(self._logs.paths(name).name, state.segments, state.max_txid, owner)
+        logs = await self._home(name)
+        state = await NamedSegments(self._tree, logs, name, self._ledgers).load()
+        owner = await LogLock(self._tree, self._runtime, logs.paths(name).lock, self._client_id).owner()
+        return StreamInfo(logs.paths(name).name, state.segments, state.max_txid, owner)
 
     # --- what is in a stream ---
 
@@ -350,9 +359,21 @@ class Namespace:
             await store.release()
 
     async def _existing(self, name: str) -> NamedSegments:
-        if not await self._logs.exists(name):
+        logs = await self._home(name)
+        if not await logs.exists(name):
             raise StreamNotFoundError(f"there is no stream {name} in {self.path}")
-        return self._segments(name)
+        return NamedSegments(self._tree, logs, name, self._ledgers)
+
+    async def _home(self, name: str) -> Logs:
+        """Where a stream is to be read."""
+        found = None if self._federation is None else await self._federation.home(name)
+        return found or self._logs
+
+    def _changeable(self) -> Logs:
+        """Where streams are to be changed. Raises `Unsupported`."""
+        if self._federation is not None:
+            raise Unsupported(f"namespace {self.path} is federated: its streams are read here, and changed by Java")
+        return self._logs
 
     # --- the old end, and the new one ---
 
@@ -412,7 +433,7 @@ class Namespace:
         await lead(lambda: LogLock(self._tree, self._runtime, leader, self._client_id), self.maintain, interval)
 
     def _truncation(self, name: str) -> Truncation:
-        return Truncation(self._tree, self._logs.paths(name), self._ledgers)
+        return Truncation(self._tree, self._changeable().paths(name), self._ledgers)
 
     # --- segments that were written elsewhere ---
 
@@ -547,7 +568,7 @@ class Namespace:
     # --- inside ---
 
     async def _locked(self, name: str, timeout: float | None) -> LogLock:
-        await self._logs.load(name)  # a lock of what is no stream would be its first record
+        await self._changeable().load(name)  # a lock of what is no stream would be its first record
         lock = self._lock(name)
         await lock.acquire(timeout)
         return lock
@@ -581,7 +602,7 @@ class Namespace:
 
         async def opened() -> StreamWriter:
             if create:
-                await self._logs.create(name, exist_ok=True)
+                await self._changeable().create(name, exist_ok=True)
             ledgers = await self._ledgers_of(name)
             wanted = policy or (await self._effective(name)).write
             lock = await self._locked(name, lock_timeout)
@@ -643,15 +664,15 @@ class Namespace:
         self, name: str, subscriber: str | None, exclusive: bool, timeout: float | None
     ) -> ReadRight | None:
         """None: anybody may. Raises `NotOwnerError`."""
-        subscriptions = self.subscriptions(name)
-        directories = [self._logs.paths(name).read_lock] if exclusive else []
-        if subscriber is not None:
-            directories.append(subscriptions.read_lock(subscriber))
-            await self._tree.make(directories[-1])
-        if not directories:
+        if subscriber is None and not exclusive:
             return None
+        paths = self._changeable().paths(name)
+        directories = [paths.read_lock] if exclusive else []
+        if subscriber is not None:
+            directories.append(paths.subscriber_lock(subscriber))
+            await self._tree.make(directories[-1])
         locks: list[LogLock] = []
-        right = ReadRight(locks, subscriptions, subscriber)
+        right = ReadRight(locks, self.subscriptions(name), subscriber)
         try:
             for directory in directories:
                 locks.append(LogLock(self._tree, self._runtime, directory, self._client_id))
@@ -663,11 +684,45 @@ class Namespace:
 
     def subscriptions(self, name: str) -> Subscriptions:
         """The subscribers of a stream, and how far they have come. Raises `InvalidStreamNameError`."""
-        return Subscriptions(self._tree, self._logs.paths(name))
+        return Subscriptions(self._tree, self._changeable().paths(name))
 
     def list(self, prefix: str = "", *, recursive: bool = False) -> AsyncGenerator[str, None]:
-        """Names of streams, ascending: those directly below `prefix`; with `recursive` all below it."""
-        return self._logs.names(prefix, recursive=recursive)
+        """Names of streams, ascending: those directly below `prefix`; with `recursive` all below it. A federated
+        namespace gives all that begin with the prefix, by part.
+        """
+        if self._federation is None:
+            return self._logs.names(prefix, recursive=recursive)
+        return self._names_below(self._federation, f"{prefix}/" if prefix else "")
+
+    async def _names_below(self, federation: Federation, prefix: str) -> AsyncGenerator[str, None]:
+        async with aclosing(federation.names()) as names:
+            async for name in names:
+                if name.startswith(prefix):
+                    yield name
+
+    async def watch(self) -> AsyncGenerator[frozenset[str], None]:
+        """The names of the streams directly below the namespace: now, and again whenever one comes or goes."""
+        before: frozenset[str] | None = None
+        async with aclosing(watch_names(self._tree, self.path)) as changes:
+            async for _ in changes:
+                names = frozenset([name async for name in self._logs.names()])
+                if names != before:
+                    before = names
+                    yield names
+
+    async def watch_segments(self, name: str) -> AsyncGenerator[Sequence[SegmentMetadata], None]:
+        """The segments of a stream, in order: now, and again whenever they change. Raises `StreamNotFoundError`."""
+        async with aclosing((await self._existing(name)).watch()) as lists:
+            async for segments in lists:
+                yield segments
+
+    async def unbind(self, *, force: bool = False) -> None:
+        """Take the binding away: there is no namespace here any more. Settings stay, streams as well.
+
+        Raises `NamespaceNotEmptyError` if there are streams, unless forced; they are out of reach until it is made
+        again.
+        """
+        await unbind(self._tree, self.path, force=force)
 
 
 def at_time(time: datetime) -> TxId:

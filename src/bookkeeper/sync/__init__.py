@@ -34,7 +34,7 @@ iterator  plain iterators over asynchronous ones
 
 from .client import BookKeeper, connect
 from .ledger import LedgerAdvWriter, LedgerReader, LedgerWriter
-from .streams import Namespace, StagedSegment, Staging, StreamReader, StreamWriter, open_namespace
+from .streams import Namespace, StagedSegment, Staging, StreamReader, StreamWriter, Subscriptions, open_namespace
 
 __all__ = [
     "BookKeeper",
@@ -46,6 +46,7 @@ __all__ = [
     "Staging",
     "StreamReader",
     "StreamWriter",
+    "Subscriptions",
     "connect",
     "open_namespace",
 ]

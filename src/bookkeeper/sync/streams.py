@@ -28,6 +28,7 @@ from ..runtime.loop_thread import LoopThread
 from ..streams import namespace as aio
 from ..streams import writer as aio_writer
 from ..streams.dlsn import DLSN
+from ..streams.formats.segment import SegmentMetadata
 from ..streams.ledgers import Replication
 from ..streams.namespace import LOST_AFTER, StreamInfo
 from ..streams.pending import pieces
@@ -257,6 +258,18 @@ class Namespace(ClosedAtExit, Blocking):
     def list(self, prefix: str = "", *, recursive: bool = False, timeout: float | None = None) -> BlockingIterator[str]:
         """Names of streams, ascending. `timeout` is for each wait."""
         return BlockingIterator(self._thread, lambda: self._namespace.list(prefix, recursive=recursive), timeout)
+
+    def watch(self, *, timeout: float | None = None) -> BlockingIterator[frozenset[str]]:
+        """The names of the streams directly below the namespace, now and after each change."""
+        return BlockingIterator(self._thread, self._namespace.watch, timeout)
+
+    def watch_segments(self, name: str, *, timeout: float | None = None) -> BlockingIterator[Sequence[SegmentMetadata]]:
+        """The segments of a stream, now and after each change."""
+        return BlockingIterator(self._thread, lambda: self._namespace.watch_segments(name), timeout)
+
+    def unbind(self, *, force: bool = False, timeout: float | None = None) -> None:
+        """Take the binding away: there is no namespace here any more."""
+        self._call(self._namespace.unbind(force=force), timeout)
 
     def open_writer(
         self,

@@ -176,14 +176,15 @@ class JavaWriter(Writer):
 class JavaStreams(Streams):
     name = JAVA_STREAMS
 
-    def __init__(self, session: JavaSession, uri: str) -> None:
+    def __init__(self, session: JavaSession, uri: str, **conf: object) -> None:
         self._session = session
         self._uri = uri
+        self._conf = conf
         self._connected: dict[str, str] = {}
 
     async def _namespace(self, **conf: object) -> str:
         """A connection with this configuration."""
-        wanted = {**CONFIGURATION, **conf}
+        wanted = {**CONFIGURATION, **self._conf, **conf}
         name = f"{self._uri} {wanted}"
         if name not in self._connected:
             settings = {f"conf__{key}": value for key, value in wanted.items()}
@@ -236,6 +237,10 @@ class JavaStreams(Streams):
 
     async def follow(self, log: str, start: Position, count: int) -> list[Seen]:
         return _records(await self.ask("follow", log=log, **{"from": _spell(start)}, count=count))
+
+    async def subscribed(self, log: str, subscriber: str, read: int) -> list[Seen]:
+        """The next records of a subscriber; its position is stored then."""
+        return _records(await self.ask("subscribed", log=log, subscriber=subscriber, count=read))
 
     async def segments(self, log: str) -> Sequence[Segment]:
         return [

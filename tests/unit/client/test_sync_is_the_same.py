@@ -15,6 +15,7 @@ from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.publishing.staged import StagedSegment, Staging
 from bookkeeper.streams.reading.reader import StreamReader
+from bookkeeper.streams.reading.subscriptions import Subscriptions
 from bookkeeper.streams.writer import StreamWriter
 
 TWINS: list[tuple[type, type]] = [
@@ -25,6 +26,7 @@ TWINS: list[tuple[type, type]] = [
     (bookkeeper.sync.Namespace, Namespace),
     (bookkeeper.sync.StreamReader, StreamReader),
     (bookkeeper.sync.StreamWriter, StreamWriter),
+    (bookkeeper.sync.Subscriptions, Subscriptions),
     (bookkeeper.sync.Staging, Staging),
     (bookkeeper.sync.StagedSegment, StagedSegment),
 ]

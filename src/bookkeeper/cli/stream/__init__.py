@@ -1,7 +1,7 @@
 """`bookkeeper stream ...`: streams by name: logs without an end, over many ledgers.
 
 common    which namespace is meant
-manage    create, list, info, truncate, purge, seal, rename, delete
+manage    create, list, info, truncate, purge, seal, rename, delete, subscribers
 append    lines become records as they come
 read      read and tail
 check     verify and maintain
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "append": append.append,
     "read": read.read,
     "tail": read.tail,
+    "subscribers": manage.subscribers,
     "verify": check.verify,
     "truncate": manage.truncate,
     "purge": manage.purge,

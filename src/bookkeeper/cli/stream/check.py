@@ -102,6 +102,7 @@ def maintain(
         if every is None:
             return await namespace.maintain()
         with stoppable() as stop:
+            remark(f"maintaining the streams of {namespace.path} every {every:g} s, until Ctrl-C")
             running = asyncio.ensure_future(namespace.run_maintenance(interval=every))
             asked = asyncio.ensure_future(stop.asked.wait())
             await asyncio.wait([running, asked], return_when=asyncio.FIRST_COMPLETED)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ...runtime import Runtime
+from ...streams.dlsn import DLSN
 from ...streams.formats.segment import SegmentMetadata
 from ...streams.namespace import Namespace, StreamInfo
 from ...streams.retention.truncation import Retained
@@ -190,3 +191,33 @@ def delete(name: StreamName, at: NamespaceOptions, force: ForceOption = False) -
 def _ask(question: str, force: bool) -> None:
     if not force and not sure(question):
         fail("nothing was changed")
+
+
+@grouped
+def subscribers(
+    name: StreamName,
+    at: NamespaceOptions,
+    delete: Annotated[str | None, typer.Option("--delete", help="Forget this one.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Who reads a stream under a name, and where each goes on; what they have not read is not deleted."""
+
+    async def work(namespace: Namespace, _: Runtime) -> dict[str, DLSN | None]:
+        await namespace.info(name)
+        subscriptions = namespace.subscriptions(name)
+        known = await subscriptions.list()
+        if delete is not None:
+            if delete not in known:
+                fail(f"stream {name} has no subscriber {delete}")
+            await subscriptions.delete(delete)
+            del known[delete]
+        return known
+
+    known = {who: None if where is None else position_text(where) for who, where in at.run(work).items()}
+    if as_json:
+        print_json(known)
+    elif known:
+        rows = [(who, where or "the beginning") for who, where in known.items()]
+        print_table(None, ("subscriber", "goes on at"), rows)
+    else:
+        remark(f"stream {name} has no subscribers")

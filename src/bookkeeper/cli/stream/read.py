@@ -6,19 +6,24 @@ import asyncio
 import base64
 import json
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from ...client.opening import Opening
 from ...runtime import Runtime
 from ...streams.dlsn import DLSN
 from ...streams.namespace import Namespace, at_time
-from ...streams.reading.reader import EARLIEST, LATEST, Latest, Record, TxId
+from ...streams.reading.reader import EARLIEST, LATEST, Latest, Record, StreamReader, TxId
 from ..options import grouped
 from ..output import EXIT_USAGE, fail
 from ..session import stoppable
 from .common import NamespaceOptions, StreamName, parse_position, position_text
+
+AT_ONCE = 500
+"""Records printed at a time."""
 
 FromOption = Annotated[
     str,
@@ -28,6 +33,12 @@ FromOption = Annotated[
     ),
 ]
 CountOption = Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")]
+SubscriberOption = Annotated[
+    str | None,
+    typer.Option(
+        "--subscriber", help="Go on where this subscriber stopped, and keep with the stream how far it has come now."
+    ),
+]
 RawOption = Annotated[bool, typer.Option("--raw", help="No newline after a record.")]
 LinesOption = Annotated[bool, typer.Option("--json", help="A JSON object a line: position, txid, data.")]
 
@@ -36,29 +47,34 @@ LinesOption = Annotated[bool, typer.Option("--json", help="A JSON object a line:
 def read(
     name: StreamName,
     at: NamespaceOptions,
-    start: FromOption = "earliest",
+    start: FromOption = "",
     count: CountOption = None,
+    subscriber: SubscriberOption = None,
     raw: RawOption = False,
     as_json: LinesOption = False,
 ) -> None:
-    """Print what is in a stream, a line a record."""
-    _print(name, at, _start(start), count, raw, as_json, tail=False)
+    """Print what is in a stream, a line a record; from its beginning, or where the subscriber stopped."""
+    _print(name, at, _start(start or ("" if subscriber else "earliest")), count, subscriber, raw, as_json, tail=False)
 
 
 @grouped
 def tail(
     name: StreamName,
     at: NamespaceOptions,
-    start: FromOption = "latest",
+    start: FromOption = "",
     count: CountOption = None,
+    subscriber: SubscriberOption = None,
     raw: RawOption = False,
     as_json: LinesOption = False,
 ) -> None:
-    """Print records as they come, from now on or from a position, until Ctrl-C."""
-    _print(name, at, _start(start), count, raw, as_json, tail=True)
+    """Print records as they come until Ctrl-C; from now on, from a position, or where the subscriber stopped."""
+    _print(name, at, _start(start or ("" if subscriber else "latest")), count, subscriber, raw, as_json, tail=True)
 
 
-def _start(text: str) -> DLSN | TxId | Latest:
+def _start(text: str) -> DLSN | TxId | Latest | None:
+    """None: where the subscriber stopped."""
+    if not text:
+        return None
     if text == "earliest":
         return EARLIEST
     if text == "latest":
@@ -77,8 +93,9 @@ def _start(text: str) -> DLSN | TxId | Latest:
 def _print(
     name: str,
     at: NamespaceOptions,
-    start: DLSN | TxId | Latest,
+    start: DLSN | TxId | Latest | None,
     count: int | None,
+    subscriber: str | None,
     raw: bool,
     as_json: bool,
     *,
@@ -86,22 +103,12 @@ def _print(
 ) -> None:
     if raw and as_json:
         fail("--raw and --json exclude each other", EXIT_USAGE)
-
-    async def show(namespace: Namespace) -> None:
-        out = sys.stdout.buffer
-        left = count
-        async with namespace.open_reader(name, start, tail=tail) as reader:
-            async for record in reader:
-                out.write(_line(record) if as_json else record.payload if raw else record.payload + b"\n")
-                if tail:
-                    out.flush()
-                if left is not None and (left := left - 1) == 0:
-                    break
-        out.flush()
+    spell = _json_line if as_json else _payload if raw else _line
 
     async def work(namespace: Namespace, _: Runtime) -> int:
         with stoppable() as stop:
-            showing = asyncio.ensure_future(show(namespace))
+            reader = namespace.open_reader(name, start, tail=tail, subscriber=subscriber)
+            showing = asyncio.ensure_future(_show(reader, count, spell, acknowledged=subscriber is not None))
             asked = asyncio.ensure_future(stop.asked.wait())
             await asyncio.wait([showing, asked], return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
@@ -119,7 +126,30 @@ def _print(
         raise typer.Exit(code)
 
 
+async def _show(
+    opening: Opening[StreamReader], count: int | None, spell: Callable[[Record], bytes], *, acknowledged: bool
+) -> None:
+    """Print records, `count` at most. `acknowledged`: what was printed is not given to the subscriber again."""
+    out = sys.stdout.buffer
+    left = sys.maxsize if count is None else count
+    async with opening as reader:
+        while left and (records := await reader.read(min(left, AT_ONCE))):
+            out.writelines(map(spell, records))
+            out.flush()
+            left -= len(records)
+            if acknowledged:
+                await reader.ack()
+
+
+def _payload(record: Record) -> bytes:
+    return record.payload
+
+
 def _line(record: Record) -> bytes:
+    return record.payload + b"\n"
+
+
+def _json_line(record: Record) -> bytes:
     row: dict[str, object] = {
         "position": position_text(record.position),
         "txid": record.txid,

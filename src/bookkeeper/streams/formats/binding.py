@@ -28,6 +28,8 @@ class Binding:
 
     servers: str
     ledgers_path: str
+    federated: bool = False
+    """Whether its streams are spread over several parts."""
 
     @property
     def service_uri(self) -> str:
@@ -64,4 +66,4 @@ def decode_binding(data: bytes) -> Binding:
         raise StreamMetadataError(f"the binding of a namespace makes no sense: {error!r}") from None
     if not isinstance(servers, str) or not isinstance(path, str):
         raise StreamMetadataError("the binding of a namespace has no text for servers and path")
-    return Binding(servers, path)
+    return Binding(servers, path, federated=fields.get("10", {}).get("tf") == 1)

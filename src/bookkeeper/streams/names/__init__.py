@@ -7,6 +7,7 @@ address     where a namespace is
 naming      which names streams can have
 paths       the records of a stream: where they are, what the small ones hold
 namespaces  bind, resolve and unbind a namespace; its settings
+federation  namespaces of many parts
 logs        create, load, list, delete and rename streams
 segments    the list of a stream's segments, kept up to date
 head        what the owner of a stream changes: start, complete, truncate and remove segments

@@ -9,6 +9,7 @@
     logrecs_<18 digits>            a completed one
   allocation                       a ledger for the next segment, decimal; empty: none
   subscribers/<id>                 positions of readers; made when they are needed
+    readLock                       parent of those who want to read for it
 
 Beside the streams, ours alone:
 
@@ -23,7 +24,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from ...errors import StreamMetadataError
+from ...errors import IncorrectParameterError, StreamMetadataError
+from .naming import stream_name
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,16 @@ class LogPaths:
     @property
     def subscribers(self) -> str:
         return f"{self.root}/subscribers"
+
+    def subscriber(self, name: str) -> str:
+        """Raises `IncorrectParameterError` for what is no name of one."""
+        if "/" in name or not name:
+            raise IncorrectParameterError(f"{name!r} is no name of a subscriber: give a word without slashes")
+        return f"{self.subscribers}/{stream_name(name)}"
+
+    def subscriber_lock(self, name: str) -> str:
+        """Parent of those who want to read for a subscriber."""
+        return f"{self.subscriber(name)}/readLock"
 
     def truncation(self, life: int) -> str:
         """`life`: `Node.stamp` of `root`. A stream that was deleted and made anew has another record."""

@@ -11,7 +11,6 @@ reads that one again; ours that of the next record, which Java takes as it is.
 from __future__ import annotations
 
 from ...errors import (
-    IncorrectParameterError,
     NoSuchRecord,
     NotOwnerError,
     RecordChanged,
@@ -22,7 +21,6 @@ from ...errors import (
 from ...metadata.tree import Node, RecordTree
 from ..dlsn import DLSN
 from ..errors import SegmentFormatError
-from ..names.naming import stream_name
 from ..names.paths import LogPaths
 
 
@@ -35,7 +33,7 @@ class Subscriptions:
 
     async def get(self, subscriber: str) -> DLSN | None:
         """Where it goes on; None: it has not said so yet, or there is no such subscriber."""
-        return _position(await self._tree.get(self.path(subscriber), fresh=True))
+        return _position(await self._tree.get(self._paths.subscriber(subscriber), fresh=True))
 
     async def list(self) -> dict[str, DLSN | None]:
         """All of them, by name."""
@@ -51,7 +49,7 @@ class Subscriptions:
 
         Raises `StreamConflictError` if something else is stored, or another client stores something just now.
         """
-        path, data = self.path(subscriber), str(position).encode()
+        path, data = self._paths.subscriber(subscriber), str(position).encode()
         while True:
             node = await self._tree.get(path, fresh=True)
             if expected is not None and _position(node) != expected:
@@ -71,9 +69,9 @@ class Subscriptions:
 
         Raises `NotOwnerError` while somebody reads for it.
         """
-        path = self.path(subscriber)
+        path = self._paths.subscriber(subscriber)
         try:
-            await self._tree.delete(self.read_lock(subscriber))
+            await self._tree.delete(self._paths.subscriber_lock(subscriber))
         except NoSuchRecord:
             pass
         except RecordNotEmpty:
@@ -84,16 +82,6 @@ class Subscriptions:
             return
         except RecordNotEmpty:
             raise NotOwnerError(f"somebody begins to read {self._paths.name} for subscriber {subscriber}") from None
-
-    def path(self, subscriber: str) -> str:
-        """Raises `IncorrectParameterError` for what is no name."""
-        if "/" in subscriber or not subscriber:
-            raise IncorrectParameterError(f"{subscriber!r} is no name of a subscriber: give a word without slashes")
-        return f"{self._paths.subscribers}/{stream_name(subscriber)}"
-
-    def read_lock(self, subscriber: str) -> str:
-        """The directory of the lock of those who read for it."""
-        return f"{self.path(subscriber)}/readLock"
 
 
 def _position(node: Node | None) -> DLSN | None:

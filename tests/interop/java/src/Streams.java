@@ -64,6 +64,7 @@ public final class Streams extends Commands {
             case "abort" -> abort();
             case "read" -> read();
             case "follow" -> follow();
+            case "subscribed" -> subscribed();
             case "segments" -> segments();
             case "ends" -> ends();
             case "find" -> "\"position\":" + show(await(log().getDLSNNotLessThanTxId(number("txid", 0))));
@@ -285,6 +286,22 @@ public final class Streams extends Commands {
         for (long n = 0; n < number("count", 0); n++) {
             found.add(show(await(reader.readNext())));
         }
+        await(reader.asyncClose());
+        return records(found);
+    }
+
+    /** The next count= records of a subscriber, whose position is that of the last one then. */
+    private String subscribed() throws Exception {
+        String subscriber = text("subscriber", "");
+        AsyncLogReader reader = await(log().getAsyncLogReaderWithLock(subscriber));
+        var found = new ArrayList<String>();
+        DLSN last = null;
+        for (long n = 0; n < number("count", 0); n++) {
+            LogRecordWithDLSN record = await(reader.readNext());
+            found.add(show(record));
+            last = record.getDlsn();
+        }
+        await(log().getSubscriptionsStore().advanceCommitPosition(subscriber, last));
         await(reader.asyncClose());
         return records(found);
     }
