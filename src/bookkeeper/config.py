@@ -285,8 +285,14 @@ class ServerConfiguration(StoreSettings):
     forceReadOnlyBookie: bool = False
     persistBookieStatusEnabled: bool = False
     localConsistencyCheckOnStartup: bool = False
+    """Look at all entries right after the start, beside serving."""
     localScrubInterval: int = 0
+    """Seconds between two runs of the scrubber, give or take half of them; 0 or less: none."""
     localScrubRateLimit: float = Field(60, ge=0)
+    """Entries that the scrubber looks at in a second; 0: no limit."""
+    localRepairQueueSize: int = Field(10_000, ge=0)
+    """Damaged entries that wait to be fetched from other bookies, at most; 0: damage is only reported. Not a Java key.
+    """
     sanityCheckMetricsEnabled: bool = False
     dataIntegrityChecking: bool = False
     dataIntegrityStampMissingCookies: bool = False

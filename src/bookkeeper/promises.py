@@ -29,10 +29,6 @@ NO_AUTHENTICATION = (
     "there is no authentication yet, and everybody would be let in: remove the line and protect the network in "
     "another way, or use Apache BookKeeper's"
 )
-NO_SCRUBBING = (
-    "there is no such check yet, and damage would not be looked for: remove the line; `bookkeeper spark scrub` "
-    "compares all copies of a cluster"
-)
 
 REFUSED: Mapping[str, str] = {
     "tlsProviderFactoryClass": NO_TLS,
@@ -41,8 +37,6 @@ REFUSED: Mapping[str, str] = {
     "permittedStartupUsers": (
         "the user is not checked yet: remove the line, and let the service manager see to the right user"
     ),
-    "localConsistencyCheckOnStartup": NO_SCRUBBING,
-    "localScrubInterval": NO_SCRUBBING,
     "httpServerEnabled": "there is no HTTP server yet, and health checks of it would fail: remove the line",
 }
 """What a bookie does not start with, why, and what to do."""
@@ -58,7 +52,7 @@ NO_METRICS = "metrics are not published yet (statsProviderClass): nobody listens
 _WITHOUT_EFFECT = """
     statsProviderClass prometheusStatsHttpEnable prometheusStatsHttpAddress prometheusStatsHttpPort
     prometheusStatsLatencyRolloverSeconds exposeDefaultJVMMetrics sanityCheckMetricsEnabled
-    httpServerPort httpServerHost localScrubRateLimit
+    httpServerPort httpServerHost
     tlsClientAuthentication tlsKeyStoreType tlsKeyStore tlsKeyStorePasswordPath tlsTrustStoreType tlsTrustStore
     tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites
     tlsEnabledProtocols

@@ -24,8 +24,6 @@ ASKED: dict[str, Any] = {
     "bookieAuthProviderFactoryClass": "x.Y",
     "authorizedRoles": "admin",
     "permittedStartupUsers": "bookie",
-    "localConsistencyCheckOnStartup": "true",
-    "localScrubInterval": "60",
     "httpServerEnabled": "true",
 }
 
@@ -101,7 +99,7 @@ def test_a_client_refuses_what_it_cannot_promise(key: str) -> None:
 
 
 def test_what_is_off_is_not_refused() -> None:
-    off = {"localScrubInterval": "0", "journalWriteData": "true"}
+    off = {"permittedStartupUsers": "", "journalWriteData": "true"}
     validate(ServerConfiguration.from_mapping({**off, "tlsProviderFactoryClass": "", "httpServerEnabled": "false"}))
 
 

@@ -8,6 +8,7 @@ ground      what serving requests stands on
 requests/   from a client's bytes to what is done, and back
 journal/    what makes a write durable
 integrity/  what is done when entries may have been lost
+scrub/      looking for damage on its own disks, and mending it
 storage/    where entries live
 checkpoint  moving what the journals hold into the storage for good
 ledgers     what is known about the ledgers in use: key, fence, last add confirmed

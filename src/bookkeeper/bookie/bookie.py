@@ -49,6 +49,8 @@ from .node.validate import validate, warn
 from .parts import Parts, build, listen_to_disks
 from .requests.connection import BookieConnection
 from .requests.service import RequestService, ServedConnection
+from .scrub.mender import Home, Mender
+from .scrub.scrubber import Scrubber, wanted
 from .shutdown import Shutdown, is_explained
 from .stats import BookieStats
 from .storage.api import LedgerStorage
@@ -69,7 +71,7 @@ class Bookie:
         open_peers: OpenPeers | None = None,
     ) -> None:
         """`driver`: an open driver, which stays the caller's; None: the bookie opens its own. `open_peers` is needed
-        for `dataIntegrityChecking`."""
+        for `dataIntegrityChecking`; without it damage is not mended."""
         self._runtime = runtime
         self._config = config
         self._given_driver = driver
@@ -174,6 +176,7 @@ class Bookie:
             await self._register(parts)
             self._life.enter(Phase.SERVING)
             self._repair(parts)
+            self._mend(parts)
         except BaseException as error:
             self._life.ends_with(self._life.exit_code_of(error))
             if self._life.phase not in ENDS:
@@ -315,6 +318,21 @@ class Bookie:
                 lambda: not parts.state.read_only,
             )
             parts.scope.spawn(work, name="data integrity")
+
+    def _mend(self, parts: Parts) -> None:
+        """Mend what is found damaged, and look for it if the settings say so, beside serving."""
+        home = Home(
+            parts.identity.bookie_id,
+            parts.storage,
+            parts.driver.ledgers,
+            lambda: not parts.state.read_only,
+            parts.stats.scrubber,
+        )
+        mender = Mender(self._runtime, self._config, home, self._open_peers, parts.scope)
+        parts.storage.set_damage_listener(mender.report)
+        if wanted(self._config):
+            scrubber = Scrubber(self._runtime, self._config, home, mender)
+            parts.scope.spawn(scrubber.run(), name="scrubber")
 
     def _serve(self, parts: Parts) -> None:
         """Answer requests from now on."""

@@ -59,10 +59,28 @@ class OpStats:
         return BOUNDS_SECONDS[-1] if self.succeeded else 0.0
 
 
-class BookieStats:
-    """All of a bookie's request counters."""
+class ScrubStats:
+    """What the scrubber and the mender count, under Java's names in scope `scrubber` where Java has them."""
 
     def __init__(self) -> None:
+        self.runTime = OpStats()
+        """Whole runs."""
+        self.detectedScrubErrors = 0
+        """Damaged entries that were found, each time they were."""
+        self.detectedFatalScrubErrors = 0
+        """Ledgers whose index could not be read."""
+        self.entriesRepaired = 0
+        self.entriesNotRepaired = 0
+        """Given up: no good copy, or none to be had."""
+        self.repairsLeftOut = 0
+        """Damage met by reads while the queue was full."""
+
+
+class BookieStats:
+    """All of a bookie's counters."""
+
+    def __init__(self) -> None:
+        self.scrubber = ScrubStats()
         self.ADD_ENTRY = OpStats()
         self.READ_ENTRY = OpStats()
         self.READ_ENTRY_FENCE_REQUEST = OpStats()

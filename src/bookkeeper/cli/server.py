@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +17,13 @@ from typing import Annotated, Any
 import typer
 
 from ..bookie.bookie import Bookie, ExitCode
-from ..bookie.integrity.peers import OpenPeers
+from ..bookie.integrity.peers import OpenPeers, Peers
 from ..bookie.node.identity import identify
+from ..bookie.scrub.scrubber import wanted
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
+from ..types import BookieId
 from .output import console, execute, fail, notes, text_of
 from .settings import bookie_settings
 
@@ -104,7 +107,7 @@ def _settings(conf: Path | None, **overrides: Any) -> ServerConfiguration:
         fail("no settings: name a file with --conf, or set environment variables BK_<key>", ExitCode.INVALID_CONF)
     try:
         config = bookie_settings(conf, ExitCode.INVALID_CONF, **overrides)
-        if config.autoRecoveryDaemonEnabled or config.dataIntegrityChecking:
+        if config.autoRecoveryDaemonEnabled or config.dataIntegrityChecking or wanted(config):
             config.client_settings()  # its own client could not begin with wrong ones
         return config
     except ConfigurationError as error:
@@ -145,10 +148,14 @@ async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
 
 
 def _way_to_peers(config: ServerConfiguration) -> OpenPeers | None:
-    """The client is loaded by bookies that need it."""
-    if not config.dataIntegrityChecking:
+    """The client is loaded by bookies when they need it: most never meet damage."""
+    if not config.dataIntegrityChecking and not config.localRepairQueueSize:
         return None
-    from ..peers import open_peers
+
+    def open_peers(runtime: Runtime, config: ServerConfiguration, own: BookieId) -> AbstractAsyncContextManager[Peers]:
+        from .. import peers
+
+        return peers.open_peers(runtime, config, own)
 
     return open_peers
 

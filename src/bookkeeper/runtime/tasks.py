@@ -48,6 +48,11 @@ class TaskScope:
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order of creation; a task leaves when it ends
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether no task can be started any more."""
+        return self._closed
+
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Start a task that ends with this scope."""
         if self._closed:

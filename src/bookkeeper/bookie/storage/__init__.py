@@ -13,6 +13,7 @@ entry_log/        the files that entries end up in
 index/            the two databases beside them
 garbage           gives disk space back: when, and what
 ledger_collector  which local ledgers are to be deleted
+examine           looking at entries where they lie, for damage
 compaction        what is still alive in an entry log, and moving it
 reserve           space kept for what must be written on a full disk
 packing           many small fields at once

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from ...metadata.api import MetadataDriver
 from ...protocol.messages import AddRun
 from ...types import BookieId
+from .examine import Examined, Judge
 
 
 class LedgerStorage(ABC):
@@ -204,6 +205,27 @@ class LedgerStorage(ABC):
 
     @abstractmethod
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool: ...
+
+    # --- damage ---
+
+    @abstractmethod
+    async def examine(self, ledger_id: int, first: int, max_count: int, judge: Judge) -> Examined:
+        """Look at entries of a ledger where they lie on the disk, from id `first` on, at most `max_count`.
+
+        Entries that no flush has written yet are left out, and a ledger that is not here has none. Raises
+        `CorruptStorageError`, `OSError` if the index cannot be read.
+        """
+
+    _damage_listener: Callable[[int, int], None] | None = None
+
+    def set_damage_listener(self, listener: Callable[[int, int], None]) -> None:
+        """`listener(ledger_id, entry_id)` is called when a read of an entry meets something else in its place."""
+        self._damage_listener = listener
+
+    def _is_damaged(self, ledger_id: int, entry_id: int) -> None:
+        """For engines."""
+        if self._damage_listener is not None:
+            self._damage_listener(ledger_id, entry_id)
 
     # --- durability ---
 

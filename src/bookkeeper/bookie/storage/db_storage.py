@@ -20,6 +20,7 @@ from ..file_names import current
 from .api import LedgerStorage
 from .db_directory import DbDirectory
 from .directory_jobs import DirectoryOptions
+from .examine import Examined, Judge
 from .garbage import GarbageCollector
 from .index.ledger_data import NEEDS_INTEGRITY_CHECK
 from .ledger_collector import LedgerCollector
@@ -130,6 +131,7 @@ class DbLedgerStorage(LedgerStorage):
         try:
             for directory in self._directories:
                 await directory.open()
+                directory.reads.on_damage = self._is_damaged
         except (Exception, asyncio.CancelledError):
             await self.close()
             raise
@@ -275,6 +277,11 @@ class DbLedgerStorage(LedgerStorage):
 
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
         return await self._of(ledger_id).reads.entry_exists(ledger_id, entry_id)
+
+    # --- damage ---
+
+    async def examine(self, ledger_id: int, first: int, max_count: int, judge: Judge) -> Examined:
+        return await self._of(ledger_id).reads.examine(ledger_id, first, max_count, judge)
 
     # --- durability ---
 

@@ -14,10 +14,10 @@ latter.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...errors import LimboError, NoEntryError
+from ...errors import CorruptStorageError, LimboError, NoEntryError
 from ...runtime import Runtime, Workers
 from . import directory_jobs as jobs
 from .caches import Caches
@@ -25,6 +25,7 @@ from .directory_jobs import DirectoryOptions, OpenLog
 from .entry_log import format as fmt
 from .entry_log.reader import FIRST_READ, Records
 from .entry_log.writer import EntryLogWriter
+from .examine import Examined, Judge, examine
 from .index.ledgers import Ledger, LedgerIndex
 from .index.locations import LocationIndex
 
@@ -77,6 +78,8 @@ class DirectoryReads:
         self._listing = asyncio.Lock()
         self._open_logs: dict[int, OpenLog] = {}  # oldest opened first
         self._loading: dict[int, _Loading] = {}  # the latest read ahead of each ledger
+        self.on_damage: Callable[[int, int], None] = _no_listener
+        """Called with ledger and entry when an entry log has something else where the entry should be."""
 
     def forget_log(self, log_id: int) -> None:
         """A log is deleted. Its file is closed when the last reader that has it in hand lets it go."""
@@ -147,6 +150,25 @@ class DirectoryReads:
             locations = None if ledger_id in self._deleted else self._locations
             return await self._readers.submit(jobs.list_entries, locations, ledger_id, held, self._runtime.give_way)
 
+    async def examine(self, ledger_id: int, first: int, max_count: int, judge: Judge) -> Examined:
+        """See `api`. What is in a write cache now has, or gets, another place than the one that was looked at."""
+        if ledger_id not in self._index.ledgers or ledger_id in self._deleted:
+            return Examined(0, None, ())
+        found = await self._readers.submit(
+            examine,
+            self._locations,
+            self._runtime.files,
+            self._path,
+            self._runtime.give_way,
+            ledger_id,
+            first,
+            max_count,
+            judge,
+        )
+        written = self._caches.written(ledger_id)
+        damage = [item for item in found.damage if all(buffer.get(item.entry_id) is None for buffer in written)]
+        return found._replace(damage=damage)
+
     async def entry_exists(self, ledger_id: int, entry_id: int) -> bool:
         ledger = self._index.ledgers.get(ledger_id)
         if ledger is None:
@@ -214,6 +236,9 @@ class DirectoryReads:
             ledger.read_to = first + records.entries
             ledger.read_together = 2 * len(records.raw) > min(FIRST_READ, max_bytes)
             return records
+        except CorruptStorageError:
+            self.on_damage(ledger_id, first)
+            raise
         finally:
             loading.done.set_result(None)
             if self._loading.get(ledger_id) is loading:
@@ -230,6 +255,10 @@ class DirectoryReads:
 def _window(ledger: Ledger, entry_id: int) -> int:
     """Bytes to read at first for a reader that asks for an entry."""
     return SEQUENTIAL_READ if entry_id == ledger.read_to and ledger.read_together else FIRST_READ
+
+
+def _no_listener(ledger_id: int, entry_id: int) -> None:
+    """Nobody wants to know of damage."""
 
 
 def _surely_absent(ledger: Ledger, entry_id: int) -> bool:

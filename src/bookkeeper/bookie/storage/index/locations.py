@@ -54,6 +54,11 @@ class LocationIndex:
         found = self._store.last_in(*_range(ledger_id))
         return None if found is None else (_KEY.unpack(found[0])[1], _location(found[1]))
 
+    def places(self, ledger_id: int, first: int) -> Iterator[tuple[int, int]]:
+        """Ids and locations of a ledger's entries from `first` on, ascending by id."""
+        for key, value in self._store.iterate(_KEY.pack(ledger_id, first), _range(ledger_id)[1]):
+            yield _KEY.unpack(key)[1], _location(value)
+
     def entries(self, ledger_id: int) -> array[int]:
         """All entry ids of a ledger, ascending."""
         return array("q", (_VALUE.unpack_from(key, 8)[0] for key, _ in self._store.iterate(*_range(ledger_id))))
