@@ -93,3 +93,53 @@ def test_what_was_acknowledged_is_read_in_order_whoever_died(seed: int) -> None:
         assert found[-1][1] == b"last"
 
     play(story, bookies=4, seed=seed)
+
+
+def test_a_store_that_is_gone_for_a_minute_costs_the_writer_and_no_record() -> None:
+    """What fits into the open segment is still appended; what needs a new one fails, and the next writer goes on."""
+
+    async def story(s: Scenario) -> None:
+        reader, owner = await namespace_of(s, "r"), await namespace_of(s, "w")
+        await s.on("r", reader._tree.make(PATH))
+        await s.on("r", reader.create("a"))
+        acknowledged: list[bytes] = []
+        policy = WritePolicy(buffer_bytes=0, roll_records=10)
+        found: list[bytes] = []
+
+        async def follow() -> None:
+            async with reader.open_reader("a") as records:
+                async for record in records:
+                    found.append(record.payload)
+                    if record.payload == b"last":
+                        return
+
+        async def write(first: int, count: int) -> None:
+            async with owner.open_writer("a", policy=policy, lock_timeout=None) as writer:
+                for n in range(first, first + count):
+                    await writer.append(b"%d" % n)
+                    acknowledged.append(b"%d" % n)
+                    if n == 2:
+                        for machine in ("w", "r"):
+                            s.cut(machine, "store")
+
+        following = s.begin("r", follow())
+        writing = s.begin("w", write(0, 100))
+        with pytest.raises(BookKeeperError):
+            await s.wait(writing)
+        assert len(acknowledged) >= 9  # the segment had room for so many
+        await asyncio.sleep(60)
+        for machine in ("w", "r"):
+            s.cut(machine, "store", False)
+        await s.on("w", write(1000, 25))
+        acknowledged.append(b"last")
+
+        async def end() -> None:
+            async with owner.open_writer("a", policy=policy, lock_timeout=None) as writer:
+                await writer.append(b"last")
+
+        await s.on("w", end())
+        await s.wait(following)
+        assert [payload for payload in found if payload in set(acknowledged)] == acknowledged
+        assert len(set(found)) == len(found) <= len(acknowledged) + 1  # one append failed, and may be there
+
+    play(story, bookies=4, seed=1)
