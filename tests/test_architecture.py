@@ -24,6 +24,7 @@ FLOORS: dict[str, int] = {
     "bookie": 3,
     "client": 3,
     "autorecovery": 4,
+    "doctor": 4,
     "peers": 4,
     "streams": 4,
     "admin": 5,

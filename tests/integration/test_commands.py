@@ -140,6 +140,33 @@ async def test_why_an_entry_can_or_cannot_be_read(uri: str) -> None:
     assert "there is no ledger 4711" in (await run("shell", "why", 4711, uri=uri)).error
 
 
+async def test_the_doctor_says_what_is_wrong(uri: str, tmp_path: Path) -> None:
+    ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
+    said = await run("doctor", uri=uri)
+    assert (said.code, "nothing needs to be done" in said.out) == (0, True)
+    assert "3 writable bookies, 0 read-only, 0 gone" in said.out
+    assert "note: no auditor" in said.out
+    assert (await run("shell", "autorecovery", "-disable", uri=uri)).code == 0
+    told = await run("doctor", "--json", uri=uri)
+    assert (await run("shell", "autorecovery", "-enable", uri=uri)).code == 0
+    found = json.loads(told.out)
+    assert (told.code, found["findings"][0]["name"], found["findings"][0]["severity"]) == (
+        1,
+        "repair-disabled",
+        "warning",
+    )
+    assert "-enable" in found["findings"][0]["advice"]
+    assert (len(found["bookies"]["writable"]), found["bookies"]["gone"]) == (3, [])
+    assert found["ledgers"]["count"] >= 1
+    assert (await run("ledger", "delete", ledger_id, "--force", uri=uri)).code == 0
+
+    empty = f"sqlite://{tmp_path}/meta.db"
+    assert (await run("doctor", uri=empty)).code == 2
+    assert (await run("shell", "initnewcluster", uri=empty)).code == 0
+    nobody = await run("doctor", uri=empty)
+    assert (nobody.code, "danger: no bookie can be written" in nobody.out) == (1, True)
+
+
 async def test_standard_input_and_raw_payloads(uri: str) -> None:
     ledger_id = (await run("ledger", "create", "-e", 2, "-w", 2, "-a", 1, uri=uri)).out.strip()
     data = bytes(range(256)) * 10

@@ -55,6 +55,9 @@ COMMANDS = {
     "shell": CommandPlace(
         "shell", "app", "Make, look at and remove clusters, and look into a bookie's files: BookKeeper's admin shell."
     ),
+    "doctor": CommandPlace(
+        "doctor.command", "doctor", "Say what is wrong with a cluster, and what to do about it. Changes nothing."
+    ),
     "ledger": CommandPlace("ledger", "app", "Create, append to, read, follow, inspect, list and delete ledgers."),
     "stream": CommandPlace(
         "stream", "app", "Create, append to, read, follow, inspect, truncate and delete streams: logs without an end."

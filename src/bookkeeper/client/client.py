@@ -210,7 +210,7 @@ class BookKeeper:
 
     def _weigh_bookies(self) -> None:
         async def free(bookie: BookieId) -> int | None:
-            space = await self._space_of(bookie)
+            space = await self.bookie_space(bookie)
             return None if space is None else space.free
 
         room = FreeSpace(self._runtime, self._config, self._placement.bookies, free)
@@ -662,10 +662,11 @@ class BookKeeper:
     async def bookie_info(self) -> dict[BookieId, BookieInfo]:
         """Disk space of the running bookies; one that does not answer is absent."""
         running = sorted(await self.writable_bookies() | await self.readonly_bookies())
-        answers = await asyncio.gather(*map(self._space_of, running))
+        answers = await asyncio.gather(*map(self.bookie_space, running))
         return {bookie: info for bookie, info in zip(running, answers, strict=True) if info is not None}
 
-    async def _space_of(self, bookie: BookieId) -> BookieInfo | None:
+    async def bookie_space(self, bookie: BookieId) -> BookieInfo | None:
+        """Disk space of one bookie; None if it does not answer."""
         try:
             response = await self._ask(bookie, GetBookieInfoRequest(TOTAL_CAPACITY | FREE_SPACE))
         except ClientClosedError:

@@ -226,6 +226,10 @@ class BookKeeper(ClosedAtExit, Blocking):
         """All bookies that belong to the cluster, running or not."""
         return self._call(self._client.all_bookies(), timeout)
 
+    def bookie_space(self, bookie: BookieId, *, timeout: float | None = None) -> BookieInfo | None:
+        """Disk space of one bookie; None if it does not answer."""
+        return self._call(self._client.bookie_space(bookie), timeout)
+
     def bookie_info(self, *, timeout: float | None = None) -> dict[BookieId, BookieInfo]:
         """Disk space of the running bookies; one that does not answer is absent."""
         return self._call(self._client.bookie_info(), timeout)
