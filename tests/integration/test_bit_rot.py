@@ -65,7 +65,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 async def test_what_rots_in_a_running_bookie_is_mended(scrubbing: LocalCluster) -> None:
-    """RT-16."""
+    """RT-16, as far as it is about entry logs."""
     victim = scrubbing.bookies[0]
     async with bookkeeper.connect(scrubbing.uri, runtime=scrubbing.runtime) as bk, asyncio.timeout(SECONDS):
         writer = await bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)

@@ -172,13 +172,18 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         odds=_draw_odds(dice, options),
         corrupt_network=options.corrupt_network,
     )
+    return _changed(dice, options, configuration)
+
+
+def _changed(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
+    """The same run, if it is one of those with a harm of their own."""
     if options.losing:
-        return _losing(dice, options, configuration)
+        return _losing(dice, options, drawn)
     if options.healing:
-        return _healing(dice, options, configuration)
+        return _healing(dice, options, drawn)
     if options.scrubbing:
-        return _scrubbing(dice, options, configuration)
-    return _hardened(dice, options, configuration) if options.hardening else configuration
+        return _scrubbing(dice, options, drawn)
+    return _hardened(dice, options, drawn) if options.hardening else drawn
 
 
 NEVER = 3_600_000
