@@ -225,7 +225,7 @@ async def test_what_a_scrub_finds_is_mended_and_durable(tmp_path: Path) -> None:
         r.flip(4, byte=3)  # size word
         assert await r.damaged(1) == [1, 3, 4]
         await r.scrub()
-        assert r.peers.fetched == [(1, 1), (1, 3), (1, 4)]
+        assert sorted(r.peers.fetched) == [(1, 1), (1, 3), (1, 4)]
         assert (r.stats.detectedScrubErrors, r.stats.entriesRepaired, r.stats.entriesNotRepaired) == (3, 3, 0)
         assert await r.damaged(1) == []
         assert [await r.storage.read_entry(1, i) for i in range(5)] == [entry(1, i) for i in range(5)]
