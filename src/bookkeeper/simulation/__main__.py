@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .campaign import Summary, run_many, shrink
 from .harm.hardships import HARDSHIPS
-from .harm.losses import GONE, LOSSES
+from .harm.losses import GONE, LOSSES, ROT
 from .harm.nemesis import FAULTS
 from .run import Report, Run
 from .swarm import HARDENING, IMPATIENTS, Options
@@ -53,6 +53,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
         calm=arguments.calm,
         losing=arguments.losing,
         healing=arguments.healing,
+        scrubbing=arguments.scrubbing,
         programs=IMPATIENTS if arguments.cancellations or arguments.impatient else None,
     )
 
@@ -69,6 +70,7 @@ def replay_command(options: Options) -> str:
         *([f"--{'' if options.calm else 'no-'}calm"] if options.calm is not None else []),
         *(["--losing"] if options.losing else []),
         *(["--healing"] if options.healing else []),
+        *(["--scrubbing"] if options.scrubbing else []),
         *(["--impatient"] if options.programs is not None else []),
     ]
     return f"python -m bookkeeper.simulation {shlex.join(words)} --seed " if words else SHORT
@@ -93,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "--fault",
         action="append",
         default=[],
-        choices=(*FAULTS, *HARDSHIPS, *dict.fromkeys(LOSSES), GONE),
+        choices=(*FAULTS, *HARDSHIPS, *dict.fromkeys(LOSSES), GONE, ROT),
         help="only faults of this kind",
     )
     parser.add_argument("--fault-count", type=int, help="how many faults")
@@ -114,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         "--losing", action="store_true", help="bookies lose what they acknowledged, and repair themselves"
     )
     parser.add_argument("--healing", action="store_true", help="with autorecovery, and bookies that are lost for good")
+    parser.add_argument("--scrubbing", action="store_true", help="entry logs rot, and bookies mend them")
     return parser
 
 

@@ -29,6 +29,7 @@ from .checkers.leaks import check_leaks
 from .checkers.metadata_states import MetadataChecker
 from .checkers.quorums import QuorumChecker
 from .checkers.replicas import check_replicas
+from .checkers.soundness import find_unsound
 from .cluster import SimulatedCluster
 from .harm.fault import Fault
 from .harm.nemesis import Nemesis, draw_plan
@@ -305,6 +306,8 @@ class Run:
         await self._run_on(runtime, self._check_ledgers(runtime))
         if self.configuration.healing:
             await self._until_whole(runtime)
+        if self.configuration.scrubbing:
+            await self._until_sound(runtime)
         for name in self.cluster.names:
             self.cluster.machine(name).power_off()
             if self.configuration.losing:  # one at a time
@@ -312,6 +315,8 @@ class Run:
                 await self._all_in_order()
         await self._all_in_order()
         await self._run_on(runtime, self._check_ledgers(runtime))
+        if self.configuration.scrubbing:  # what was in caches before comes from the disks now
+            await self._until_sound(runtime)
         await asyncio.sleep(LAST_SECONDS)
         check_leaks(self.world, [CHECKER_MACHINE])
         for name in self._alive():
@@ -392,6 +397,29 @@ class Run:
         await working
         await asyncio.sleep(LAST_SECONDS)
         check_leaks(self.world, [HEALER_MACHINE])
+
+    async def _until_sound(self, runtime: SimulatedRuntime) -> None:
+        """Scrubbers leave no damaged copy."""
+        deadline = self.world.loop.time() + WHOLE_SECONDS
+        unsound: list[str] = []
+
+        async def look() -> None:
+            async with self.cluster.client(runtime) as bk:
+                for ledger in list(self.history.ledgers.values()):
+                    if not ledger.delete_started:
+                        metadata = await bk.get_ledger_metadata(ledger.ledger_id)
+                        unsound.extend(await find_unsound(bk, metadata, ledger, lost))
+
+        lost = [self.cluster.bookie_id(name) for name in self._lost]
+        while True:
+            unsound.clear()
+            await self._run_on(runtime, look())
+            if not unsound:
+                return
+            self.world.sometimes("a copy is damaged after the harm")
+            if self.world.loop.time() > deadline:
+                raise Violation(f"{len(unsound)} copies are damaged after {WHOLE_SECONDS:.0f} s, as {unsound[0]}")
+            await asyncio.sleep(1)
 
     async def _check_ledgers(self, runtime: SimulatedRuntime) -> None:
         async with self.cluster.client(runtime) as bk:

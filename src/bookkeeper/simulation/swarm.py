@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..types import DigestType
 from .checkers.crowding import HOSTILE_SETTINGS
 from .harm.hardships import CALM, ENDING, HARDSHIP_DAMAGE, HARDSHIPS
-from .harm.losses import GONE, HARMLESS, LOSSES
+from .harm.losses import GONE, HARMLESS, LOSSES, ROT
 from .harm.nemesis import DAMAGE, FAULTS
 from .world.odds import NetworkOptions, Odds
 
@@ -70,6 +70,8 @@ class Options:
     """Bookies do not wait for their journals, and lose what they acknowledged (see `losses`)."""
     healing: bool = False
     """Autorecovery makes up for bookies that are lost (see `programs.healing`)."""
+    scrubbing: bool = False
+    """The entry logs of a bookie rot, and it mends them."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class Configuration:
     """Bookies lose what they acknowledged."""
     healing: bool = False
     """There is autorecovery, and every ledger must be whole in the end."""
+    scrubbing: bool = False
+    """Bookies scrub, and every copy must be sound in the end."""
 
     def __str__(self) -> str:
         shape = self.shape
@@ -168,11 +172,18 @@ def draw(dice: random.Random, options: Options) -> Configuration:
         odds=_draw_odds(dice, options),
         corrupt_network=options.corrupt_network,
     )
+    return _changed(dice, options, configuration)
+
+
+def _changed(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
+    """The same run, if it is one of those with a harm of their own."""
     if options.losing:
-        return _losing(dice, options, configuration)
+        return _losing(dice, options, drawn)
     if options.healing:
-        return _healing(dice, options, configuration)
-    return _hardened(dice, options, configuration) if options.hardening else configuration
+        return _healing(dice, options, drawn)
+    if options.scrubbing:
+        return _scrubbing(dice, options, drawn)
+    return _hardened(dice, options, drawn) if options.hardening else drawn
 
 
 NEVER = 3_600_000
@@ -232,6 +243,32 @@ def _healing(dice: random.Random, options: Options, drawn: Configuration) -> Con
         kinds=_given(options.faults, kinds),
         fault_count=_given(options.fault_count, fault_count),
         healing=True,
+    )
+
+
+def _scrubbing(dice: random.Random, options: Options, drawn: Configuration) -> Configuration:
+    """The same run with entries that rot in one bookie, under the same harm but for other damage."""
+    shape = drawn.shape
+    if shape_forbids_damage(shape):
+        shape = replace(shape, ensemble_size=3, write_quorum=3, ack_quorum=2, digest=DigestType.CRC32C)
+    settings = {
+        "localScrubInterval": dice.choice((1, 3)),
+        "localScrubRateLimit": dice.choice((0, 50, 1000)),
+        "localRepairQueueSize": dice.choice((1, 10, 10_000)),
+        "localConsistencyCheckOnStartup": dice.random() < 0.5,
+    }
+    seconds = _given(options.seconds, dice.choice((10.0, 20.0, 40.0)))
+    kinds = (*(kind for kind in drawn.kinds if kind not in DAMAGE), ROT, ROT, ROT)
+    fault_count = dice.choice((3, 8, 20))
+    return replace(
+        drawn,
+        seconds=seconds,
+        bookies=max(drawn.bookies, shape.ensemble_size + 1),
+        shape=replace(shape, seconds=seconds),
+        settings={**drawn.settings, **settings, **options.settings},
+        kinds=_given(options.faults, kinds),
+        fault_count=_given(options.fault_count, fault_count),
+        scrubbing=True,
     )
 
 

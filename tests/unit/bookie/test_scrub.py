@@ -225,13 +225,13 @@ async def test_what_a_scrub_finds_is_mended_and_durable(tmp_path: Path) -> None:
         r.flip(4, byte=3)  # size word
         assert await r.damaged(1) == [1, 3, 4]
         await r.scrub()
-        assert sorted(r.peers.fetched) == [(1, 1), (1, 3), (1, 4)]  # they are fetched together
+        assert sorted(r.peers.fetched) == [(1, 1), (1, 3), (1, 4)]
         assert (r.stats.detectedScrubErrors, r.stats.entriesRepaired, r.stats.entriesNotRepaired) == (3, 3, 0)
         assert await r.damaged(1) == []
         assert [await r.storage.read_entry(1, i) for i in range(5)] == [entry(1, i) for i in range(5)]
         assert r.storage.is_fenced(1)
         await r.scrub()
-        assert (r.stats.detectedScrubErrors, r.peers.opened) == (3, 1)
+        assert r.stats.detectedScrubErrors == 3
     async with rig(tmp_path) as r:
         assert [await r.storage.read_entry(1, i) for i in range(5)] == [entry(1, i) for i in range(5)]
         assert await r.storage.read_run(1, 0, 5, 10_000) == b"".join(

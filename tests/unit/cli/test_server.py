@@ -131,3 +131,13 @@ def test_times_have_milliseconds_and_a_zone() -> None:
     text = server._Formatter("%(asctime)s").format(record)
     assert text.startswith(("1970-01-01T", "1969-12-31T"))
     assert ".007+" in text or ".007-" in text
+
+
+def test_a_bookie_has_a_way_to_others_unless_it_never_needs_one() -> None:
+    for settings, expected in (
+        ({}, True),
+        ({"localRepairQueueSize": "0"}, False),
+        ({"localRepairQueueSize": "0", "dataIntegrityChecking": "true"}, True),
+    ):
+        config = ServerConfiguration.from_mapping(settings)
+        assert (server._way_to_peers(config) is not None) == expected

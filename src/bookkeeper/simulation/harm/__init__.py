@@ -3,5 +3,5 @@
 fault      one element of a plan
 nemesis    draws the plan and carries it out
 hardships  more faults: what stands still, is narrow, slow, full or damaged
-losses     bookies that lose what they acknowledged
+losses     bookies that lose what they acknowledged, and entries that rot
 """

@@ -6,8 +6,10 @@ only one bookie loses at a time, when all others are whole. Nothing else in such
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
+from ...bookie.storage.entry_log.format import HEADER_SIZE
 from ..cluster import SimulatedCluster
 from .fault import Fault, does
 
@@ -16,6 +18,10 @@ DISK = "lose a disk"
 
 GONE = "lose a bookie for good"
 """Its disk goes, and nothing makes up for it but autorecovery: with `swarm.Options.healing`."""
+
+ROT = "an entry log rots"
+"""Nothing makes up for it but the bookie's own scrubber: with `swarm.Options.scrubbing`. All of a run hit the same
+bookie: one copy may go, not two."""
 
 LOSSES = (UNSYNCED, UNSYNCED, DISK)
 
@@ -65,6 +71,21 @@ class Losses:
         self.on_loss(fault.target)
         self.cluster.machine(fault.target).kill()
         self.cluster.machine(fault.target).disk.wipe()
+        return True
+
+    @does(ROT)
+    def _rot(self, fault: Fault) -> bool:
+        """Some bits of the entry logs flip, wherever in them."""
+        disk = self.cluster.machine(fault.target).disk
+        logs = [(path, len(inode.durable)) for path, inode in disk.names.items() if path.endswith(".log")]
+        logs = [(path, size) for path, size in logs if size > HEADER_SIZE]
+        if not logs:
+            return False
+        dice = random.Random(fault.amount)
+        for _ in range(1 + fault.amount % 5):
+            path, size = dice.choice(logs)
+            disk.flip_bit(path, dice.randrange(HEADER_SIZE, size))
+        self.damaged[fault.target] = None
         return True
 
     @does(GONE)

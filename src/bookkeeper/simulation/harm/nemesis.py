@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from ..cluster import STORE, SimulatedCluster
 from .fault import ACTIONS, Fault, does
 from .hardships import HARDSHIP_DAMAGE, Hardships
-from .losses import GONE, Losses
+from .losses import GONE, ROT, Losses
 
 DAMAGE = ("flip a bit",)
 """Faults that destroy what a bookie has on disk. All of a run hit the same bookie: one copy may go, not two."""
@@ -68,7 +68,7 @@ def draw_plan(
         target = dice.choice(clients if "client" in kind else bookies)
         if kind in ("cut off from store", "expire session"):
             target = dice.choice([*bookies, *clients])
-        if kind in DAMAGE or kind in HARDSHIP_DAMAGE or kind == GONE:
+        if kind in DAMAGE or kind in HARDSHIP_DAMAGE or kind in (GONE, ROT):
             target = weak
         others = [name for name in [*bookies, *clients] if name != target]
         moment = dice.choice(MOMENTS) if dice.random() < 0.5 else ""
