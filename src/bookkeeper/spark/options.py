@@ -47,13 +47,17 @@ NAMES = {
 }
 METADATA = "ledgermetadata."
 CLIENT = "bk."
-STREAMS = ("stream", "streams", "startingoffsets", "endingoffsets", "rowmode", "txidastimestamp")
+STREAMS = (
+    "stream", "streams", "streampattern", "rowmode", "txidastimestamp",
+    "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingtxid",
+    "startingoffsetsbytimestampstrategy", "endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "endingtxid",
+)  # fmt: skip
 """Options of reads of streams (`streaming.stream_options`)."""
 
 TRIGGERS = ("maxentriespertrigger", "maxbytespertrigger", "maxrecordspertrigger", "minpollinterval")
 """Options of `readStream`."""
 
-NOT_YET = ("streampattern", "includecontrol", "includeheaders", "table")
+NOT_YET = ("includecontrol", "includeheaders", "table")
 
 CATALOG = ("provider", "owner", "location", "comment", "tblproperties")
 """Options that Spark adds when a table is made of a source."""

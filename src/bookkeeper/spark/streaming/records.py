@@ -153,7 +153,7 @@ class RecordBatches:
 
 
 def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> list[StoredRecord]:
-    """The records of users; not those before the first that is wanted."""
+    """The records of users; not those before the first that is wanted, or from where the read ends."""
     try:
         stored = decode_entry(data, enveloped=facts.enveloped)
     except CorruptEntryError as error:
@@ -161,4 +161,9 @@ def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> list[StoredRe
             f"stream {facts.stream}, segment {facts.number}, ledger {ledger}, entry {entry}: {error}", error.offset
         ) from error
     least = facts.first[1] if entry == facts.first[0] else 0
-    return [record for record in stored if not record.flags and record.slot >= least]
+    stop = facts.stop[1] if facts.stop is not None and entry == facts.stop[0] else None
+    return [
+        record
+        for record in stored
+        if not record.flags and record.slot >= least and (stop is None or record.slot < stop)
+    ]
