@@ -16,6 +16,7 @@ values    what the text of an option says
 where     conditions on ids; bounds is what they leave
 streaming/ reading streams, and ledgers that grow
 writing/  writing streams
+tables/   metadata as tables
 planning  from a selection of ledgers to pieces of work of about equal size
 reading   what a task does
 rows      types of the columns, and batches of them; what makes columns of packed entries is client/reads/columns
