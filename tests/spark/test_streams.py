@@ -127,6 +127,61 @@ def test_a_stream_is_read_once(spark: SparkSession, streams: Streams) -> None:
     assert {(row.topic, row.partition, row.key) for row in found} == {("once", 0, None)}
 
 
+def test_reads_begin_and_end_at_times_and_transaction_ids(spark: SparkSession, streams: Streams) -> None:
+    """To the record, also where several records share an entry."""
+
+    async def write(namespace: Namespace) -> None:
+        policy = WritePolicy(buffer_bytes=100, roll_records=40)
+        async with namespace.open_writer("timed", create=True, policy=policy) as writer:
+            for n, payload in enumerate(numbers(0, 100)):
+                await writer.append(payload, txid=1000 + 10 * n)
+
+    streams.do(write)
+
+    def read(**options: str) -> list[bytes]:
+        frame = spark.read.format("bookkeeper").options(uri=streams.where, stream="timed", **options).load()
+        return sorted(bytes(row.payload) for row in frame.select("payload").collect())
+
+    assert read(startingTxid="1231", endingTxid="1500") == numbers(24, 50)
+    assert read(startingTimestamp="1230", startingTxid="7", endingOffsetsByTimestamp='{"timed": 1777}') == numbers(
+        23, 78
+    )
+    assert read(startingOffsetsByTimestamp='{"timed": 0}', endingTimestamp="9999") == numbers(0, 100)
+    assert read(startingTxid="5000", startingOffsetsByTimestampStrategy="latest") == []
+    with pytest.raises(PySparkException, match="no record with transaction id 5000"):
+        read(startingTimestamp="5000")
+
+
+def test_streams_are_found_by_a_pattern_as_they_come(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    streams.append("log-a", numbers(0, 30))
+    streams.append("other", numbers(900, 910))
+    options = {"streamPattern": "log-.*", "startingOffsets": "latest"}
+    query = Query(following(spark, streams.where, **options), tmp_path)
+    query.run()
+    assert query.rows == []
+    streams.append("log-a", numbers(30, 60))
+    query.run()
+    assert query.rows == numbers(30, 60)
+
+    frame = following(spark, streams.where, **options, minPollInterval="100ms")()
+    seen: list[bytes] = []
+    running = (
+        frame.writeStream.foreachBatch(lambda batch, _: seen.extend(bytes(row[0]) for row in batch.collect()))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    streams.append("log-b", numbers(100, 120))
+    wait_until(lambda: len(seen) == 20, "the stream that was made while the query runs is read")
+    running.stop()
+    assert sorted(seen) == numbers(100, 120)
+    streams.append("log-b", numbers(120, 125))
+    query.run()
+    assert query.rows[-5:] == numbers(120, 125), "it goes on where the other one stopped"
+    once = spark.read.format("bookkeeper").options(uri=streams.where, streamPattern="log-.*").load()
+    assert once.groupBy("stream").count().orderBy("stream").collect() == [("log-a", 60), ("log-b", 25)]
+
+
 def test_a_query_reads_each_record_once(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     """Over rolls, in limited batches, ended and begun again, with a batch that fails after it was read."""
     streams.append("followed", numbers(0, 300), roll=70)

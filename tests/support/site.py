@@ -110,6 +110,7 @@ API = {
         (
             "bookkeeper.spark.read_ledgers",
             "bookkeeper.spark.export",
+            "bookkeeper.spark.ingest",
             "bookkeeper.spark.scrub",
             "bookkeeper.spark.usage",
             "bookkeeper.spark.enable",

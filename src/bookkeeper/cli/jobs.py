@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,6 +53,26 @@ RowsOption = Annotated[str | None, typer.Option("--output", help="Also write all
 
 
 @dataclass(frozen=True)
+class SparkOptions:
+    """Where Spark runs, and how to print."""
+
+    master: MasterOption = None
+    conf: ConfOption = None
+    verbose: VerboseOption = False
+    as_json: JsonOption = False
+
+    @contextmanager
+    def on_spark(self, name: str, doing: str) -> Iterator[tuple[SparkSession, OnProgress | None]]:
+        """A Spark session for the job `name`, and who shows its progress. Raises as `spark_session`."""
+        settings = dict(pairs("--conf", self.conf))
+        with (
+            spark_session(f"bookkeeper {name}", self.master, settings, verbose=self.verbose) as spark,
+            _bar(doing) as on_progress,
+        ):
+            yield spark, on_progress
+
+
+@dataclass(frozen=True)
 class JobOptions:
     """What every job is told: which ledgers, what to do, where Spark runs, how to print."""
 
@@ -81,15 +101,9 @@ class JobOptions:
         """The same, with the passwords that are in the metadata."""
         return replace(self.reading(), as_admin=True)
 
-    @contextmanager
-    def on_spark(self, name: str, doing: str) -> Iterator[tuple[SparkSession, OnProgress | None]]:
-        """A Spark session for the job `name`, and who shows its progress. Raises as `spark_session`."""
-        settings = dict(pairs("--conf", self.conf))
-        with (
-            spark_session(f"bookkeeper {name}", self.master, settings, verbose=self.verbose) as spark,
-            _bar(doing) as on_progress,
-        ):
-            yield spark, on_progress
+    def on_spark(self, name: str, doing: str) -> AbstractContextManager[tuple[SparkSession, OnProgress | None]]:
+        """As `SparkOptions.on_spark`."""
+        return SparkOptions(self.master, self.conf, self.verbose, self.as_json).on_spark(name, doing)
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..spark.launch import require_java, require_packages
-from .jobs import JobOptions, MasterOption, RowsOption, cli_errors, write_rows
-from .options import PasswordOption, grouped
+from .jobs import JobOptions, MasterOption, RowsOption, SparkOptions, cli_errors, write_rows
+from .options import PasswordOption, grouped, pairs
 from .output import console, counted, entries_text, execute, fail, human_bytes, print_json, print_table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..spark.jobs.usage import UsageReport
     from ..spark.planning import Plan
 
-app = typer.Typer(no_args_is_help=True, help="Export, scrub and measure ledgers with Apache Spark.")
+app = typer.Typer(no_args_is_help=True, help="Export, scrub and measure ledgers, ingest files, with Apache Spark.")
 
 EXIT_FOUND = 3
 """A scrub ran to its end and found something."""
@@ -77,6 +77,62 @@ def _show_export(report: ExportReport) -> None:
             ("manifest", report.manifest or "as it was: there was nothing new"),
         ],
     )
+
+
+# --- ingest ---
+
+
+@app.command()
+@grouped
+def ingest(
+    source: Annotated[str, typer.Argument(help="A directory or pattern of files; with -f jdbc the name of a table.")],
+    stream: Annotated[str, typer.Argument(help="The stream; it is made if it is not there.")],
+    spark_options: SparkOptions,
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace", "-N", envvar="BOOKKEEPER_NAMESPACE", help="Its address: distributedlog://zk1:2181/orders"
+        ),
+    ],
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="text (a line a record), json, csv, parquet, orc or jdbc.")
+    ] = "text",
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", help="Of files: a directory that says what was read. Keep it.")
+    ] = None,
+    sink_id: Annotated[str | None, typer.Option("--sink-id", help="Of JDBC, with --epoch: who writes.")] = None,
+    epoch: Annotated[
+        int | None, typer.Option("--epoch", min=0, help="Of JDBC: the same one again writes nothing.")
+    ] = None,
+    payload: Annotated[
+        str | None, typer.Option("--payload", help="SQL that makes a record of a row. Default: the row as JSON.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of Spark's reader. Repeatable."),
+    ] = None,
+    write_option: Annotated[
+        list[str] | None,
+        typer.Option("--write-option", metavar="KEY=VALUE", help="An option of writes, see docs/spark.md. Repeatable."),
+    ] = None,
+) -> None:
+    """Write files, or a table over JDBC, to a stream, each row once.
+
+    After a failure, or when there are more files, begin it again with the same checkpoint.
+    """
+    with cli_errors():
+        require_packages()
+        from ..spark.jobs import ingest as work
+
+        reading, writing = dict(pairs("--option", option)), dict(pairs("--write-option", write_option))
+        plan = work.IngestPlan(namespace, stream, source, format, checkpoint, sink_id, epoch, payload, reading, writing)
+        with spark_options.on_spark("ingest", "ingesting") as (spark, on_progress):
+            report = work.ingest(spark, plan, on_progress)
+    if spark_options.as_json:
+        print_json(report.as_dict())
+    else:
+        batches = counted(report.batches, "batch", "batches")
+        console.print(f"{report.rows:,} rows in {batches}, {report.seconds:.1f} s")
 
 
 # --- scrub ---

@@ -16,12 +16,13 @@ values    what the text of an option says
 where     conditions on ids; bounds is what they leave
 streaming/ reading streams, and ledgers that grow
 writing/  writing streams
+tables/   metadata as tables
 planning  from a selection of ledgers to pieces of work of about equal size
 reading   what a task does
 rows      types of the columns, and batches of them; what makes columns of packed entries is client/reads/columns
 session   one client per process and cluster
 replicas  every copy of a range of entries, as arrays
-jobs/     export, scrub, usage
+jobs/     export, ingest, scrub, usage
 errors    what goes wrong, in words for the person at the driver
 launch    starting Spark from a command
 """
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .jobs.export import ExportReport
+    from .jobs.ingest import IngestReport
     from .jobs.running import OnProgress
     from .jobs.scrub import ScrubReport
     from .jobs.usage import UsageReport
     from .options import ReadOptions
 
-__all__ = ["enable", "export", "read_ledgers", "scrub", "usage"]
+__all__ = ["enable", "export", "ingest", "read_ledgers", "scrub", "usage"]
 
 
 def enable(spark: SparkSession) -> None:
@@ -93,6 +95,40 @@ def export(
     )
 
 
+def ingest(
+    spark: SparkSession,
+    uri: str,
+    stream: str,
+    source: str,
+    *,
+    format: str = "text",
+    checkpoint: str | None = None,
+    sink_id: str | None = None,
+    epoch: int | None = None,
+    payload: str | None = None,
+    reading: dict[str, str] | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> IngestReport:
+    """Write what files have, or a table over JDBC, to a stream, each row once, however often this is begun again.
+
+    - `uri`: address of the namespace. `stream` is made if it is not there.
+    - `source`: a directory or pattern of files; for JDBC the name of a table. `format`: text, json, csv, parquet, orc
+      or jdbc. `reading`: options for Spark's reader of it, such as `url` of a database.
+    - `checkpoint`: of files, a directory that says what was read. `sink_id`, `epoch`: of JDBC in its place.
+    - `payload`: SQL that makes a record of a row. None: the line of a text, of other formats the row as JSON.
+    - `options`: those of a write to streams.
+
+    Raises `OptionError`, and `JobError` for whatever went wrong in Spark.
+    """
+    require_packages()
+    from .jobs import ingest as job
+
+    writing = _as_text(options)
+    plan = job.IngestPlan(uri, stream, source, format, checkpoint, sink_id, epoch, payload, reading or {}, writing)
+    return job.ingest(spark, plan, on_progress)
+
+
 def scrub(
     spark: SparkSession, uri: str, ledgers: str | int = "all", *, on_progress: OnProgress | None = None, **options: Any
 ) -> ScrubReport:
@@ -121,5 +157,8 @@ def _parse(uri: str, ledgers: str | int, options: dict[str, Any]) -> ReadOptions
 
 
 def _texts(uri: str, ledgers: str | int, options: dict[str, Any]) -> dict[str, str]:
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
-    return {"uri": uri, "ledgers": str(ledgers), **texts}
+    return {"uri": uri, "ledgers": str(ledgers), **_as_text(options)}
+
+
+def _as_text(options: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}

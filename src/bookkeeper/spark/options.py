@@ -47,13 +47,17 @@ NAMES = {
 }
 METADATA = "ledgermetadata."
 CLIENT = "bk."
-STREAMS = ("stream", "streams", "startingoffsets", "endingoffsets", "rowmode", "txidastimestamp")
+STREAMS = (
+    "stream", "streams", "streampattern", "rowmode", "txidastimestamp",
+    "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingtxid",
+    "startingoffsetsbytimestampstrategy", "endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "endingtxid",
+)  # fmt: skip
 """Options of reads of streams (`streaming.stream_options`)."""
 
 TRIGGERS = ("maxentriespertrigger", "maxbytespertrigger", "maxrecordspertrigger", "minpollinterval")
 """Options of `readStream`."""
 
-NOT_YET = ("streampattern", "includecontrol", "includeheaders", "table")
+NOT_YET = ("includecontrol", "includeheaders")
 
 CATALOG = ("provider", "owner", "location", "comment", "tblproperties")
 """Options that Spark adds when a table is made of a source."""
@@ -227,6 +231,10 @@ def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], list[tuple[st
             raise OptionError(f"{key}: ledgers are read here; it goes with the option stream, or with readStream")
         elif name in TRIGGERS:
             raise OptionError(f"{key}: it goes with readStream, and not with read")
+        elif name == "table":
+            raise OptionError(
+                f"{key}: metadata tables are read as they are now: it goes with read, not with readStream"
+            )
         elif name in NOT_YET:
             raise OptionError(f"{key}: there is no such thing yet; name ledgers with the option ledgers, or a stream")
         elif name in CATALOG:

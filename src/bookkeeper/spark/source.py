@@ -34,6 +34,8 @@ from .session import Session, session
 from .streaming.queries import QueryReader, RecordReader, RefusedQuery, adopt_query_schema
 from .streaming.records import adopt_record_schema, record_schema
 from .streaming.stream_options import StreamOptions, columns_of, is_of_queries, is_of_streams
+from .tables.scanning import TableReader
+from .tables.schemas import TableOptions, is_of_tables
 from .writing.sink_options import SinkOptions
 from .writing.writers import QueryWriter, RecordWriter, plan
 
@@ -87,6 +89,8 @@ class BookKeeperDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns asked for."""
         with plain_errors():
+            if is_of_tables(self.options):
+                return TableOptions.parse(self.options).spark_schema
             if is_of_streams(self.options):
                 # Spark does not say yet whether it reads once or on and on: what goes with only one comes out later.
                 return record_schema(columns_of(self.options))
@@ -96,6 +100,8 @@ class BookKeeperDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch read."""
         with plain_errors():
+            if is_of_tables(self.options):
+                return TableReader(TableOptions.parse(self.options).adopt(schema))
             if is_of_streams(self.options):
                 return RecordReader(adopt_record_schema(StreamOptions.parse(self.options, streaming=False), schema))
             return BatchReader(adopt_schema(ReadOptions.parse(self.options), schema))

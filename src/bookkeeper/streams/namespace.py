@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Self
+from urllib.parse import unquote
 
 from ..client.client import BookKeeper, connect
 from ..client.opening import Opening
@@ -57,7 +58,7 @@ from .publishing.drafts import SegmentDraft
 from .publishing.marker import Marker, PublishKey
 from .publishing.publisher import Published, Publisher
 from .publishing.staged import Staging
-from .publishing.staging import begin_run, join_run, open_run, run_path, sink_path
+from .publishing.staging import SINKS, begin_run, join_run, open_run, run_path, sink_path
 from .reading.queries import count_records, first_record, last_record
 from .reading.reader import EARLIEST, Latest, Record, StreamReader, TxId
 from .reading.right import ReadRight
@@ -460,6 +461,12 @@ class Namespace:
         """What a sink has published last, or begun to; None: nothing. Raises `StreamMetadataError`."""
         marker, _ = await self._publisher().load(sink)
         return marker
+
+    async def sinks(self) -> AsyncGenerator[str, None]:
+        """Names of all that publish to this namespace, ascending; of some nothing may be published yet."""
+        listing = await self._tree.children(f"{self.path}/{SINKS}", fresh=True)
+        for name in sorted(map(unquote, listing.names)) if listing is not None else ():
+            yield name
 
     async def join_staging(self, path: str) -> Staging:
         """A run that was begun elsewhere. Raises `StagingLostError` if it is over."""

@@ -9,6 +9,7 @@ import pytest
 from bookkeeper.spark.errors import OptionError
 from bookkeeper.spark.streaming.admission import Limits
 from bookkeeper.spark.streaming.offsets import LEDGERS, STREAMS
+from bookkeeper.spark.streaming.starting import AtTxid
 from bookkeeper.spark.streaming.stream_options import KAFKA_COLUMNS, LATEST, RECORD_COLUMNS, StreamOptions
 from bookkeeper.streams.dlsn import DLSN
 
@@ -44,8 +45,37 @@ def test_places() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "begin"),
+    [
+        ({"startingTimestamp": "5", "startingOffsetsByTimestamp": '{"a": 6}', "startingTxid": "7"}, AtTxid(5)),
+        ({"startingOffsetsByTimestamp": '{"a": 6}', "startingTxid": "7", "startingOffsets": "latest"}, AtTxid(6)),
+        ({"startingTxid": "7", "startingOffsets": "latest"}, AtTxid(7)),
+    ],
+)
+def test_of_several_starts_the_first_counts(options: dict[str, str], begin: AtTxid) -> None:
+    starting = parse(stream="a", **options).starting
+    assert starting.of("a") == begin
+    assert starting.must_exist
+    latest = parse(stream="a", startingOffsetsByTimestampStrategy="latest", **options).starting
+    assert not latest.must_exist
+
+
+def test_a_pattern_fits_whole_names() -> None:
+    found = parse(streamPattern="log-[ab]", startingOffsets='{"log-a": -2}')
+    assert [name for name in ("log-a", "log-b", "log-ab", "x/log-a") if found.reads_stream(name)] == ["log-a", "log-b"]
+    assert (found.starting.of("log-a"), found.starting.of("log-b")) == ("earliest", LATEST)
+
+
+@pytest.mark.parametrize(
     ("streaming", "options", "why"),
     [
+        (True, {"stream": "a", "streamPattern": "b"}, "named twice"),
+        (True, {"streamPattern": "("}, "no regular expression"),
+        (True, {"stream": "a", "endingTxid": "7"}, "has no end"),
+        (True, {"stream": "a", "startingTxid": "-7"}, "is not a number"),
+        (True, {"stream": "a", "startingOffsetsByTimestamp": "7"}, "is no JSON such as"),
+        (True, {"stream": "a", "startingTimestamp": "7", "txidAsTimestamp": "false"}, "are no times"),
+        (True, {"ledgers": "5", "startingTxid": "7"}, "it goes with the option stream"),
         (True, {"stream": "a", "streams": "b"}, "named twice"),
         (True, {"streams": " , "}, "names no stream"),
         (True, {"stream": "a", "where": "entry_id < 3"}, "where: it is for ledgers"),

@@ -61,6 +61,15 @@ def test_a_first_batch_reads_again_what_it_read() -> None:
     assert end.to(end.places) is end
 
 
+def test_what_is_found_later_begins_where_it_was_found() -> None:
+    """Also when the batch is repeated, and the stream has been truncated meanwhile."""
+    start = Offset(STREAMS, {"a": Place(1, 7)})
+    end = start.to({"a": Place(1, 7), "b": Place(2, 3)}, {"b": Place(2, 0)})
+    again = Offset.from_json(json.loads(text(end)))
+    assert start.start_for(again).places == {"a": Place(1, 7), "b": Place(2, 0)}
+    assert again.to(again.places) is again
+
+
 # --- logs ---
 
 
@@ -127,6 +136,15 @@ def log(*spans: Span) -> Log:
 
 
 THREE = (Span(1, 11, 5, True), Span(2, 12, 4, True), Span(3, 13, 2))
+
+
+def test_the_last_entry_may_be_read_in_part() -> None:
+    reaches = between(log(*THREE), Place(1, 3, 2), Place(2, 1, 4))
+    assert [(r.span.number, r.first, r.last, r.first_slot, r.stop_slot) for r in reaches] == [
+        (1, 3, 4, 2, None),
+        (2, 0, 1, 0, 4),
+    ]
+    assert between(log(*THREE), Place(1, 3, 2), Place(1, 3, 2)) == []
 
 
 def test_what_was_truncated_before_it_was_read_is_lost() -> None:

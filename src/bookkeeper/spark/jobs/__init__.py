@@ -1,7 +1,9 @@
-"""Jobs over many ledgers, each a function of an `options.ReadOptions`; `bookkeeper.spark` has their short forms.
+"""Jobs over many ledgers, each a function of an `options.ReadOptions`, and into streams; `bookkeeper.spark` has their
+short forms.
 
 export   ledgers as Parquet files; export_file is one of them, export_manifest what there are, export_check
          whether they are what was planned
+ingest   files, and tables of other databases, into streams
 scrub    every copy of every entry against the metadata
 usage    entries and bytes of each ledger on each bookie
 running  how jobs run: a task for each unit of work, progress, plain errors

@@ -7,9 +7,11 @@ anew goes on as the one before it would have.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...client.client import BookKeeper
+from ...errors import StreamNotFoundError
 from ...runtime.api import Runtime
 from ...streams.namespace import Namespace
 from ..bounds import ALL
@@ -19,7 +21,8 @@ from .admission import UNLIMITED, admit
 from .looking import Sight
 from .offsets import Offset
 from .spans import Log, Place, between, resume
-from .stream_options import LATEST, Starting, StreamOptions
+from .starting import LATEST, AtTxid, Starting
+from .stream_options import StreamOptions, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Facts:
     """Of its first record."""
     first: tuple[int, int]
     """Records before this entry and slot are left out."""
+    stop: tuple[int, int] | None = None
+    """And those from this entry and slot on; None: none are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +84,48 @@ class Follower:
         return Offset(self._options.kind, await self.places(self._options.starting), first=True)
 
     async def places(self, wanted: Starting) -> dict[str, Place]:
-        """What the options say, as places."""
+        """What the options say, as places.
+
+        Raises `OptionError` for a time that no record is as late as, `StreamNotFoundError`,
+        `NoSuchLedgerOnMetadataError`.
+        """
         found: dict[str, Place] = {}
-        for name in self._options.logs:
-            log = await self._sight.look(name, None)
-            assert log is not None
-            match wanted.of(name):
-                case (int(number), int(entry), int(slot)):
-                    found[name] = log.place(number, entry, slot)
-                case at if at == LATEST:
-                    found[name] = log.end(log.earliest)
-                case _:
-                    found[name] = log.earliest
+        for name in await self._names():
+            try:
+                found[name] = await self._place(name, wanted)
+            except StreamNotFoundError:
+                if self._options.pattern is None:
+                    raise  # else it was deleted after it was listed
         return found
+
+    async def _names(self) -> tuple[str, ...]:
+        """What is read: with a pattern all streams that fit it now. Raises `OptionError` if they are too many."""
+        if self._options.pattern is None:
+            return self._options.logs
+        names = tuple([name for name in await self._sight.names() if self._options.reads_stream(name)])
+        check_count(names)
+        return names
+
+    async def _place(self, name: str, wanted: Starting) -> Place:
+        begin = wanted.of(name)
+        position = await self._sight.find(name, begin.txid) if isinstance(begin, AtTxid) else None
+        log = await self._sight.look(name, None)
+        assert log is not None
+        match begin:
+            case AtTxid(txid):
+                assert position is not None
+                place, end = log.place(position.segment, position.entry, position.slot), log.end(log.earliest)
+                if place.where < end.where:
+                    return max(place, log.earliest, key=lambda at: at.where)
+                if wanted.must_exist:
+                    raise OptionError(
+                        f"stream {name} has no record with transaction id {txid} or a higher one; with"
+                        " startingOffsetsByTimestampStrategy=latest it is read from its end"
+                    )
+                return end
+            case (int(number), int(entry), int(slot)):
+                return log.place(number, entry, slot)
+        return log.end(log.earliest) if begin == LATEST else log.earliest
 
     async def fix_target(self) -> None:
         """Read no further than what is there now. Raises `StreamNotFoundError`, `NoSuchLedgerOnMetadataError`."""
@@ -113,14 +147,17 @@ class Follower:
         if self.target is not None:
             ends = {name: _least(end, self.target.get(name), view.starts[name]) for name, end in ends.items()}
         logs = {name: view.logs.get(name) or Log(name, ()) for name in ends}
-        return start.to(admit(logs, view.starts, ends, self._options.limits if limited else UNLIMITED))
+        newcomers = {name: place for name, place in view.starts.items() if name not in start.places}
+        return start.to(admit(logs, view.starts, ends, self._options.limits if limited else UNLIMITED), newcomers)
 
     def _check(self, offset: Offset) -> None:
         """Raises `OptionError` for an offset of another query."""
-        if offset.kind != self._options.kind or set(offset.places) != set(self._options.logs):
+        options, names = self._options, set(offset.places)
+        same = names == set(options.logs) if options.pattern is None else all(map(options.reads_stream, names))
+        if offset.kind != options.kind or not same:
             raise OptionError(
-                f"the checkpoint is of a query that reads {', '.join(sorted(offset.places))}: to read "
-                f"{', '.join(self._options.logs)} begin a new one, with another checkpoint"
+                f"the checkpoint is of a query that reads {', '.join(sorted(names))}: to read "
+                f"{options.pattern or ', '.join(options.logs)} begin a new one, with another checkpoint"
             )
 
     async def _looked_at(self, start: Offset) -> _View:
@@ -132,8 +169,21 @@ class Follower:
         }
         if view is not None and same and now - self._looked < self._options.min_poll:
             return _View(view.logs, {name: view.ends[name] for name in start.places})
-        self._view, self._looked = await self._view_from(start.places), now
+        self._view = await self._view_from({**start.places, **await self._newcomers(start.places)})
+        self._looked = now
         return self._view
+
+    async def _newcomers(self, known: Mapping[str, Place]) -> dict[str, Place]:
+        """Streams that fit the pattern and were not read yet, and where they begin; none for a query that ends with
+        what was there when it started."""
+        if self._options.pattern is None or self.target is not None:
+            return {}
+        found: dict[str, Place] = {}
+        for name in await self._names():
+            with suppress(StreamNotFoundError):  # deleted after it was listed
+                if name not in known and (log := await self._sight.look(name, None)) is not None:
+                    found[name] = log.earliest
+        return found
 
     async def _view_from(self, places: Mapping[str, Place]) -> _View:
         logs: dict[str, Log] = {}
@@ -178,6 +228,7 @@ class Follower:
                         segment.first_txid,
                         segment.sequence_id,
                         (reach.first, reach.first_slot),
+                        None if reach.stop_slot is None else (reach.last, reach.stop_slot),
                     )
         reads = self._options.reads
         return [

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ...client.client import BookKeeper
 from ...errors import NoSuchLedgerOnMetadataError, StreamNotFoundError
+from ...streams.dlsn import DLSN
 from ...streams.formats.segment import SegmentMetadata, Truncation
 from ...streams.namespace import Namespace
 from ...streams.reading.cursor import numbered
@@ -71,6 +72,17 @@ class Sight:
         """Keep only these ledgers in mind."""
         self._closed = {ledger: snapshot for ledger, snapshot in self._closed.items() if ledger in kept}
         self.seen = {ledger: seen for ledger, seen in self.seen.items() if ledger in kept}
+
+    async def names(self) -> list[str]:
+        """All streams of the namespace."""
+        assert self._namespace is not None  # only streams can have a pattern
+        return [name async for name in self._namespace.list(recursive=True)]
+
+    async def find(self, name: str, txid: int) -> DLSN:
+        """Where the first record of a stream is with this transaction id or a higher one, or would be. Raises
+        `StreamNotFoundError`."""
+        assert self._namespace is not None  # ledgers have no transaction ids
+        return await self._namespace.position_for(name, txid=txid)
 
     async def _look_at_ledger(self, name: str) -> Log:
         snapshot = await self._snapshot(int(name))

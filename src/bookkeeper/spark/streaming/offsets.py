@@ -3,8 +3,8 @@
     {"i0": {...}, "s": {"clicks": {"a": 17, "e": 43, "l": 7}}, "v": 1}
 
 `s`: streams, by name, with segment (`l`), entry (`e`), slot (`o`, unless 0), and the ledger before (`a`). Of raw
-ledgers `r` stands in place of `s`, and the names are their ids. `i0`: the start of the whole query; only in the offset
-that ends its first batch.
+ledgers `r` stands in place of `s`, and the names are their ids. `i0`: where streams begin that are read for the first
+time; so it is in the offset that ends the query's first batch, and where streams were found later that fit a pattern.
 
 Theory of operation
 
@@ -39,7 +39,7 @@ class Offset:
     """`STREAMS` or `LEDGERS`."""
     places: Places
     initial: Places | None = None
-    """Where the query began; only in the end of its first batch."""
+    """Where those logs begin that the batch before this end was the first to read; None: there are none."""
     first: bool = False
     """Whether this is the start of a query: nothing is stored yet."""
 
@@ -62,15 +62,23 @@ class Offset:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OptionError(f"the checkpoint has an offset that is none of this source ({error}): {found}") from None
 
-    def to(self, places: Places) -> Offset:
-        """The end of a batch that begins here. This very offset if it reads nothing, and is not the first one."""
+    def to(self, places: Places, newcomers: Places | None = None) -> Offset:
+        """The end of a batch that begins here. This very offset if it reads nothing, and is not the first one.
+
+        - `newcomers`: where logs begin that are not in this offset.
+        """
         if not self.first and _where(places) == _where(self.places):
             return self
-        return Offset(self.kind, places, self.places if self.first else None)
+        initial = {**(self.places if self.first else {}), **(newcomers or {})}
+        return Offset(self.kind, places, initial if self.first or initial else None)
 
     def start_for(self, end: Offset) -> Offset:
         """Where the batch really begins that ends with `end`."""
-        return self if end.initial is None or not self.first else Offset(self.kind, end.initial, first=True)
+        if end.initial is None:
+            return self
+        if self.first:
+            return Offset(self.kind, end.initial, first=True)
+        return Offset(self.kind, {**end.initial, **self.places})
 
 
 def _where(places: Places) -> dict[str, tuple[int, int, int]]:

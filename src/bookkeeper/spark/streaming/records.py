@@ -176,11 +176,15 @@ class RecordBatches:
 
 
 def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> StoredRecords:
-    """The records of users; not those before the first that is wanted."""
+    """The records of users; not those before the first that is wanted, or from where the read ends."""
     try:
         stored = decode_entry(data, enveloped=facts.enveloped)
     except CorruptEntryError as error:
         raise CorruptEntryError(
             f"stream {facts.stream}, segment {facts.number}, ledger {ledger}, entry {entry}: {error}", error.offset
         ) from error
-    return stored.users(facts.first[1] if entry == facts.first[0] else 0)
+    stored = stored.users(facts.first[1] if entry == facts.first[0] else 0)
+    if facts.stop is None or entry != facts.stop[0]:
+        return stored
+    stop = facts.stop[1]
+    return stored.where(slot < stop for slot in stored.slots)

@@ -152,16 +152,23 @@ class Reach(NamedTuple):
     last: int
     first_slot: int
     """Records of entry `first` that are left out."""
+    stop_slot: int | None = None
+    """The first record of entry `last` that is left out; None: it is read to its end."""
 
 
 def between(log: Log, start: Place, end: Place) -> list[Reach]:
-    """The entries from one place to another, of the spans that are there."""
+    """The entries from one place to another, of the spans that are there; the last one perhaps in part."""
     found: list[Reach] = []
+    if start.where >= end.where:
+        return found
     for span in log.spans:
         if span.end is None or not start.number <= span.number <= end.number:
             continue
         first = start.entry if span.number == start.number else 0
-        stop = min(end.entry, span.end) if span.number == end.number else span.end
+        ends_here = span.number == end.number
+        part = ends_here and end.slot > 0 and end.entry < span.end
+        stop = min(end.entry + part, span.end) if ends_here else span.end
         if first < stop:
-            found.append(Reach(span, first, stop - 1, start.slot if span.number == start.number else 0))
+            begun = start.slot if span.number == start.number else 0
+            found.append(Reach(span, first, stop - 1, begun, end.slot if part else None))
     return found

@@ -5,51 +5,34 @@ What they have in common with reads of ledgers is parsed by `spark.options`.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ...streams.dlsn import DLSN
-from ...streams.errors import SegmentFormatError
-from ...types import MAX_LEDGER_ID
 from ..errors import OptionError
 from ..options import STREAMS as STREAM_OPTIONS
 from ..options import TRIGGERS, ReadOptions
 from ..values import choice, flag, number, seconds, size
 from .admission import UNLIMITED, Limits
 from .offsets import LEDGERS, STREAMS
+from .starting import BY_TIME, EARLIEST, LATEST, Starting, parse_starting
 
 MOST_LOGS = 5000
 """Streams or ledgers of one query: their places are stored with each of its batches."""
-
-EARLIEST, LATEST = "earliest", "latest"
-Begin = str | tuple[int, int, int]
-"""`EARLIEST`, `LATEST`, or segment, entry, slot."""
 
 RECORD_COLUMNS = (
     "stream", "segment", "ledger_id", "entry_id", "slot", "dlsn", "txid", "sequence_id", "timestamp", "payload",
 )  # fmt: skip
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
+NAMING = ("stream", "streams", "streampattern")
+"""Options that name what is read; one of them makes it a read of streams."""
+
 _OF_LEDGERS = (
     "ledgers", "path", "ledgersfrom", "ledgersto", "entriesfrom", "entriesto", "where", "openledgers", "verify",
     "passwords",
 )  # fmt: skip
 """Options of reads of ledgers that make no sense for streams."""
-
-
-@dataclass(frozen=True, slots=True)
-class Starting:
-    """Where a query begins, or a batch read ends."""
-
-    default: str
-    places: Mapping[str, Begin]
-    """By stream or ledger; empty: the default for all."""
-
-    def of(self, log: str) -> Begin:
-        """Of one."""
-        return self.places.get(log, self.default)
 
 
 @dataclass(frozen=True)
@@ -65,6 +48,8 @@ class StreamOptions:
     columns: tuple[str, ...]
     starting: Starting
     ending: Starting
+    pattern: str | None = None
+    """All streams whose whole name fits this regular expression, in place of `logs`."""
     limits: Limits = UNLIMITED
     min_poll: float = 1.0
     """Seconds between two looks at the ends of the logs, at least."""
@@ -80,27 +65,29 @@ class StreamOptions:
         if not streaming:
             _refuse(given, TRIGGERS, "it goes with readStream, and not with read")
         if streaming:
-            _refuse(given, ("endingoffsets",), "a streaming query has no end: it goes with read")
+            endings = [name for name in STREAM_OPTIONS if name.startswith("ending")]
+            _refuse(given, endings, "a streaming query has no end: it goes with read")
         if of_streams:
             _refuse(given, _OF_LEDGERS, "it is for ledgers, and this reads streams")
             reads = ReadOptions.parse({**rest, "ledgers": "all"})
-            names = _names(given)
+            pattern, names = _pattern(given), _names(given)
             columns = _columns(given)
         else:
-            _refuse(given, ("rowmode", "txidastimestamp"), "it goes with the option stream")
+            _refuse(given, ("rowmode", "txidastimestamp", *BY_TIME), "it goes with the option stream")
             reads = ReadOptions.parse(rest)
-            names = _ledgers(reads)
+            pattern, names = None, _ledgers(reads)
             columns = reads.columns
-        if len(names) > MOST_LOGS:
-            raise OptionError(f"{len(names)} streams or ledgers in one query are too many: {MOST_LOGS} at most")
+        check_count(names)
         kind = STREAMS if of_streams else LEDGERS
+        known = names if pattern is None else None
         return cls(
             reads,
             kind,
             names,
             columns,
-            _starting(given, "startingOffsets", LATEST if streaming else EARLIEST, kind, names),
-            _starting(given, "endingOffsets", LATEST, kind, names),
+            parse_starting(given, "starting", LATEST if streaming else EARLIEST, kind, known),
+            parse_starting(given, "ending", LATEST, kind, known),
+            pattern,
             Limits(
                 number(given, "maxEntriesPerTrigger", None, least=1),
                 size(given, "maxBytesPerTrigger", 0) or None,
@@ -109,6 +96,10 @@ class StreamOptions:
             seconds(given, "minPollInterval", 1.0),
             flag(given, "txidAsTimestamp", True),
         )
+
+    def reads_stream(self, name: str) -> bool:
+        """Whether a stream is one of those that are read."""
+        return name in self.logs if self.pattern is None else re.fullmatch(self.pattern, name) is not None
 
     def with_columns(self, columns: tuple[str, ...]) -> StreamOptions:
         """The same for other columns."""
@@ -120,9 +111,16 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     return _columns({key.lower(): value for key, value in options.items()})
 
 
+def check_count(names: Iterable[str]) -> None:
+    """Raises `OptionError` for more streams or ledgers than a query can have."""
+    count = len(tuple(names))
+    if count > MOST_LOGS:
+        raise OptionError(f"{count} streams or ledgers in one query are too many: {MOST_LOGS} at most")
+
+
 def is_of_streams(options: Iterable[str]) -> bool:
     """Whether these options are for streams, and not for ledgers."""
-    return any(key.lower() in ("stream", "streams") for key in options)
+    return any(key.lower() in NAMING for key in options)
 
 
 def is_of_queries(options: Iterable[str]) -> bool:
@@ -130,15 +128,29 @@ def is_of_queries(options: Iterable[str]) -> bool:
     return any(key.lower() in (*STREAM_OPTIONS, *TRIGGERS) for key in options)
 
 
-def _refuse(given: Mapping[str, str], names: tuple[str, ...], why: str) -> None:
+def _refuse(given: Mapping[str, str], names: Iterable[str], why: str) -> None:
     for name in names:
         if name in given:
             raise OptionError(f"{name}: {why}")
 
 
+def _pattern(given: Mapping[str, str]) -> str | None:
+    pattern = given.get("streampattern")
+    if pattern is None:
+        return None
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"streamPattern={pattern!r} is no regular expression: {error}") from None
+    return pattern
+
+
 def _names(given: Mapping[str, str]) -> tuple[str, ...]:
-    if "stream" in given and "streams" in given:
-        raise OptionError("streams are named twice: by the options stream and streams")
+    named = [name for name in NAMING if name in given]
+    if len(named) > 1:
+        raise OptionError("streams are named twice: give one of the options stream, streams and streamPattern")
+    if named == ["streampattern"]:
+        return ()
     one = "stream" in given
     names = [given["stream"]] if one else given["streams"].split(",")
     found = tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
@@ -180,41 +192,3 @@ def check_record_columns(names: list[str], every: tuple[str, ...]) -> tuple[str,
         if names.count(name) > 1:
             raise OptionError(f"the column {name} is named twice")
     return tuple(names)
-
-
-def _starting(given: Mapping[str, str], option: str, default: str, kind: str, names: tuple[str, ...]) -> Starting:
-    text = given.get(option.lower(), default).strip()
-    if text.lower() in (EARLIEST, LATEST):
-        return Starting(text.lower(), {})
-    try:
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError("it is no object")
-        places = {str(name): _begin(value, kind) for name, value in found.items()}
-    except (ValueError, TypeError, KeyError, SegmentFormatError) as error:
-        example = '{"clicks": "<dlsn>"}' if kind == STREAMS else '{"5": 17}'
-        raise OptionError(
-            f"{option}={text!r} is neither earliest, nor latest, nor JSON such as {example}: {error}"
-        ) from None
-    if set(places) != set(names):
-        raise OptionError(f"{option} names {', '.join(sorted(places))}, but what is read is {', '.join(sorted(names))}")
-    return Starting(default, places)
-
-
-def _begin(value: Any, kind: str) -> Begin:
-    if value in (-1, -2):
-        return LATEST if value == -1 else EARLIEST
-    if kind == LEDGERS:
-        return (0, _place(value), 0)
-    if isinstance(value, str):
-        position = DLSN.parse(value)
-        return (_place(position.segment), _place(position.entry), _place(position.slot))
-    if isinstance(value, dict) and set(value) == {"l", "e"}:
-        return (_place(value["l"]), _place(value["e"]), 0)
-    raise ValueError(f"{value!r} is no place")
-
-
-def _place(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_LEDGER_ID:
-        raise ValueError(f"{value!r} is no place")
-    return value
