@@ -215,6 +215,10 @@ class Namespace(ClosedAtExit, Blocking):
         """What a sink has published last, or begun to; None: nothing."""
         return self._call(self._namespace.last_published(sink), timeout)
 
+    def sinks(self, *, timeout: float | None = None) -> BlockingIterator[str]:
+        """Names of all that publish to this namespace, ascending."""
+        return BlockingIterator(self._thread, self._namespace.sinks, timeout)
+
     def join_staging(self, path: str, *, timeout: float | None = None) -> Staging:
         """A run that was begun elsewhere."""
         return Staging(self._call(self._namespace.join_staging(path), timeout), self._thread)
