@@ -21,6 +21,7 @@ READERS = {
     "bookie/requests/long_poll.py": "in the answer, when the LAC moved; our client does not look at it",
     "cli/shell/autorecovery.py": "when checks of the auditor count as long ago, because an operator says so",
     "client/client.py": "a ledger's time of creation, for people",
+    "doctor/look.py": "how long a ledger has been open or marked, for people",
     "metadata/memory.py": "the same, of a record",
     "metadata/records/underreplication.py": "when a ledger was marked, for people",
     "metadata/sqlite.py": "handed to the file's module",
