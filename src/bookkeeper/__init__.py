@@ -92,7 +92,8 @@ if TYPE_CHECKING:
     )
     from .streams.formats.codec import Compression
     from .streams.ledgers import Replication
-    from .streams.namespace import Namespace, Position, StreamInfo, open_namespace
+    from .streams.namespace import Namespace, Position, StreamInfo
+    from .streams.opening import open_namespace
     from .streams.policy import Visibility, WritePolicy
     from .streams.publishing.collecting import Collected
     from .streams.publishing.drafts import SegmentDraft
@@ -198,8 +199,8 @@ _PUBLIC = {
         "Namespace",
         "Position",
         "StreamInfo",
-        "open_namespace",
     ),
+    "streams.opening": ("open_namespace",),
     "streams.policy": (
         "Visibility",
         "WritePolicy",

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import bookkeeper.sync
-from bookkeeper.streams.namespace import Namespace, open_namespace
+from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.opening import open_namespace
 from bookkeeper.streams.policy import WritePolicy
 from tests.support.waiting import wait_until
 

@@ -19,8 +19,9 @@ from ..client import client as aio
 from ..config import ClientConfiguration
 from ..errors import ZKError
 from ..runtime.loop_thread import LoopThread
-from ..streams import namespace as streams
 from ..streams.ledgers import Replication
+from ..streams.namespace import Namespace
+from ..streams.opening import open_namespace
 
 T = TypeVar("T")
 
@@ -170,14 +171,14 @@ def session(uri: str, config: ClientConfiguration, timeout: float) -> Iterator[S
 @contextmanager
 def namespace_session(
     where: str, config: ClientConfiguration, timeout: float, replication: Replication | None = None
-) -> Iterator[Connected[streams.Namespace]]:
+) -> Iterator[Connected[Namespace]]:
     """A namespace of streams, with its client, of this process. Raises as `session`, and `NamespaceNotBoundError`.
 
     - `replication`: as for `open_namespace`.
     """
 
-    def opened() -> Connected[streams.Namespace]:
-        opening = streams.open_namespace(where, config=config, replication=replication)
+    def opened() -> Connected[Namespace]:
+        opening = open_namespace(where, config=config, replication=replication)
         return Connected(where, opening, timeout)
 
     with _CACHE.lease((where, timeout, config.model_dump_json(), replication), opened) as leased:

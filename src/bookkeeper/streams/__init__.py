@@ -19,6 +19,7 @@ recovery        ends a segment whose writer is gone
 ledgers         the ledgers of segments, made and opened
 named_segments  the store of segments of a stream with a name
 namespace       streams by name: what programs use
+opening         a namespace by its address
 writer          appends to a stream
 pending         records that a writer was given without waiting for them
 errors          what goes wrong with them

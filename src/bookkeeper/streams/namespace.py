@@ -15,43 +15,34 @@ calls of the metadata store end after `metadataTimeoutSec` by themselves.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
 
-from ..client.client import BookKeeper, connect
+from ..client.client import BookKeeper
 from ..client.opening import Opening
-from ..client.store import ClientStore, Home
-from ..config import ClientConfiguration
 from ..errors import (
     BookKeeperError,
-    ConfigurationError,
     IncorrectParameterError,
-    NamespaceNotBoundError,
     StreamNotFoundError,
     Unsupported,
 )
-from ..metadata import open_driver
-from ..metadata.tree import RecordTree, check_path
-from ..runtime import Runtime
-from ..runtime.real import RealRuntime
+from ..metadata.tree import RecordTree
 from .dlsn import DLSN
-from .formats.binding import Binding, decode_binding, encode_binding
 from .formats.records import END_TXID
 from .formats.segment import SegmentMetadata, decode_segment
 from .ledgers import Replication, StreamLedgers
 from .named_segments import NamedSegments
-from .names.address import parse_namespace
 from .names.federation import Federation
 from .names.lock import LogLock
 from .names.logs import Logs
-from .names.namespaces import NamespaceSettings, bind, resolve, unbind, watch_names
+from .names.namespaces import NamespaceSettings, unbind, watch_names
 from .policy import WritePolicy
 from .publishing.collecting import Collected, Collector
 from .publishing.drafts import SegmentDraft
@@ -115,93 +106,6 @@ class _Owned:
     segments: Callable[[str, LogLock], NamedSegments]
 
 
-def open_namespace(
-    where: str,
-    *,
-    client: BookKeeper | None = None,
-    create: bool = False,
-    ledgers: str | None = None,
-    replication: Replication | None = None,
-    client_id: str | None = None,
-    config: ClientConfiguration | None = None,
-    runtime: Runtime | None = None,
-) -> Opening[Namespace]:
-    """A namespace; await it, or enter it with `async with`.
-
-    - `where`: its address, `distributedlog://zk1:2181/orders`; or, with `client`, its path in the client's own metadata
-      store, `/orders`.
-    - `client`: a connected client of the cluster that has the ledgers; it stays open. None: one of its own.
-    - `create`: make it if it is not there. `ledgers` then is the metadata service address of the cluster that gets its
-      ledgers; None: with `client` the client's; for a namespace in SQLite or memory its own store.
-    - `replication`: of the segments that are written here, and the password of all of them. None: what the policies
-      say; where they say nothing, three copies, two of them waited for.
-    - `client_id`: what other clients are told of who owns a stream. None: the name of this host.
-    - `config`: settings of the client that it makes; `metadataTimeoutSec` is also that of the namespace's own store.
-
-    Raises `ConfigurationError`, `NamespaceNotBoundError`, `StreamMetadataError`, and what connecting raises.
-    """
-    return Opening(
-        _open(where, client, create, ledgers, replication, client_id, config, runtime or RealRuntime()),
-        "open_namespace",
-    )
-
-
-async def _open(
-    where: str,
-    client: BookKeeper | None,
-    create: bool,
-    ledgers: str | None,
-    replication: Replication | None,
-    client_id: str | None,
-    config: ClientConfiguration | None,
-    runtime: Runtime,
-) -> Namespace:
-    async with AsyncExitStack() as opened:
-        if client is not None and where.startswith("/"):
-            tree, path, default = client.context.driver.tree, check_path(where), client.service_uri
-        else:
-            if where.startswith("/"):
-                raise ConfigurationError(f"namespace {where!r} is a path: give the client in whose store it is, too")
-            address = parse_namespace(where)
-            config = config or ClientConfiguration()
-            store = ClientStore(
-                open_driver(address.store, runtime, config), _here(), address.store, config.metadataTimeoutSec
-            )
-            opened.push_async_callback(store.close)
-            await store.open()
-            tree, path = store.tree, address.path
-            default = "" if address.backend == "bk" else address.store
-            default = client.service_uri if client is not None else default
-        binding = await _binding(tree, path, create=create, ledgers=ledgers or default)
-        if client is None:
-            client = await opened.enter_async_context(connect(binding.service_uri, config=config, runtime=runtime))
-        namespace = Namespace(client, tree, path, replication, client_id, opened.pop_all())
-        if binding.federated:
-            namespace._federation = Federation(tree, path)
-        return namespace
-
-
-def _here() -> Home:
-    home = Home()
-    home.loop = asyncio.get_running_loop()
-    return home
-
-
-async def _binding(tree: RecordTree, path: str, *, create: bool, ledgers: str) -> Binding:
-    try:
-        bound = await resolve(tree, path)
-        found = decode_binding(bound.data)
-        return found if bound.path == path else replace(found, federated=False)  # a part of it is not
-    except NamespaceNotBoundError:
-        if not create:
-            raise
-    if not ledgers:
-        raise ConfigurationError(f"namespace {path} is to be made: give the address of the cluster for its ledgers")
-    binding = Binding.to(ledgers)
-    await bind(tree, path, encode_binding(binding))
-    return binding
-
-
 class Namespace:
     """The streams of one namespace. See the module; made by `open_namespace`. An async context manager."""
 
@@ -213,6 +117,8 @@ class Namespace:
         replication: Replication | None,
         client_id: str | None,
         opened: AsyncExitStack,
+        *,
+        federated: bool = False,
     ) -> None:
         self.path = path
         """The record of the namespace in its metadata store."""
@@ -220,7 +126,7 @@ class Namespace:
         self._runtime = client.context.runtime
         self._tree = tree
         self._logs = Logs(tree, path)
-        self._federation: Federation | None = None
+        self._federation = Federation(tree, path) if federated else None
         self._settings = NamespaceSettings(tree, path)
         self._ledgers = StreamLedgers(client, replication or Replication())
         self._obeys_policies = replication is None
@@ -299,7 +205,7 @@ class Namespace:
         """What the metadata says of a stream. Raises `StreamNotFoundError`."""
         logs = await self._home(name)
         state = await NamedSegments(self._tree, logs, name, self._ledgers).load()
-        owner = await LogLock(self._tree, self._runtime, logs.paths(name).lock, self._client_id).owner()
+        owner = await self._lock_in(logs.paths(name).lock).owner()
         return StreamInfo(logs.paths(name).name, state.segments, state.max_txid, owner)
 
     # --- what is in a stream ---
@@ -373,7 +279,7 @@ class Namespace:
     def _changeable(self) -> Logs:
         """Where streams are to be changed. Raises `Unsupported`."""
         if self._federation is not None:
-            raise Unsupported(f"namespace {self.path} is federated: its streams are read here, and changed by Java")
+            raise Unsupported(f"namespace {self.path} is federated: its streams can be read here, and nothing else")
         return self._logs
 
     # --- the old end, and the new one ---
@@ -431,7 +337,7 @@ class Namespace:
         """
         leader = f"{self.path}/{LEADER}"
         await self._tree.make(leader)
-        await lead(lambda: LogLock(self._tree, self._runtime, leader, self._client_id), self.maintain, interval)
+        await lead(partial(self._lock_in, leader), self.maintain, interval)
 
     def _truncation(self, name: str) -> Truncation:
         return Truncation(self._tree, self._changeable().paths(name), self._ledgers)
@@ -555,8 +461,9 @@ class Namespace:
         It holds for writers that are opened from now on, and for the next `purge`. Raises `StreamNotFoundError`;
         `StreamConflictError` if another client sets it, too.
         """
+        logs = self._changeable()
         if name is not None:
-            name = (await self._logs.load(name)).paths.name
+            name = (await logs.load(name)).paths.name
         found = await self._settings.get(name)
         known = found.value if found is not None else {}
         expected = found.version if found is not None else None
@@ -576,12 +483,12 @@ class Namespace:
 
     async def _locked(self, name: str, timeout: float | None) -> LogLock:
         await self._changeable().load(name)  # a lock of what is no stream would be its first record
-        lock = self._lock(name)
+        lock = self._lock_in(self._logs.paths(name).lock)
         await lock.acquire(timeout)
         return lock
 
-    def _lock(self, name: str) -> LogLock:
-        return LogLock(self._tree, self._runtime, self._logs.paths(name).lock, self._client_id)
+    def _lock_in(self, directory: str) -> LogLock:
+        return LogLock(self._tree, self._runtime, directory, self._client_id)
 
     def _segments(self, name: str, lock: LogLock | None = None, ledgers: StreamLedgers | None = None) -> NamedSegments:
         return NamedSegments(self._tree, self._logs, name, ledgers or self._ledgers, lock)
@@ -674,19 +581,12 @@ class Namespace:
         if subscriber is None and not exclusive:
             return None
         paths = self._changeable().paths(name)
+        right = ReadRight(self.subscriptions(name), subscriber)
         directories = [paths.read_lock] if exclusive else []
         if subscriber is not None:
             directories.append(paths.subscriber_lock(subscriber))
-            await self._tree.make(directories[-1])
-        locks: list[LogLock] = []
-        right = ReadRight(locks, self.subscriptions(name), subscriber)
-        try:
-            for directory in directories:
-                locks.append(LogLock(self._tree, self._runtime, directory, self._client_id))
-                await locks[-1].acquire(timeout)
-        except BaseException:
-            await right.release()
-            raise
+        for directory in directories:
+            await right.take(self._tree, directory, partial(self._lock_in, directory), timeout)
         return right
 
     def subscriptions(self, name: str) -> Subscriptions:
@@ -710,9 +610,10 @@ class Namespace:
     async def watch(self) -> AsyncGenerator[frozenset[str], None]:
         """The names of the streams directly below the namespace: now, and again whenever one comes or goes."""
         before: frozenset[str] | None = None
+        logs = self._changeable()
         async with aclosing(watch_names(self._tree, self.path)) as changes:
             async for _ in changes:
-                names = frozenset([name async for name in self._logs.names()])
+                names = frozenset([name async for name in logs.names()])
                 if names != before:
                     before = names
                     yield names
@@ -729,6 +630,7 @@ class Namespace:
         Raises `NamespaceNotEmptyError` if there are streams, unless forced; they are out of reach until it is made
         again.
         """
+        self._changeable()
         await unbind(self._tree, self.path, force=force)
 
 

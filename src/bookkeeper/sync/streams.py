@@ -31,6 +31,7 @@ from ..streams.dlsn import DLSN
 from ..streams.formats.segment import SegmentMetadata
 from ..streams.ledgers import Replication
 from ..streams.namespace import LOST_AFTER, StreamInfo
+from ..streams.opening import open_namespace as opened_namespace
 from ..streams.pending import pieces
 from ..streams.policy import WritePolicy
 from ..streams.publishing import staged as aio_staged
@@ -72,7 +73,7 @@ def open_namespace(
     thread = LoopThread("bookkeeper-sync") if client is None else client._thread
 
     async def start() -> aio.Namespace:
-        return await aio.open_namespace(
+        return await opened_namespace(
             where,
             client=None if client is None else client._client,
             create=create,

@@ -22,6 +22,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.streams.formats.binding import HEAD, decode_binding, encode_binding
 from bookkeeper.streams.names.federation import PARTS
+from bookkeeper.streams.names.lock import LogLock
 from bookkeeper.streams.namespace import Namespace
 from tests.support.fake_bookie import FakeCluster
 from tests.support.waiting import until
@@ -210,6 +211,9 @@ async def test_a_federated_namespace_is_read_and_not_changed(bk: bookkeeper.Book
             lambda: many.purge("a1"),
             lambda: many.seal("a1"),
             lambda: many.recover("a1"),
+            lambda: many.set_policy(bookkeeper.StreamPolicy()),
+            lambda: anext(many.watch()),
+            lambda: many.unbind(force=True),
             lambda: many.open_reader("a1", subscriber="x"),
             lambda: many.open_reader("a1", exclusive=True),
         ]
@@ -227,3 +231,29 @@ def test_a_binding_says_whether_it_is_federated() -> None:
     assert not decode_binding(plain).federated
     assert decode_binding(HEAD + b'{"1":{"str":"zk"},"2":{"str":"/l"},"10":{"tf":1}}').federated
     assert not decode_binding(HEAD + b'{"1":{"str":"zk"},"2":{"str":"/l"},"10":{"tf":0}}').federated
+
+
+def test_a_binding_of_no_sense_is_refused() -> None:
+    for field in (b"1", b'{"i32":1}', b"[]", b"null"):
+        with pytest.raises(StreamMetadataError, match="makes no sense"):
+            decode_binding(HEAD + b'{"1":{"str":"zk"},"2":{"str":"/l"},"10":' + field + b"}")
+
+
+async def test_who_begins_to_read_while_the_subscriber_is_deleted_makes_it_anew(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock's directory goes between being made and being entered."""
+    await write(namespace, 3, "a")
+    enter, deletions = LogLock.acquire, 1
+
+    async def acquire(lock: LogLock, timeout: float | None = 30.0) -> None:
+        nonlocal deletions
+        if deletions:
+            deletions -= 1
+            await namespace.subscriptions("a").delete("x")
+        await enter(lock, timeout)
+
+    monkeypatch.setattr(LogLock, "acquire", acquire)
+    async with namespace.open_reader("a", subscriber="x", tail=False) as reader:
+        assert [record.payload async for record in reader] == [b"0", b"1", b"2"]
+    assert not deletions

@@ -13,7 +13,8 @@ from ...errors import NamespaceNotBoundError
 from ...runtime import Runtime
 from ...streams.dlsn import DLSN
 from ...streams.errors import SegmentFormatError
-from ...streams.namespace import Namespace, open_namespace
+from ...streams.namespace import Namespace
+from ...streams.opening import open_namespace
 from ..options import UriOption
 from ..output import EXIT_USAGE, execute, fail
 from ..session import connect

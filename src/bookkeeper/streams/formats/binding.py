@@ -62,8 +62,9 @@ def decode_binding(data: bytes) -> Binding:
     try:
         fields = json.loads(data[len(HEAD) :])
         servers, path = fields["1"]["str"], fields["2"]["str"]
+        federated = fields["10"]["tf"] == 1 if "10" in fields else False
     except (ValueError, KeyError, TypeError) as error:
         raise StreamMetadataError(f"the binding of a namespace makes no sense: {error!r}") from None
     if not isinstance(servers, str) or not isinstance(path, str):
         raise StreamMetadataError("the binding of a namespace has no text for servers and path")
-    return Binding(servers, path, federated=fields.get("10", {}).get("tf") == 1)
+    return Binding(servers, path, federated=federated)
