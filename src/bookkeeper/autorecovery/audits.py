@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -28,13 +28,11 @@ from ..client.reads.replicas import Replicas
 from ..errors import NoSuchLedger, NoSuchLedgerOnMetadataError
 from ..metadata.api import MetadataDriver
 from ..metadata.ledger_metadata import LedgerMetadata
+from ..metadata.walking import AT_ONCE, batches
 from ..types import BookieId
 from .checker import digest_of
 from .fragments import bookies_of, fragments_of
 from .repair import Repair
-
-AT_ONCE = 100
-"""Ledgers that are looked at side by side."""
 
 ENTRIES_IN_A_TURN = 1000
 """Entries that are compared with what bookies have before others get the loop."""
@@ -79,25 +77,11 @@ class ReplicasReport:
 
 async def walk(driver: MetadataDriver, at_once: int, look: Callable[[int], Awaitable[None]]) -> None:
     """Look at all ledgers, so many at a time. Raises what looking raises, and `MetadataError`."""
-    async with aclosing(batches(driver, at_once)) as found:
+    async with aclosing(batches(driver.ledgers, at_once)) as found:
         async for ledgers in found:
             for outcome in await asyncio.gather(*map(look, ledgers), return_exceptions=True):
                 if outcome is not None:
                     raise outcome
-
-
-async def batches(driver: MetadataDriver, at_once: int) -> AsyncGenerator[list[int], None]:
-    """The ids of all ledgers, so many together. Raises `MetadataError`."""
-    batch: list[int] = []
-    async with aclosing(driver.ledgers.ranges()) as ranges:
-        async for ledgers in ranges:
-            for ledger_id in ledgers.ids:
-                batch.append(ledger_id)
-                if len(batch) == at_once:
-                    yield batch
-                    batch = []
-    if batch:
-        yield batch
 
 
 async def audit_bookies(driver: MetadataDriver, available: Collection[BookieId]) -> AuditReport:

@@ -22,13 +22,14 @@ from ..client.client import BookKeeper
 from ..errors import (
     BKError,
     BookKeeperError,
+    CorruptMetadata,
     IllegalOpError,
     MetadataError,
-    NoSuchLedger,
     NoSuchLedgerOnMetadataError,
 )
 from ..metadata.api import MetadataDriver, Versioned
 from ..metadata.ledger_metadata import LedgerMetadata
+from ..metadata.walking import records
 from ..types import BookieId, LedgerState
 from .checker import Damage
 from .fragments import bookies_of, fragments_of
@@ -64,15 +65,12 @@ class LedgerOutcome:
 
 async def ledgers_of(driver: MetadataDriver, sources: Collection[BookieId]) -> AsyncGenerator[LedgerMetadata, None]:
     """The ledgers that name one of these bookies, by id. Raises `MetadataError`."""
-    async with aclosing(driver.ledgers.ranges()) as ranges:
-        async for bucket in ranges:
-            for ledger_id in bucket.ids:
-                try:
-                    metadata = (await driver.ledgers.read(ledger_id)).value
-                except NoSuchLedger:
-                    continue
-                if bookies_of(metadata).intersection(sources):
-                    yield metadata
+    async with aclosing(records(driver.ledgers)) as found:
+        async for _, record in found:
+            if isinstance(record, CorruptMetadata):
+                raise record
+            if bookies_of(record).intersection(sources):
+                yield record
 
 
 class Recovery:

@@ -21,7 +21,8 @@ from ..client.context import Placement
 from ..client.placement.policy import Adherence
 from ..errors import NoSuchLedger
 from ..metadata.api import MetadataDriver
-from .audits import AT_ONCE, walk
+from ..metadata.walking import AT_ONCE
+from .audits import walk
 
 log = logging.getLogger(__name__)
 

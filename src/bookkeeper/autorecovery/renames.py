@@ -21,8 +21,8 @@ from ..errors import NoSuchLedger
 from ..metadata.api import MetadataDriver
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..metadata.update import update_ledger
+from ..metadata.walking import batches
 from ..types import BookieId
-from .audits import batches
 from .copy import Rate
 from .fragments import bookies_of
 
@@ -70,7 +70,7 @@ class Renaming:
 
     async def run(self, limit: int | None, said: Callable[[Renamed], None]) -> Renamed:
         """Go through the ledgers, or the first `limit` of them; `said` is told after each. Raises `MetadataError`."""
-        async with aclosing(batches(self._driver, self._at_once)) as found:
+        async with aclosing(batches(self._driver.ledgers, self._at_once)) as found:
             async for ledgers in found:
                 left = len(ledgers) if limit is None else limit - self.report.issued
                 for outcome in await asyncio.gather(*map(self._one, ledgers[:left]), return_exceptions=True):

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 
 from ..client.client import BookKeeper
-from ..errors import CorruptMetadata, NoSuchLedger, NotInitialized
+from ..errors import CorruptMetadata, NotInitialized
 from ..metadata.api import MetadataDriver, Mode
 from ..metadata.ledger_metadata import LedgerMetadata
+from ..metadata.walking import records
 from ..runtime import Runtime
 from ..types import BookieId
 from .copies import copies_left
 from .picture import BookieSeen, Ledgers, Picture
 
-AT_ONCE = 100
-"""Records of ledgers that are read side by side."""
+TELL_EVERY = 100
+"""Ledgers between two words of progress."""
 
 
 async def look(
@@ -59,30 +60,18 @@ async def _ask_bookies(
 async def _look_at_ledgers(driver: MetadataDriver, picture: Picture, progress: Callable[[int], None]) -> None:
     there = picture.writable | picture.read_only
 
-    async def read(ledger_id: int) -> LedgerMetadata | CorruptMetadata | None:
-        try:
-            return (await driver.ledgers.read(ledger_id)).value
-        except NoSuchLedger:
-            return None  # deleted meanwhile
-        except CorruptMetadata as error:
-            return error
-
-    async with aclosing(driver.ledgers.ranges()) as ranges:
-        async for found in ranges:
-            for start in range(0, len(found.ids), AT_ONCE):
-                ids = found.ids[start : start + AT_ONCE]
-                records = await asyncio.gather(*map(read, ids))
-                for ledger_id, record in zip(ids, records, strict=True):
-                    sort_in(picture.ledgers, ledger_id, record, there)
+    async with aclosing(records(driver.ledgers)) as found:
+        async for ledger_id, record in found:
+            sort_in(picture.ledgers, ledger_id, record, there)
+            if picture.ledgers.count % TELL_EVERY == 0:
                 progress(picture.ledgers.count)
+    progress(picture.ledgers.count)
 
 
 def sort_in(
-    ledgers: Ledgers, ledger_id: int, record: LedgerMetadata | CorruptMetadata | None, there: frozenset[BookieId]
+    ledgers: Ledgers, ledger_id: int, record: LedgerMetadata | CorruptMetadata, there: frozenset[BookieId]
 ) -> None:
     """Count a ledger under what there is to say of it. Pure."""
-    if record is None:
-        return
     ledgers.count += 1
     if isinstance(record, CorruptMetadata):
         ledgers.corrupt.add(ledger_id)

@@ -6,6 +6,7 @@ versions         what tells two states of one record apart
 uri, drivers     from a metadata service address to its driver
 ledger_metadata  the record that describes one ledger
 update           changing it by compare-and-set until it sticks
+walking          all of them, some at a time
 formats/         everything stored, as bytes
 zookeeper/       the driver for ZooKeeper, in the Java system's layout
 records/         drivers over a store of small records:

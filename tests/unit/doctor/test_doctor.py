@@ -80,7 +80,6 @@ def test_ledgers_are_sorted_by_what_there_is_to_say() -> None:
     sort_in(found, 2, closed, frozenset((A, B)))
     sort_in(found, 3, closed, frozenset((A,)))
     sort_in(found, 4, closed, frozenset((D,)))
-    sort_in(found, 5, None, everything)
     sort_in(found, 6, CorruptMetadata("no sense"), everything)
     still_open = replace(ledger({0: (A, B, C)}, 3, 2), ctime=17)
     sort_in(found, 7, still_open, everything)

@@ -27,7 +27,8 @@ import typer
 import bookkeeper
 
 from ...autorecovery.checker import digest_of
-from ...autorecovery.fragments import bookies_of, fragments_of
+from ...autorecovery.fragments import fragments_of
+from ...autorecovery.manual import ledgers_of
 from ...client.client import BookKeeper
 from ...client.reads.replicas import Copy, Replicas
 from ...client.writer import LedgerWriter
@@ -114,11 +115,7 @@ class _Stage:
 
     async def naming(self, bookie: BookieId) -> int:
         """How many ledgers name a bookie."""
-        count = 0
-        async for bucket in self.driver.ledgers.ranges():
-            for ledger_id in bucket.ids:
-                count += bookie in bookies_of((await self.driver.ledgers.read(ledger_id)).value)
-        return count
+        return len([record async for record in ledgers_of(self.driver, (bookie,))])
 
     async def marked(self) -> int:
         return len([mark async for mark in self.driver.underreplication.list()])
