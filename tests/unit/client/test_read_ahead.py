@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from bookkeeper.client.reads.read_ahead import CHUNKS_AHEAD, Chunk, ReadAhead
 from bookkeeper.client.reads.scan import LedgerScan
 from bookkeeper.errors import DigestMismatchError, ReadError
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest
+from bookkeeper.runtime.real import RealRuntime
 from tests.support.fake_bookie import HOLD, FakeCluster
 
 from .support import DIGEST, eventually, make_ledger, package
@@ -200,3 +204,22 @@ async def test_iteration_asks_nobody_for_a_newer_lac(cluster: FakeCluster) -> No
     assert not any(bookie.requests for bookie in cluster.bookies)
     with pytest.raises(ReadError):
         reader.entries(0, 0)
+
+
+async def test_bookies_work_on_what_follows_while_the_caller_works() -> None:
+    """All chunks but the one in front have been asked for when the caller gets an entry, even if it never waits."""
+    loop, asked = asyncio.get_running_loop(), set[int]()
+
+    async def read_chunk(first: int, last: int, _room: int) -> Chunk[int]:
+        loop.call_soon(asked.add, first)  # as connections write
+        return list(range(first, last + 1)), None
+
+    reads: Any = SimpleNamespace(ledger_id=1, entry_size=1000, can_batch=lambda _: True)
+    ahead = ReadAhead(RealRuntime(), reads, read_chunk, lambda entry: entry, 100, CHUNKS_AHEAD * 10_000)
+    size, taken = 9, 0
+    async for entry in ahead.entries(0, 99):
+        assert entry == taken
+        behind = (entry // size + CHUNKS_AHEAD) * size
+        assert asked >= set(range(0, min(behind, 100), size))
+        taken += 1
+    assert taken == 100

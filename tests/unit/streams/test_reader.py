@@ -38,7 +38,7 @@ async def read(reader: StreamReader) -> list[int]:
 async def test_all_is_read_in_order_across_segments(store: StoreUnderTest) -> None:
     positions = await write(store, 0, 20)
     records = [record async for record in StreamReader(store, tail=False)]
-    assert records == [Record(at, n, b"%d" % n, n) for n, at in enumerate(positions)]
+    assert records == [Record(b"%d" % n, n, n, *at) for n, at in enumerate(positions)]
     assert records[-1].position.segment == 5
 
 
@@ -135,7 +135,7 @@ async def test_a_tail_that_meets_a_segment_before_the_last_one_is_completed_numb
     packer.add([b"2"], [2])
     for entry in [*packer.seal(), *packer.control()]:
         await next_ledger.append(entry.payload)
-    assert (await waiting) == Record(DLSN(2, 0, 0), 2, b"2", 2)
+    assert (await waiting) == Record(b"2", 2, 2, 2, 0, 0)
     await records.aclose()
     await next_ledger.close()
     await store.complete(second.complete(last_txid=2, records=1, last=None, completed_ms=0, start_sequence_id=2))

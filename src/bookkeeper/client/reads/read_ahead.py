@@ -8,6 +8,8 @@ Theory of operation
 - How many entries make a chunk is a guess from the size of entries (`LedgerReads.entry_size`). A chunk ends when it has
   its share of bytes, whatever was guessed; the rest of it becomes a chunk of its own, in front of the others. Nothing
   is known before the first chunk, so it is read alone.
+- Bookies work on the chunks behind while the caller works on the one in front: so what is begun leaves before any entry
+  is given out. A caller that never waits would keep it here, and both would wait for each other by turns.
 - With a request for each entry, sizes can only be guessed when the requests go out. So a chunk has no more than its
   share of `window` entries then.
 """
@@ -72,10 +74,14 @@ class ReadAhead(Generic[T]):
         next_id = first  # behind all chunks
         try:
             while next_id <= last or chunks:
+                begun = False
                 while next_id <= last and (not chunks or (len(chunks) < CHUNKS_AHEAD and self._reads.entry_size)):
                     end = min(last, next_id + self._count(next_id) - 1)
                     chunks.append((self._start(next_id, end), end))
                     next_id = end + 1
+                    begun = True
+                if begun:
+                    await _requests_have_left()
                 entries, error = await chunks[0][0]
                 _, end = chunks.popleft()
                 for entry in entries:
@@ -107,3 +113,9 @@ class ReadAhead(Generic[T]):
 
     async def _read(self, first: int, last: int) -> Chunk[T]:
         return await self._read_chunk(first, last, self._share)
+
+
+async def _requests_have_left() -> None:
+    """Of tasks that were just begun: they run in one turn of the loop, and connections write in the next."""
+    for _ in range(2):
+        await asyncio.sleep(0)

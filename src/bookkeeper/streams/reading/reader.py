@@ -18,13 +18,13 @@ and may end its wait without losing any.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from ...client.entry import LedgerEntry
 from ...client.reader import LedgerReader
@@ -65,14 +65,23 @@ LATEST = Latest()
 class Record(NamedTuple):
     """A record of a stream."""
 
-    position: DLSN
-    """Where it is; reading from `position.next()` gives what comes after it."""
-    txid: int
-    """Its transaction id: never lower than that of the record before it."""
     payload: bytes
     """What was appended."""
+    txid: int
+    """Its transaction id: never lower than that of the record before it."""
     sequence_id: int
     """Its number in the stream, from 0; negative where segments have no sequence ids."""
+    segment: int
+    """The number of the segment that has it."""
+    entry: int
+    """The id of its entry there."""
+    slot: int
+    """Which record of the entry it is."""
+
+    @property
+    def position(self) -> DLSN:
+        """Where it is; reading from `position.next()` gives what comes after it."""
+        return DLSN(self.segment, self.entry, self.slot)
 
 
 class RecordBatch(NamedTuple):
@@ -100,15 +109,20 @@ class RecordBatch(NamedTuple):
         return list(self.stored.payloads)
 
     def records(self) -> Iterator[Record]:
-        stored = self.stored
-        places = map(_position, zip(repeat(self.segment.number), repeat(self.entry), stored.slots, strict=False))
-        sequence_ids = map((self.segment.sequence_id - 1).__add__, stored.positions)
-        return map(_record, zip(places, stored.txids, stored.payloads, sequence_ids, strict=True))
-
-
-_position: Callable[[Iterable[Any]], DLSN] = partial(tuple.__new__, DLSN)
-_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
-"""Each makes one from its fields, much faster than by a call of the class."""
+        stored, before = self.stored, self.segment.sequence_id - 1
+        return map(
+            tuple.__new__,  # much faster than a call of the class
+            repeat(Record),
+            zip(
+                stored.payloads,
+                stored.txids,
+                map(before.__add__, stored.positions),
+                repeat(self.segment.number),
+                repeat(self.entry),
+                stored.slots,
+                strict=False,
+            ),
+        )
 
 
 class _TakenBack(Exception):
@@ -130,7 +144,8 @@ class StreamReader:
         right: ReadRight | None = None,
     ) -> None:
         self._store = store
-        self._start = start
+        self._start: DLSN | TxId | Latest | Record = start
+        """A record: behind it."""
         self._until = until
         self._tail = tail
         self._idle_timeout = idle_timeout
@@ -173,7 +188,8 @@ class StreamReader:
     @property
     def position(self) -> DLSN | TxId | Latest:
         """Where the next record will be; before the first was read, where to begin."""
-        return self._start
+        start = self._start
+        return start.position.next() if isinstance(start, Record) else start
 
     @position.setter
     def position(self, position: DLSN | TxId | Latest) -> None:
@@ -189,7 +205,7 @@ class StreamReader:
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 for record in batch.records():
-                    self._start = record.position.next()
+                    self._start = record
                     yield record
 
     async def read(self, most: int = 500, *, timeout: float | None = None) -> list[Record]:
@@ -214,7 +230,7 @@ class StreamReader:
                 self._waiting = None
             raise
         if records:
-            self._start = records[-1].position.next()
+            self._start = records[-1]
         elif waiting.is_over:
             self._waiting = None
         return records
@@ -312,8 +328,8 @@ class StreamReader:
 
     async def locate(self) -> DLSN:
         """Turn a transaction id or *latest* into a position, as the stream is now; `position` from here on."""
-        self._start = await self._resolve(self._start)
-        return self._start
+        self._start = found = await self._resolve(self.position)
+        return found
 
     async def _resolve(self, start: DLSN | TxId | Latest) -> DLSN:
         if isinstance(start, DLSN):
