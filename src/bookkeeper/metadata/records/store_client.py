@@ -4,8 +4,10 @@ Theory of operation
 
 A transaction that failed for lack of an answer is run again, until the retry time is over. Once an attempt may have
 been applied, a conflict that a later attempt meets may be our own doing; then, and only then, the caller's `resolve`
-looks at what is there, in the same transaction, and either returns the result or raises the conflict. A change that
-can neither be repeated nor recognised is run with `repeat=False` and reports its unknown outcome.
+looks at what is there, and either returns the result or raises the conflict. It has a transaction of its own, which
+changes nothing: that of the attempt is undone by then, and with it what the attempt did before it met the conflict,
+which would look like our own doing, too. A change that can neither be repeated nor recognised is run with
+`repeat=False` and reports its unknown outcome.
 """
 
 from __future__ import annotations
@@ -62,20 +64,17 @@ class StoreClient:
     ) -> T:
         """Run a transaction; see the module's text for `resolve` and `repeat`."""
 
-        def retry_aware(tx: Transaction) -> T:
+        async def attempt(unknown: bool) -> T:
             try:
-                return transaction(tx)
+                return await self.store.run(name, transaction)
             except (LedgerExists, VersionConflict, RecordRefused) as conflict:
-                if resolve is None:
+                if resolve is None or not unknown:
                     raise
-                return resolve(tx, conflict)
+                met, look = conflict, resolve
+            return await self.store.run(name, lambda tx: look(tx, met), write=False)
 
         try:
-            return await self._attempt(
-                name,
-                lambda unknown: self.store.run(name, retry_aware if unknown else transaction),
-                repeat=repeat,
-            )
+            return await self._attempt(name, attempt, repeat=repeat)
         except SessionLost:
             self.session.wake()
             raise
