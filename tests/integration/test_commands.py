@@ -140,6 +140,32 @@ async def test_why_an_entry_can_or_cannot_be_read(uri: str) -> None:
     assert "there is no ledger 4711" in (await run("shell", "why", 4711, uri=uri)).error
 
 
+async def test_the_shell_tries_a_cluster_and_reads_its_ledgers(shared: Local, uri: str) -> None:
+    conf = shared.directory / "b1" / "bk_server.conf"
+    done = await run("shell", "simpletest", "-n", 250, uri=uri)
+    assert (done.code, "250 entries written to ledger" in done.out) == (0, True)
+    done = await run("shell", "bookiesanity", "--conf", conf, uri=uri)
+    assert (done.code, done.out) == (0, "Bookie sanity test succeeded\n")
+    assert "9 bookies needed" in (await run("shell", "simpletest", "-e", 9, uri=uri)).error
+    found = json.loads((await run("shell", "bookieinfo", "--json", uri=uri)).out)
+    assert [row["bookie"] for row in found["bookies"]] == sorted(shared.ids)
+    assert found["free"] == sum(row["free"] for row in found["bookies"])
+    text = (await run("shell", "bookieinfo", uri=uri)).out
+    assert all(f"BookieID:{bookie}, IP:127.0.0.1" in text for bookie in shared.ids)
+    ledger = (await run("ledger", "create", "-e", 3, "-w", 2, "-p", "secret", uri=uri)).out.strip()
+    await run("ledger", "append", ledger, "-p", "secret", uri=uri, stdin=b"one\ntwo\nthree\n")
+    done = await run("shell", "readledger", "-l", ledger, "-m", uri=uri)
+    assert done.out.splitlines() == [
+        line
+        for number, (text, length) in enumerate([("one", 3), ("two", 6), ("three", 11)])
+        for line in (f"--------- Lid={ledger}, Eid={number}, EntrySize={length} ---------", text)
+    ]
+    copies = [await run("shell", "readledger", "-l", ledger, "-b", bookie, "--json", uri=uri) for bookie in shared.ids]
+    assert sorted(json.loads(line)["entry"] for copy in copies for line in copy.out.splitlines()) == [0, 0, 1, 1, 2, 2]
+    done = await run("shell", "readledger", "-l", ledger, "-fe", 1, "-le", 9, uri=uri)
+    assert (done.code, len(done.out.splitlines()), "there is no entry 9" in done.err) == (1, 2, True)
+
+
 async def test_the_doctor_says_what_is_wrong(uri: str, tmp_path: Path) -> None:
     ledger_id = (await run("ledger", "create", uri=uri)).out.strip()
     said = await run("doctor", uri=uri)

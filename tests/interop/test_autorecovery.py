@@ -110,6 +110,17 @@ async def test_our_autorecovery(new_cluster: MakeCluster, connect: Connect) -> N
 
 @verifies(AREA, "Java's auditor marks what a lost bookie held, and our replication worker makes it whole")
 async def test_java_auditor_and_our_worker(new_cluster: MakeCluster, connect: Connect) -> None:
+    await marked_by_one_and_repaired_by_the_other(new_cluster, connect, JAVA, OURS)
+
+
+@verifies(AREA, "our auditor marks what a lost bookie held, and Java's replication worker makes it whole")
+async def test_our_auditor_and_java_worker(new_cluster: MakeCluster, connect: Connect) -> None:
+    await marked_by_one_and_repaired_by_the_other(new_cluster, connect, OURS, JAVA)
+
+
+async def marked_by_one_and_repaired_by_the_other(
+    new_cluster: MakeCluster, connect: Connect, auditing: str, working: str
+) -> None:
     cluster = new_cluster(OURS, OURS, OURS, OURS, openLedgerRereplicationGracePeriod=1000, lostBookieRecoveryDelay=0)
     await asyncio.to_thread(cluster.init_by_us)
     await asyncio.to_thread(cluster.start)
@@ -123,17 +134,17 @@ async def test_java_auditor_and_our_worker(new_cluster: MakeCluster, connect: Co
     zk, marks, leaf = cluster.zk, f"{cluster.root}/underreplication", f"urL{writer.ledger:010d}"
     mark = f"{marks}/ledgers/0000/0000/{writer.ledger >> 16:04x}/{writer.ledger & 0xFFFF:04x}/{leaf}"
     votes, lock = f"{marks}/auditorelection", f"{marks}/locks/{leaf}"
-    auditor = start_autorecovery(cluster)
+    auditor = start_autorecovery(cluster, auditing)
     try:
         await asyncio.to_thread(wait_until, lambda: zk.exists(votes) and zk.get_children(votes), "there is an auditor")
-        await asyncio.to_thread(zk.create, lock, ephemeral=True, makepath=True)  # Java's own worker leaves it alone
+        await asyncio.to_thread(zk.create, lock, ephemeral=True, makepath=True)  # its own worker leaves it alone
         await asyncio.to_thread(lost.kill)
         await asyncio.to_thread(wait_until, lambda: zk.exists(mark) is not None, "the ledger is marked")
     finally:
         auditor.kill()
         auditor.wait()
     await asyncio.to_thread(zk.delete, lock)
-    daemon = start_autorecovery(cluster, OURS)
+    daemon = start_autorecovery(cluster, working)
     try:
         await until_moved(ours, [writer.ledger], lost.id, daemon)
         await asyncio.to_thread(wait_until, lambda: zk.exists(mark) is None, "the mark is taken away")

@@ -7,9 +7,10 @@ go here too.
 Options may be said as there, with one dash or two (`-force`, `--force`, `-f`).
 
 cluster  make, format, remove, name
-bookies  which there are
+bookies  which there are, what they say of themselves
 cookies  look at, save, put back, take away
-ledgers  which there are, and what is known of them
+ledgers  which there are, what is known of them, what is in them
+trials   does it work?
 autorecovery  marks of under-replicated ledgers, the auditor, switches
 why      why an entry can or cannot be read
 recovery  copying by hand what bookies hold
@@ -26,7 +27,20 @@ from collections.abc import Callable
 
 import typer
 
-from . import autorecovery, bookies, cluster, cookies, entry_logs, index, journals, ledgers, recovery, renames, why
+from . import (
+    autorecovery,
+    bookies,
+    cluster,
+    cookies,
+    entry_logs,
+    index,
+    journals,
+    ledgers,
+    recovery,
+    renames,
+    trials,
+    why,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,12 +53,20 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "nukeexistingcluster": cluster.nukeexistingcluster,
     "whatisinstanceid": cluster.whatisinstanceid,
     "listbookies": bookies.listbookies,
+    "bookieinfo": bookies.bookieinfo,
+    "clusterinfo": bookies.clusterinfo,
+    "endpointinfo": bookies.endpointinfo,
     "cookie_get": cookies.cookie_get,
     "cookie_create": cookies.cookie_create,
     "cookie_update": cookies.cookie_update,
     "cookie_delete": cookies.cookie_delete,
+    "cookie_generate": cookies.cookie_generate,
     "listledgers": ledgers.listledgers,
     "ledgermetadata": ledgers.ledgermetadata,
+    "readledger": ledgers.readledger,
+    "deleteledger": ledgers.deleteledger,
+    "simpletest": trials.simpletest,
+    "bookiesanity": trials.bookiesanity,
     "listunderreplicated": autorecovery.listunderreplicated,
     "whoisauditor": autorecovery.whoisauditor,
     "autorecovery": autorecovery.autorecovery,

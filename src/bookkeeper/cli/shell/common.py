@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ...autorecovery.daemon import connected
+from ...client.client import BookKeeper
+from ...config import ServerConfiguration
 from ...errors import ConfigurationError, NotInitialized
 from ...metadata import configured_service_uri
 from ...metadata.api import MetadataDriver
@@ -81,6 +84,21 @@ def timed_in_cluster(cluster: ClusterOptions, work: Callable[[Runtime, MetadataD
                     f"there is no cluster in the metadata store {where}: `bookkeeper shell initnewcluster` makes one"
                 )
             return await work(runtime, driver)
+
+    return execute(main)
+
+
+def with_client(cluster: ClusterOptions, work: Callable[[Runtime, MetadataDriver, BookKeeper], Awaitable[Any]]) -> Any:
+    """Run `work` with a client of the cluster, which may open any ledger; returns what it returns.
+
+    Bookies are asked as `--conf` says, if that is given.
+    """
+    uri = cluster.address()
+    config = bookie_settings(cluster.conf, EXIT_USAGE) if cluster.conf else ServerConfiguration.from_mapping({})
+
+    async def main(runtime: Runtime) -> Any:
+        async with connected(runtime, config, uri) as (driver, client):
+            return await work(runtime, driver, client)
 
     return execute(main)
 

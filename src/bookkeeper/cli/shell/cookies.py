@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from ...errors import CookieExists, CookieNotFound, CorruptMetadata, MetadataError
+from ...errors import ConfigurationError, CookieExists, CookieNotFound, CorruptMetadata, MetadataError
 from ...metadata.api import ANY, MetadataDriver
-from ...metadata.formats.cookie import parse_cookie
-from ...types import BookieId
+from ...metadata.formats.cookie import Cookie, encode_cookie, parse_cookie
+from ...types import BookieId, parse_bookie_id
 from ..options import JsonOption, grouped
 from ..output import EXIT_USAGE, console, fail, print_json
 from .common import ClusterOptions, in_cluster
@@ -87,6 +87,56 @@ def cookie_delete(bookie: BookieArgument, cluster: ClusterOptions, as_json: Json
 
     in_cluster(cluster, delete)
     _print_done(bookie, "deleted", as_json)
+
+
+@grouped
+def cookie_generate(
+    bookie: BookieArgument,
+    journal_dirs: Annotated[
+        str, typer.Option("--journal-dirs", "-journal-dirs", "-j", help="As the bookie's journalDirectories say.")
+    ],
+    ledger_dirs: Annotated[
+        str, typer.Option("--ledger-dirs", "-ledger-dirs", "-l", help="As the bookie's ledgerDirectories say.")
+    ],
+    output: Annotated[Path, typer.Option("--output-file", "-output-file", "-o", help="Where the cookie is written.")],
+    cluster: ClusterOptions,
+    index_dirs: Annotated[
+        str | None,
+        typer.Option("--index-dirs", "-index-dirs", "-ix", help="indexDirectories, if the bookie has any of its own."),
+    ] = None,
+    instance_id: Annotated[
+        str | None, typer.Option("--instance-id", "-instance-id", "-i", help="Default: the cluster's.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the cookie that a bookie with these directories would have to a file, for `cookie_create`."""
+    try:
+        named = parse_bookie_id(bookie)
+    except ConfigurationError as error:
+        fail(str(error), EXIT_USAGE)
+
+    async def cluster_id(driver: MetadataDriver) -> str | None:
+        return await driver.admin.instance_id()
+
+    cookie = Cookie.build(
+        named,
+        journal_dirs=_listed(journal_dirs),
+        ledger_dirs=_listed(ledger_dirs),
+        index_dirs=_listed(index_dirs) if index_dirs is not None else None,
+        instance_id=instance_id or in_cluster(cluster, cluster_id),
+    )
+    try:
+        output.write_bytes(encode_cookie(cookie))
+    except OSError as error:
+        fail(f"cannot write {output}: {error.strerror}")
+    if as_json:
+        print_json({"bookie": bookie, "cookie": str(output)})
+    else:
+        console.print(f"Successfully saved the generated cookie to {output}", markup=False, soft_wrap=True)
+
+
+def _listed(directories: str) -> list[str]:
+    return [name for each in directories.split(",") if (name := each.strip())]
 
 
 def _print_done(bookie: str, done: str, as_json: bool) -> None:

@@ -6,15 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ...autorecovery.daemon import connected
 from ...autorecovery.diagnosis import Findings, Verdict, judge, look_into
-from ...config import ServerConfiguration
+from ...client.client import BookKeeper
 from ...errors import NoSuchLedgerOnMetadataError
+from ...metadata.api import MetadataDriver
 from ...runtime import Runtime
 from ..options import JsonOption, grouped
-from ..output import EXIT_ERROR, EXIT_USAGE, console, execute, fail, print_json, print_table
-from ..settings import bookie_settings
-from .common import ClusterOptions
+from ..output import EXIT_ERROR, console, fail, print_json, print_table
+from .common import ClusterOptions, with_client
 
 
 @grouped
@@ -28,17 +27,14 @@ def why(
 
     Exits with 1 if it cannot be read.
     """
-    uri = cluster.address()
-    config = bookie_settings(cluster.conf, EXIT_USAGE) if cluster.conf else ServerConfiguration.from_mapping({})
 
-    async def main(runtime: Runtime) -> Findings:
-        async with connected(runtime, config, uri) as (driver, client):
-            try:
-                return await look_into(driver, client, ledger_id, entry_id)
-            except NoSuchLedgerOnMetadataError:
-                fail(f"there is no ledger {ledger_id}: it was never made, or is deleted")
+    async def look(_runtime: Runtime, driver: MetadataDriver, client: BookKeeper) -> Findings:
+        try:
+            return await look_into(driver, client, ledger_id, entry_id)
+        except NoSuchLedgerOnMetadataError:
+            fail(f"there is no ledger {ledger_id}: it was never made, or is deleted")
 
-    findings = execute(main)
+    findings = with_client(cluster, look)
     verdict = judge(findings)
     if as_json:
         print_json(_as_json(findings, verdict))
