@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,28 @@ def test_what_is_wrong(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     shutil.rmtree(tmp_path)
     with pytest.raises(JobError, match="PATH_NOT_FOUND"):
         run(format="parquet", checkpoint="/c")
+
+
+def command(*arguments: str) -> str:
+    """`bookkeeper spark ingest`, in a Spark of its own, as a user has it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bookkeeper", "spark", "ingest", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_shows_first_and_then_ingests(streams: Streams, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    lines(files, "0.json", [b'{"id": %d, "name": "n%d"}' % (n, n) for n in range(30)])
+    given = (str(files), "commanded", "-N", streams.where, "-f", "json", "--checkpoint", str(tmp_path / "state"))
+    shown = command(*given, "--payload", "concat(id, ' ', name)", "--dry-run")
+    assert shown.splitlines()[:2] == ["columns: id bigint, name string", "records of commanded, the first ones:"]
+    assert sorted(shown.splitlines()[2:]) == [f"{n} n{n}" for n in range(5)]
+    assert not (tmp_path / "state").exists()
+    report = json.loads(command(*given, "--payload", "concat(id, ' ', name)", "--json"))
+    assert (report["rows"], report["batches"]) == (30, 1)
+    assert sorted(streams.payloads("commanded")) == sorted(b"%d n%d" % (n, n) for n in range(30))

@@ -6,18 +6,20 @@ Nothing of Spark is imported before a command runs, so that the other commands w
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..spark.launch import require_java, require_packages
-from .jobs import JobOptions, MasterOption, RowsOption, SparkOptions, cli_errors, write_rows
+from .jobs import DryRunOption, JobOptions, MasterOption, RowsOption, SparkOptions, cli_errors, write_rows
 from .options import PasswordOption, grouped, pairs
 from .output import console, counted, entries_text, execute, fail, human_bytes, print_json, print_table
 
 if TYPE_CHECKING:
     from ..spark.jobs.export import ExportReport
+    from ..spark.jobs.ingest import IngestPreview
     from ..spark.jobs.scrub import ScrubReport
     from ..spark.jobs.usage import UsageReport
     from ..spark.planning import Plan
@@ -82,12 +84,26 @@ def _show_export(report: ExportReport) -> None:
 # --- ingest ---
 
 
+@dataclass(frozen=True)
+class OnceOptions:
+    """By what it is known which rows are there already."""
+
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", help="Of files: a directory that says what was read. Keep it.")
+    ] = None
+    sink_id: Annotated[str | None, typer.Option("--sink-id", help="Of JDBC, with --epoch: who writes.")] = None
+    epoch: Annotated[int | None, typer.Option("--epoch", min=0, help="Of JDBC: the same one again writes nothing.")] = (
+        None
+    )
+
+
 @app.command()
 @grouped
 def ingest(
     source: Annotated[str, typer.Argument(help="A directory or pattern of files; with -f jdbc the name of a table.")],
     stream: Annotated[str, typer.Argument(help="The stream; it is made if it is not there.")],
     spark_options: SparkOptions,
+    once: OnceOptions,
     namespace: Annotated[
         str,
         typer.Option(
@@ -97,13 +113,6 @@ def ingest(
     format: Annotated[
         str, typer.Option("--format", "-f", help="text (a line a record), json, csv, parquet, orc or jdbc.")
     ] = "text",
-    checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", help="Of files: a directory that says what was read. Keep it.")
-    ] = None,
-    sink_id: Annotated[str | None, typer.Option("--sink-id", help="Of JDBC, with --epoch: who writes.")] = None,
-    epoch: Annotated[
-        int | None, typer.Option("--epoch", min=0, help="Of JDBC: the same one again writes nothing.")
-    ] = None,
     payload: Annotated[
         str | None, typer.Option("--payload", help="SQL that makes a record of a row. Default: the row as JSON.")
     ] = None,
@@ -115,6 +124,7 @@ def ingest(
         list[str] | None,
         typer.Option("--write-option", metavar="KEY=VALUE", help="An option of writes, see docs/spark.md. Repeatable."),
     ] = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Write files, or a table over JDBC, to a stream, each row once.
 
@@ -125,14 +135,29 @@ def ingest(
         from ..spark.jobs import ingest as work
 
         reading, writing = dict(pairs("--option", option)), dict(pairs("--write-option", write_option))
-        plan = work.IngestPlan(namespace, stream, source, format, checkpoint, sink_id, epoch, payload, reading, writing)
-        with spark_options.on_spark("ingest", "ingesting") as (spark, on_progress):
+        plan = work.IngestPlan(
+            namespace, stream, source, format, once.checkpoint, once.sink_id, once.epoch, payload, reading, writing
+        )
+        with spark_options.on_spark("ingest", "looking" if dry_run else "ingesting") as (spark, on_progress):
+            if dry_run:
+                _show_preview(work.preview(spark, plan), stream, spark_options.as_json)
+                return
             report = work.ingest(spark, plan, on_progress)
     if spark_options.as_json:
         print_json(report.as_dict())
     else:
         batches = counted(report.batches, "batch", "batches")
         console.print(f"{report.rows:,} rows in {batches}, {report.seconds:.1f} s")
+
+
+def _show_preview(found: IngestPreview, stream: str, as_json: bool) -> None:
+    if as_json:
+        print_json(found.as_dict())
+        return
+    typer.echo(f"columns: {found.columns}")
+    typer.echo(f"records of {stream}, the first ones:" if found.records else "there are no rows")
+    for record in found.records:
+        typer.echo(record.decode(errors="replace"))
 
 
 # --- scrub ---

@@ -12,7 +12,7 @@ the checkpoint: the same two again write nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,29 @@ class IngestReport:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class IngestPreview:
+    """What would be ingested."""
+
+    columns: str
+    """Of the source, with their types, as SQL has them."""
+    records: Sequence[bytes]
+    """The first ones, as they would be."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"columns": self.columns, "records": [record.decode(errors="replace") for record in self.records]}
+
+
+def preview(spark: SparkSession, plan: IngestPlan, count: int = 5) -> IngestPreview:
+    """Look at the first rows, and write nothing. Raises `JobError`."""
+    with spark_errors():
+        rows = _table(spark, plan)
+        records = plan.records(rows).selectExpr("cast(payload as binary) as payload").limit(count).collect()
+    columns = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in rows.schema)
+    return IngestPreview(columns, [bytes(row.payload) for row in records if row.payload is not None])
+
+
 def ingest(spark: SparkSession, plan: IngestPlan, on_progress: OnProgress | None = None) -> IngestReport:
     """Ingest what is there and was not ingested before. Raises `JobError`, whatever went wrong in Spark."""
     started = time.monotonic()
@@ -109,18 +132,24 @@ def ingest(spark: SparkSession, plan: IngestPlan, on_progress: OnProgress | None
 
 
 def _write_once(spark: SparkSession, plan: IngestPlan) -> int:
-    rows = spark.read.format("jdbc").options(dbtable=plan.source, **plan.reading).load()
     counted = Observation()
-    records = plan.records(rows).observe(counted, F.count(F.lit(1)).alias("rows"))
+    records = plan.records(_table(spark, plan)).observe(counted, F.count(F.lit(1)).alias("rows"))
     records.write.format("bookkeeper").options(**plan.sink).mode("append").save()
     return int(counted.get["rows"])
+
+
+def _table(spark: SparkSession, plan: IngestPlan) -> DataFrame:
+    """The source as it is now."""
+    reader = spark.read.format(plan.format)
+    if not plan.is_query:
+        return reader.options(dbtable=plan.source, **plan.reading).load()
+    return reader.options(**plan.reading).load(_place(plan.source))
 
 
 def _begun(spark: SparkSession, plan: IngestPlan) -> StreamingQuery:
     reader = spark.readStream.format(plan.format).options(**plan.reading)
     if plan.format != "text":
-        known = spark.read.format(plan.format).options(**plan.reading).load(_place(plan.source))
-        reader = reader.schema(known.schema)
+        reader = reader.schema(_table(spark, plan).schema)
     writer = plan.records(reader.load(_place(plan.source))).writeStream.format("bookkeeper").options(**plan.sink)
     return writer.trigger(availableNow=True).start()
 
