@@ -3,7 +3,7 @@
     python -m bench.audit [--ledgers 1000000] [--lost 0.01] [--uri sqlite:///tmp/x/metadata.db]
 
 Records of closed ledgers are made up in the store; some of them name a bookie that is not there, and are marked. The
-audit runs twice, the second time with nothing left to mark, each time in a process of its own, whose memory counts.
+audit runs twice, the second time with the marks there already, each time in a process of its own, whose memory counts.
 Without an address an SQLite file in a temporary directory is used; `zk://...` must be an initialised cluster.
 """
 
@@ -99,7 +99,7 @@ def memory_mb() -> float:
 
 def measure(uri: str, count: int, lost: float) -> None:
     asyncio.run(fill(uri, count, lost))
-    for turn in ("with ledgers to mark", "with none to mark"):
+    for turn in ("first audit", "with the marks there"):
         done = subprocess.run([sys.executable, "-m", "bench.audit", "--audit", uri], check=True, capture_output=True)
         said = json.loads(done.stdout)
         said["requests"] = ", ".join(f"{number:,} {name}" for name, number in said["requests"].items())
