@@ -258,6 +258,15 @@ class LocalCluster:
         finally:
             seen.cancel()
 
+    async def add(self) -> BookieProcess:
+        """Start one more bookie, and wait until it is registered."""
+        bookie = self._member(len(self.bookies) + 1)
+        self.bookies.append(bookie)
+        self._configure(bookie)
+        self._spawn(bookie)
+        await self.wait_registered(bookie)
+        return bookie
+
     async def kill(self, bookie: BookieProcess) -> None:
         """SIGKILL, and wait for the end."""
         await self._end(bookie, signal.SIGKILL)

@@ -1,0 +1,167 @@
+"""An operator: runs the commands of docs/operations.md, and knows what was written to the cluster.
+
+A command is given as the page prints it, with `$NAME` where the operator says which. One that the workflow's section
+does not print is an error, and so is one that is printed there and not run: page and tests cannot part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import sys
+from asyncio.subprocess import PIPE
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+
+from bookkeeper import LedgerWriter
+from bookkeeper.autorecovery.checker import LedgerChecker
+from bookkeeper.autorecovery.fragments import bookies_of
+from bookkeeper.bookie.file_names import VERSION_FILE
+from bookkeeper.cli.local.cluster import BookieProcess, ClusterError, LocalCluster
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.types import BookieId
+from tests.integration.processes import PASSWORD, payload
+from tests.support.waiting import until
+
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+PAUSE_SECONDS = 0.1
+ALL = 100
+"""Per cent of the entries that are looked at."""
+
+OF_THE_MACHINE = {"slow-bookies", "nearly-full"}
+"""Findings that say nothing about the cluster, but where the tests run."""
+
+
+@dataclass
+class Section:
+    """What the page prints for one workflow."""
+
+    printed: frozenset[str]
+    ran: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of_test(cls, name: str) -> Section:
+        """The section for `test_w07_...`: `### W7 ...`, up to the next heading."""
+        number = re.match(r"test_w(\d\d)_", name)
+        assert number, f"{name} names no workflow"
+        section = re.search(rf"^### W{int(number[1])} .*?(?=^##)", PAGE.read_text() + "\n##", re.M | re.S)
+        assert section, f"docs/operations.md has no section for W{int(number[1])}"
+        return cls(frozenset(re.findall(r"^(bookkeeper [^#\n]*[^#\s])", section[0], re.M)))
+
+    def run(self, command: str) -> None:
+        assert command in self.printed, f"docs/operations.md does not print: {command}"
+        self.ran.add(command)
+
+    def check_all_ran(self) -> None:
+        assert self.printed - self.ran == set(), "printed in docs/operations.md, and not run"
+
+
+@dataclass
+class Operator:
+    """One cluster, and all that is known of it."""
+
+    cluster: LocalCluster
+    bk: BookKeeper
+    section: Section
+    written: dict[int, int] = field(default_factory=dict)
+    """Ledgers, and how many entries of them were acknowledged."""
+
+    # --- commands ---
+
+    async def run(self, command: str, code: int = 0, **names: object) -> str:
+        """A command of the page; `names` are put in. Returns what it prints, errors too."""
+        self.section.run(command)
+        return await self.command(Template(command).substitute(names).removeprefix("bookkeeper "), code)
+
+    async def command(self, words: str, code: int | None = 0) -> str:
+        """Any other command, to look with. `code` None: whatever it is."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bookkeeper", *shlex.split(words)),
+            stdout=PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "BOOKKEEPER_URI": self.cluster.uri, "COLUMNS": "300"},
+        )
+        out, _ = await process.communicate()
+        text = out.decode()
+        assert code in (None, process.returncode), f"{words}: exit code {process.returncode}\n{text}"
+        return text
+
+    # --- data ---
+
+    async def write(self, count: int = 30, **quorums: int) -> int:
+        """A closed ledger; by default of two copies on three bookies."""
+        writer = await self.open(count, **quorums)
+        await writer.close()
+        return writer.id
+
+    async def open(self, count: int = 30, **quorums: int) -> LedgerWriter:
+        """The writer of an open ledger with so many acknowledged entries."""
+        shape = {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2, **quorums}
+        writer = await self.bk.create_ledger(
+            ensemble_size=shape["ensemble_size"],
+            write_quorum=shape["write_quorum"],
+            ack_quorum=shape["ack_quorum"],
+            password=PASSWORD,
+        )
+        await asyncio.gather(*[await writer.append_soon(payload(writer.id, number)) for number in range(count)])
+        self.written[writer.id] = count
+        return writer
+
+    async def naming(self, bookie: BookieId) -> list[int]:
+        """The ledgers that name a bookie."""
+        records = {ledger_id: await self.bk.get_ledger_metadata(ledger_id) for ledger_id in self.written}
+        return [ledger_id for ledger_id, record in records.items() if bookie in bookies_of(record)]
+
+    # --- bookies ---
+
+    async def refuses(self, bookie: BookieProcess) -> str:
+        """A stopped bookie does not start any more; its last words."""
+        try:
+            await self.cluster.restart(bookie)
+        except ClusterError as error:
+            return str(error)
+        raise AssertionError(f"{bookie.id} started")
+
+    # --- what must hold ---
+
+    async def marked(self) -> list[dict[str, object]]:
+        """Ledgers that wait for repair."""
+        found: list[dict[str, object]] = json.loads(await self.command("shell listunderreplicated --json"))
+        return found
+
+    async def forgets(self, bookie: BookieId) -> None:
+        """Wait until no ledger names a bookie and none waits for repair."""
+
+        async def done() -> bool:
+            return not await self.naming(bookie) and not await self.marked()
+
+        await until(done, f"{bookie} is forgotten", pause=PAUSE_SECONDS)
+
+    async def is_sound(self, *but: str) -> None:
+        """All that was acknowledged is there, every copy of it, and the doctor finds nothing else to do than `but`."""
+        for ledger_id, count in self.written.items():
+            await self._is_whole(ledger_id, count)
+        found = json.loads(await self.command("doctor --json", code=None))["findings"]
+        serious = {each["name"] for each in found if each["severity"] != "note"}
+        assert serious - OF_THE_MACHINE == {*but}, found
+
+    async def _is_whole(self, ledger_id: int, count: int) -> None:
+        async with await self.bk.open_ledger(ledger_id, password=PASSWORD) as reader:
+            record = await self.bk.get_ledger_metadata(ledger_id)
+            available = await self.bk.writable_bookies() | await self.bk.readonly_bookies()
+            checker = LedgerChecker(self.cluster.runtime, self.bk.context)
+            assert await checker.check(record, reader.last_add_confirmed, available, ALL) == []
+            if not record.closed:
+                return
+            entries = [entry.data async for entry in reader.entries()]
+        assert entries == [payload(ledger_id, number) for number in range(count)]
+
+
+def cookies_of(bookie: BookieProcess) -> list[Path]:
+    """The cookie in each of a bookie's directories."""
+    return sorted(bookie.directory.rglob(f"current/{VERSION_FILE}"))
