@@ -23,6 +23,7 @@ from bookkeeper.autorecovery.fragments import bookies_of
 from bookkeeper.bookie.file_names import VERSION_FILE
 from bookkeeper.cli.local.cluster import BookieProcess, ClusterError, LocalCluster
 from bookkeeper.client.client import BookKeeper
+from bookkeeper.metadata.api import Mode
 from bookkeeper.types import BookieId
 from tests.integration.processes import PASSWORD, payload
 from tests.support.waiting import until
@@ -50,7 +51,7 @@ class Section:
         assert number, f"{name} names no workflow"
         section = re.search(rf"^### W{int(number[1])} .*?(?=^##)", PAGE.read_text() + "\n##", re.M | re.S)
         assert section, f"docs/operations.md has no section for W{int(number[1])}"
-        return cls(frozenset(re.findall(r"^(bookkeeper [^#\n]*[^#\s])", section[0], re.M)))
+        return cls(frozenset(re.findall(r"^ *(bookkeeper [^#\n]*[^#\s])", section[0], re.M)))
 
     def run(self, command: str) -> None:
         assert command in self.printed, f"docs/operations.md does not print: {command}"
@@ -119,8 +120,23 @@ class Operator:
 
     # --- bookies ---
 
-    async def refuses(self, bookie: BookieProcess) -> str:
-        """A stopped bookie does not start any more; its last words."""
+    async def lose(self, bookie: BookieProcess) -> None:
+        """`kill -9`, and wait until the bookie is missed."""
+        await self.cluster.kill(bookie)
+
+        async def missed() -> bool:
+            return bookie.id not in await self.bk.writable_bookies()
+
+        await until(missed, f"{bookie.id} is missed", pause=PAUSE_SECONDS)
+
+    async def restart(self, bookie: BookieProcess, mode: Mode = Mode.WRITABLE, **settings: object) -> None:
+        """Start a stopped bookie with other settings."""
+        configure(bookie, **settings)
+        await self.cluster.restart(bookie, mode)
+
+    async def refuses(self, bookie: BookieProcess, **settings: object) -> str:
+        """A stopped bookie does not start with these settings; its last words."""
+        configure(bookie, **settings)
         try:
             await self.cluster.restart(bookie)
         except ClusterError as error:
@@ -142,24 +158,44 @@ class Operator:
 
         await until(done, f"{bookie} is forgotten", pause=PAUSE_SECONDS)
 
+    async def auditor(self) -> BookieProcess:
+        """The bookie whose autorecovery is the auditor; waits until there is one."""
+
+        async def elected() -> list[BookieProcess]:
+            said = await self.command("shell whoisauditor", code=None)
+            return [bookie for bookie in self.cluster.bookies if bookie.running and said.strip().endswith(bookie.id)]
+
+        return (await until(elected, "an auditor", pause=PAUSE_SECONDS))[0]
+
     async def is_sound(self, *but: str) -> None:
         """All that was acknowledged is there, every copy of it, and the doctor finds nothing else to do than `but`."""
+        assert await self.has_all_copies()
         for ledger_id, count in self.written.items():
-            await self._is_whole(ledger_id, count)
+            async with await self.bk.open_ledger(ledger_id, password=PASSWORD) as reader:
+                entries = [entry.data async for entry in reader.entries(0, count - 1)]
+            assert entries == [payload(ledger_id, number) for number in range(count)]
         found = json.loads(await self.command("doctor --json", code=None))["findings"]
         serious = {each["name"] for each in found if each["severity"] != "note"}
         assert serious - OF_THE_MACHINE == {*but}, found
 
-    async def _is_whole(self, ledger_id: int, count: int) -> None:
-        async with await self.bk.open_ledger(ledger_id, password=PASSWORD) as reader:
-            record = await self.bk.get_ledger_metadata(ledger_id)
-            available = await self.bk.writable_bookies() | await self.bk.readonly_bookies()
-            checker = LedgerChecker(self.cluster.runtime, self.bk.context)
-            assert await checker.check(record, reader.last_add_confirmed, available, ALL) == []
-            if not record.closed:
-                return
-            entries = [entry.data async for entry in reader.entries()]
-        assert entries == [payload(ledger_id, number) for number in range(count)]
+    async def has_all_copies(self) -> bool:
+        """Whether every ledger's entries are on all bookies that its record names."""
+        available = await self.bk.writable_bookies() | await self.bk.readonly_bookies()
+        checker = LedgerChecker(self.cluster.runtime, self.bk.context)
+        for ledger_id in self.written:
+            async with await self.bk.open_ledger(ledger_id, password=PASSWORD) as reader:
+                record = await self.bk.get_ledger_metadata(ledger_id)
+                if await checker.check(record, reader.last_add_confirmed, available, ALL):
+                    return False
+        return True
+
+
+def configure(bookie: BookieProcess, **settings: object) -> None:
+    """Change settings in a bookie's file."""
+    lines = bookie.configuration.read_text().splitlines()
+    kept = [line for line in lines if line.partition("=")[0] not in settings]
+    changed = [f"{key}={value}" for key, value in settings.items()]
+    bookie.configuration.write_text("\n".join([*kept, *changed, ""]))
 
 
 def cookies_of(bookie: BookieProcess) -> list[Path]:
