@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
+import subprocess
 import sys
-from asyncio.subprocess import PIPE
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -28,7 +27,8 @@ from bookkeeper.types import BookieId
 from tests.integration.processes import PASSWORD, payload
 from tests.support.waiting import until
 
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "operations.md"
 PAUSE_SECONDS = 0.1
 ALL = 100
 """Per cent of the entries that are looked at."""
@@ -61,6 +61,26 @@ class Section:
         assert self.printed - self.ran == set(), "printed in docs/operations.md, and not run"
 
 
+class Shell:
+    """Where commands are run: each is a process of its own (`shell`)."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, "-m", "tests.integration.workflows.shell"]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def run(self, words: list[str], uri: str) -> tuple[int, str]:
+        """A command's exit code, and what it wrote. Blocks."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps({"words": words, "uri": uri}), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        return answer["code"], answer["out"]
+
+    def close(self) -> None:
+        """Ends when its input does."""
+        self._process.communicate()
+
+
 @dataclass
 class Operator:
     """One cluster, and all that is known of it."""
@@ -68,6 +88,7 @@ class Operator:
     cluster: LocalCluster
     bk: BookKeeper
     section: Section
+    shell: Shell
     written: dict[int, int] = field(default_factory=dict)
     """Ledgers, and how many entries of them were acknowledged."""
 
@@ -80,16 +101,8 @@ class Operator:
 
     async def command(self, words: str, code: int | None = 0) -> str:
         """Any other command, to look with. `code` None: whatever it is."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bookkeeper", *shlex.split(words)),
-            stdout=PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "BOOKKEEPER_URI": self.cluster.uri, "COLUMNS": "300"},
-        )
-        out, _ = await process.communicate()
-        text = out.decode()
-        assert code in (None, process.returncode), f"{words}: exit code {process.returncode}\n{text}"
+        found, text = await asyncio.to_thread(self.shell.run, shlex.split(words), self.cluster.uri)
+        assert code in (None, found), f"{words}: exit code {found}\n{text}"
         return text
 
     # --- data ---
@@ -119,6 +132,11 @@ class Operator:
         return [ledger_id for ledger_id, record in records.items() if bookie in bookies_of(record)]
 
     # --- bookies ---
+
+    async def busiest(self) -> BookieProcess:
+        """The bookie that most ledgers name."""
+        counts = {bookie.id: len(await self.naming(bookie.id)) for bookie in self.cluster.bookies}
+        return max(self.cluster.bookies, key=lambda bookie: counts[bookie.id])
 
     async def lose(self, bookie: BookieProcess) -> None:
         """`kill -9`, and wait until the bookie is missed."""

@@ -11,7 +11,7 @@ async def test_w08_a_bookie_is_taken_out_of_service(operating: Operating) -> Non
     async with operating(4, autoRecoveryDaemonEnabled="true") as op:
         for _ in range(3):
             await op.write()
-        gone = op.cluster.bookies[0]
+        gone = await op.busiest()
         await op.auditor()
         decommission = "bookkeeper shell decommissionbookie -bookieid $BOOKIE"
         assert "is not shutdown yet" in await op.run(decommission, code=1, BOOKIE=gone.id)
@@ -31,7 +31,7 @@ async def test_w09_a_bookie_is_drained_while_it_serves(operating: Operating) -> 
     async with operating(4) as op:
         for _ in range(3):
             await op.write()
-        drained = op.cluster.bookies[0]
+        drained = await op.busiest()
         await op.cluster.terminate(drained)
         await op.restart(drained, Mode.READ_ONLY, forceReadOnlyBookie="true")
         assert f"BookieID:{drained.id}," in await op.run("bookkeeper shell listbookies -ro")
@@ -54,7 +54,7 @@ async def test_w10_a_dead_bookie_is_made_up_for_by_hand(operating: Operating) ->
         while len(ledgers := await op.naming(gone.id)) < 2:
             await op.write()
         await op.run("bookkeeper shell autorecovery -disable")
-        await op.cluster.kill(gone)
+        await op.lose(gone)
         records = {ledger: await op.bk.get_versioned_metadata(ledger) for ledger in op.written}
         listed = await op.run("bookkeeper shell recover $BOOKIE -q", BOOKIE=gone.id)
         assert all(f"ledger {ledger} : CLOSED" in listed for ledger in ledgers)
@@ -71,7 +71,7 @@ async def test_w10_a_dead_bookie_is_made_up_for_by_hand(operating: Operating) ->
         while not await op.naming(next_one.id):
             await op.write()
         wide = await op.write(ensemble_size=3, write_quorum=3)
-        await op.cluster.kill(next_one)
+        await op.lose(next_one)
         assert "could not be recovered" in await op.run("bookkeeper shell recover $BOOKIE -d -f", 1, BOOKIE=next_one.id)
         await op.run("bookkeeper shell recover $BOOKIE -sku -f", BOOKIE=next_one.id)
         assert wide in await op.naming(next_one.id)

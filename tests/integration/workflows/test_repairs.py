@@ -17,8 +17,8 @@ async def test_w04_a_bookie_dies(operating: Operating) -> None:
     async with operating(4, autoRecoveryDaemonEnabled="true") as op:
         for _ in range(4):
             await op.write()
-        gone = op.cluster.bookies[0]
-        await op.cluster.kill(gone)
+        gone = await op.busiest()
+        await op.lose(gone)
         await op.run("bookkeeper shell queryautorecoverystatus")
         await op.forgets(gone.id)
         assert await op.run("bookkeeper shell listunderreplicated -pmr -prw") == "Under replicated ledger count: 0\n"
@@ -32,7 +32,7 @@ async def test_w05_a_bookie_dies_while_ledgers_are_written(operating: Operating)
     async with operating(4, autoRecoveryDaemonEnabled="true", openLedgerRereplicationGracePeriod=3000) as op:
         idle, busy = await op.open(), await op.open()
         gone = [each for each in op.cluster.bookies if len(await op.naming(each.id)) == 2].pop()
-        await op.cluster.kill(gone)
+        await op.lose(gone)
         for _ in range(6):
             await busy.append(payload(busy.id, op.written[busy.id]))
             op.written[busy.id] += 1
@@ -60,7 +60,7 @@ async def test_w07_no_repair_for_a_while(operating: Operating) -> None:
             await op.write()
         await op.auditor()
         await op.run("bookkeeper shell autorecovery -disable")
-        gone = op.cluster.bookies[0]
+        gone = await op.busiest()
         await op.lose(gone)
         before = await op.naming(gone.id)
         assert "Autorecovery is disabled" in await op.command("shell triggeraudit", code=1)
