@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from bookkeeper.errors import AlreadyDisabled, AlreadyEnabled, LockHeld, MetadataError
+from bookkeeper.errors import AlreadyDisabled, AlreadyEnabled, LockHeld, NotInitialized
 from bookkeeper.metadata.api import CheckKind
 from tests.support.metadata_stores import StoreUnderTest
 from tests.support.waiting import until
@@ -198,7 +198,7 @@ async def test_switching_to_the_state_it_is_in_is_refused(store: StoreUnderTest)
 
 async def test_the_delay_is_initialised_once_and_every_set_is_told(store: StoreUnderTest) -> None:
     p, q = await store.open(), await store.open()
-    with pytest.raises(MetadataError):
+    with pytest.raises(NotInitialized):
         await p.underreplication.get_lost_bookie_recovery_delay()
     await p.underreplication.mark(1, ["a:1"])
     assert await p.underreplication.init_lost_bookie_recovery_delay(3)

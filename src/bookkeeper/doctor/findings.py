@@ -178,8 +178,8 @@ def strangers(picture: Picture) -> Finding | None:
         "no-cookie",
         Severity.WARNING,
         f"registered, but without a cookie: {_listed(found)}",
-        "it was deleted while they ran, and they will not start again: `bookkeeper shell cookie_get` and "
-        "`cookie_generate` show and make cookies",
+        "it was deleted while they ran, and they will not start again: put it back by `bookkeeper shell cookie_create "
+        "BOOKIE -cf FILE`, with current/VERSION of any of the bookie's directories",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.autorecovery.daemon import connected
+from bookkeeper.cli.shell import COMMANDS
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.doctor.copies import copies_left
 from bookkeeper.doctor.findings import CHECKS, Finding, Severity, examine
@@ -140,6 +142,13 @@ def test_what_is_wrong_is_found_and_nothing_else(name: str) -> None:
     (finding,) = examine(picture)
     assert (finding.name, finding.severity) == (name, severity)
     assert finding.advice or name == "health-check-disabled"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_doctor_advises_can_be_typed(name: str) -> None:
+    (finding,) = examine(CASES[name][0])
+    for verb in re.findall(r"`(?:bookkeeper shell )?([a-z]+_[a-z]+|(?<=shell )\w+)", finding.advice):
+        assert verb in COMMANDS
 
 
 def test_every_check_has_a_case() -> None:

@@ -233,13 +233,15 @@ class LocalCluster:
                 start_new_session=True,
             )
 
-    async def wait_registered(self, *bookies: BookieProcess, timeout: float = START_TIMEOUT_SECONDS) -> None:
-        """Wait until these bookies are registered as writable. Raises `ClusterError` when one dies instead."""
+    async def wait_registered(
+        self, *bookies: BookieProcess, mode: Mode = Mode.WRITABLE, timeout: float = START_TIMEOUT_SECONDS
+    ) -> None:
+        """Wait until these bookies are registered, as writable. Raises `ClusterError` when one dies instead."""
         driver = open_driver(self.uri, self.runtime)
         await driver.open()
         try:
             async with asyncio.timeout(timeout):
-                await self._registered(driver.discovery.watch(Mode.WRITABLE), bookies)
+                await self._registered(driver.discovery.watch(mode), bookies)
         except TimeoutError:
             raise ClusterError(f"not all bookies registered within {timeout:.0f} s") from None
         finally:
@@ -258,6 +260,15 @@ class LocalCluster:
         finally:
             seen.cancel()
 
+    async def add(self) -> BookieProcess:
+        """Start one more bookie, and wait until it is registered."""
+        bookie = self._member(len(self.bookies) + 1)
+        self.bookies.append(bookie)
+        self._configure(bookie)
+        self._spawn(bookie)
+        await self.wait_registered(bookie)
+        return bookie
+
     async def kill(self, bookie: BookieProcess) -> None:
         """SIGKILL, and wait for the end."""
         await self._end(bookie, signal.SIGKILL)
@@ -266,11 +277,11 @@ class LocalCluster:
         """A clean stop."""
         await self._end(bookie, signal.SIGTERM)
 
-    async def restart(self, bookie: BookieProcess) -> None:
+    async def restart(self, bookie: BookieProcess, mode: Mode = Mode.WRITABLE) -> None:
         """Start a bookie that has ended, on its own directories, and wait until it is registered."""
         assert not bookie.running
         self._spawn(bookie)
-        await self.wait_registered(bookie)
+        await self.wait_registered(bookie, mode=mode)
 
     async def stop(self) -> None:
         """Stop every bookie cleanly; kill those that do not end in time."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from ....errors import AlreadyDisabled, AlreadyEnabled, MetadataError
+from ....errors import AlreadyDisabled, AlreadyEnabled, MetadataError, NotInitialized
 from ...api import CheckKind
 from ...formats.underreplication import encode_check_time, encode_delay, parse_check_time, parse_delay
 from ..session.client import NodeExists, NoNode, ZooKeeper
@@ -82,10 +82,13 @@ class RepairSwitches:
                 continue  # another client wrote it meanwhile
 
     async def get_lost_bookie_recovery_delay(self) -> int:
+        """Raises `NotInitialized` if it was never set."""
         try:
             data, _ = await self._zk.get(self._delay)
         except NoNode:
-            raise MetadataError("lostBookieRecoveryDelay is not set in this cluster") from None
+            raise NotInitialized(
+                "lostBookieRecoveryDelay is not set in the metadata store: no auditor has run yet"
+            ) from None
         return parse_delay(data)
 
     async def watch_lost_bookie_recovery_delay(self) -> AsyncGenerator[int, None]:

@@ -1,0 +1,117 @@
+"""W6, W11 to W13: upgrades, disks, cookies, addresses."""
+
+from __future__ import annotations
+
+import shutil
+
+from bookkeeper.cli.local.cluster import BookieProcess
+from bookkeeper.metadata.api import Mode
+from bookkeeper.types import BookieId
+from tests.integration.test_commands import free_port
+from tests.support.waiting import until
+
+from .conftest import Operating
+from .operator import PAUSE_SECONDS, cookies_of
+
+
+def lose_disks(bookie: BookieProcess) -> None:
+    for place in ("journal", "ledgers"):
+        shutil.rmtree(bookie.directory / place)
+
+
+async def test_w06_bookies_are_upgraded_one_after_the_other(operating: Operating) -> None:
+    async with operating(autoRecoveryDaemonEnabled="true") as op:
+        for _ in range(3):
+            await op.write()
+        await op.auditor()
+        await op.run("bookkeeper shell autorecovery -disable")
+        canary, *others = op.cluster.bookies
+        await op.cluster.terminate(canary)
+        await op.restart(canary, Mode.READ_ONLY, forceReadOnlyBookie="true")
+        assert f"BookieID:{canary.id}," in await op.run("bookkeeper shell listbookies -ro")
+        await op.is_sound("read-only", "repair-disabled", "too-few-bookies")
+        await op.cluster.terminate(canary)
+        await op.restart(canary, forceReadOnlyBookie="false")
+        for bookie in others:
+            await op.cluster.terminate(bookie)
+            assert await op.marked() == []
+            await op.cluster.restart(bookie)
+            await op.run("bookkeeper bookies list --wait 3")
+        assert await op.marked() == []
+        await op.run("bookkeeper shell autorecovery -enable")
+        await op.auditor()
+        await op.run("bookkeeper doctor")
+        assert await op.marked() == []
+        await op.is_sound()
+
+
+async def test_w11_a_failed_disk_is_replaced(operating: Operating) -> None:
+    async with operating(4, autoRecoveryDaemonEnabled="true") as op:
+        for _ in range(3):
+            await op.write()
+        anew, refilled = op.cluster.bookies[:2]
+        await op.lose(anew)
+        lose_disks(anew)
+        assert "no cookie in" in await op.refuses(anew)
+        await op.run("bookkeeper shell decommissionbookie -bookieid $BOOKIE", BOOKIE=anew.id)
+        await op.cluster.restart(anew)
+        await op.is_sound()
+
+        await op.command("shell autorecovery -disable")
+        await op.lose(refilled)
+        lose_disks(refilled)
+        integrity = {"dataIntegrityChecking": "true", "dataIntegrityStampMissingCookies": "true"}
+        await op.restart(refilled, **integrity)
+        await until(op.has_all_copies, "what was lost is there again", pause=PAUSE_SECONDS)
+        await op.cluster.terminate(refilled)
+        await op.restart(refilled, dataIntegrityChecking="false", dataIntegrityStampMissingCookies="false")
+        await op.command("shell autorecovery -enable")
+        await op.is_sound()
+
+        await op.cluster.terminate(refilled)
+        directory = refilled.directory
+        more = {"ledgerDirectories": f"{directory}/ledgers,{directory}/more", "allowStorageExpansion": "true"}
+        assert "directories cannot be added" in await op.refuses(refilled, **more)
+        await op.restart(refilled, ledgerDirectories=f"{directory}/ledgers")
+
+
+async def test_w12_cookies(operating: Operating) -> None:
+    async with operating() as op:
+        await op.write()
+        bookie = op.cluster.bookies[0]
+        names = {"BOOKIE": bookie.id, "FILE": cookies_of(bookie)[0]}
+        before = await op.run("bookkeeper shell cookie_get $BOOKIE", **names)
+        assert cookies_of(bookie)[0].read_text() in before
+        assert "already exist" in await op.run("bookkeeper shell cookie_create $BOOKIE -cf $FILE", 1, **names)
+        await op.run("bookkeeper shell cookie_update $BOOKIE -cf $FILE", **names)
+        await op.run("bookkeeper shell cookie_delete $BOOKIE", **names)
+        await op.is_sound("no-cookie")
+        assert "not found" in await op.command(f"shell cookie_get {bookie.id}", code=1)
+        await op.cluster.terminate(bookie)
+        assert "the metadata store has none" in await op.refuses(bookie)
+        await op.run("bookkeeper shell cookie_create $BOOKIE -cf $FILE", **names)
+        assert await op.command(f"shell cookie_get {bookie.id}") == before
+        await op.cluster.restart(bookie)
+        await op.is_sound()
+
+
+async def test_w13_a_bookie_gets_another_address(operating: Operating) -> None:
+    async with operating() as op:
+        for _ in range(3):
+            await op.write()
+        bookie = op.cluster.bookies[0]
+        old, new = bookie.id, BookieId(f"127.0.0.1:{free_port()}")
+        await op.cluster.terminate(bookie)
+        for file in cookies_of(bookie):
+            file.write_text(file.read_text().replace(f'bookieHost: "{old}"', f'bookieHost: "{new}"'))
+        names = {"OLD": old, "NEW": new, "FILE": cookies_of(bookie)[0]}
+        renaming = "bookkeeper shell updateBookieInLedger -sb $OLD -db $NEW"
+        assert "issued=3, updated=3" in await op.run(f"{renaming} -dr", **names)
+        assert len(await op.naming(old)) == 3
+        assert "issued=3, updated=3" in await op.run(renaming, **names)
+        await op.run("bookkeeper shell cookie_create $NEW -cf $FILE", **names)
+        await op.run("bookkeeper shell cookie_delete $OLD", **names)
+        bookie.id = new
+        await op.restart(bookie, bookiePort=new.rpartition(":")[2])
+        assert len(await op.naming(new)) == 3
+        await op.is_sound()
