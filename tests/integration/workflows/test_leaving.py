@@ -22,6 +22,7 @@ async def test_w08_a_bookie_is_taken_out_of_service(operating: Operating) -> Non
         await op.auditor()
         said = await op.run(decommission, BOOKIE=gone.id)
         assert f"Cookie of the decommissioned bookie: {gone.id} is deleted successfully" in said
+        assert await op.run("bookkeeper shell listledgers -bookieid $BOOKIE", BOOKIE=gone.id) == ""
         assert f"summary: [ {gone.id}=0 ]" in await op.run("bookkeeper shell recover $BOOKIE -q", BOOKIE=gone.id)
         assert str(gone.id) not in await op.run("bookkeeper shell listbookies -a")
         await op.is_sound()

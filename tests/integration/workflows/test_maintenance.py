@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from bookkeeper.cli.local.cluster import BookieProcess
 from bookkeeper.metadata.api import Mode
@@ -37,6 +38,8 @@ async def test_w06_bookies_are_upgraded_one_after_the_other(operating: Operating
             assert await op.marked() == []
             await op.cluster.restart(bookie)
             await op.run("bookkeeper bookies list --wait 3")
+            said = await op.run("bookkeeper shell bookiesanity --conf $CONF", CONF=bookie.directory / "bk_server.conf")
+            assert "succeeded" in said
         assert await op.marked() == []
         await op.run("bookkeeper shell autorecovery -enable")
         await op.auditor()
@@ -75,7 +78,7 @@ async def test_w11_a_failed_disk_is_replaced(operating: Operating) -> None:
         await op.restart(refilled, ledgerDirectories=f"{directory}/ledgers")
 
 
-async def test_w12_cookies(operating: Operating) -> None:
+async def test_w12_cookies(operating: Operating, tmp_path: Path) -> None:
     async with operating() as op:
         await op.write()
         bookie = op.cluster.bookies[0]
@@ -89,6 +92,12 @@ async def test_w12_cookies(operating: Operating) -> None:
         assert "not found" in await op.command(f"shell cookie_get {bookie.id}", code=1)
         await op.cluster.terminate(bookie)
         assert "the metadata store has none" in await op.refuses(bookie)
+        made = tmp_path / "cookie"
+        places = {"JOURNALS": bookie.directory / "journal", "LEDGERS": bookie.directory / "ledgers", "FILE": made}
+        await op.run(
+            "bookkeeper shell cookie_generate $BOOKIE -j $JOURNALS -l $LEDGERS -o $FILE", BOOKIE=bookie.id, **places
+        )
+        assert made.read_bytes() == cookies_of(bookie)[0].read_bytes()
         await op.run("bookkeeper shell cookie_create $BOOKIE -cf $FILE", **names)
         assert await op.command(f"shell cookie_get {bookie.id}") == before
         await op.cluster.restart(bookie)
