@@ -9,6 +9,8 @@ import pytest
 
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.streams.dlsn import DLSN
+from bookkeeper.streams.formats.entry import decode_entry
+from bookkeeper.streams.formats.records import CONTROL
 from bookkeeper.streams.formats.segment import SegmentMetadata
 from bookkeeper.streams.policy import WritePolicy
 from bookkeeper.streams.reading.verify import CheckedSegment, check_order, verify_stream
@@ -30,6 +32,12 @@ async def fill(store: StoreUnderTest, *, seal: bool = False, leave_open: bool = 
         await writer.close()
 
 
+async def leave_to_another(store: StoreUnderTest) -> None:
+    """The writer dies with a control record behind its last record; the next one ends the segment there."""
+    await fill(store, leave_open=True)
+    await (await open_writer(RealRuntime(), store)).close()
+
+
 async def check(store: StoreUnderTest) -> list[CheckedSegment]:
     return [checked async for checked in verify_stream(store)]
 
@@ -41,9 +49,19 @@ async def test_what_writers_leave_is_whole(store: StoreUnderTest, end: dict[str,
     assert [(each.records, each.findings) for each in found] == [(4, []), (4, []), (4, []), (2, [])]
 
 
+async def test_a_segment_that_was_recovered_may_end_with_a_control_record(store: StoreUnderTest) -> None:
+    await leave_to_another(store)
+    segment = (await store.load()).segments[-1]
+    async with await store.open(segment) as ledger:
+        last = decode_entry((await ledger.read_last_entry()).data)[-1]
+    assert last.flags == CONTROL
+    assert segment.last_entry == ledger.last_add_confirmed
+    assert [(each.records, each.findings) for each in await check(store)] == [(4, []), (4, []), (4, []), (2, [])]
+
+
 WRONG: dict[str, tuple[Callable[[SegmentMetadata], SegmentMetadata], str]] = {
     "count": (lambda s: replace(s, records=5), "has 4 records, its metadata says 5"),
-    "last entry": (lambda s: replace(s, last_entry=s.last_entry + 1), "its metadata says entry"),
+    "last entry": (lambda s: replace(s, last_entry=s.last_entry + 2), "its metadata says entry"),
     "last slot": (lambda s: replace(s, last_slot=s.last_slot + 1), "its metadata says entry"),
     "last txid": (lambda s: replace(s, last_txid=s.last_txid + 1), "ends with transaction id 7"),
     "first txid": (lambda s: replace(s, first_txid=0), "begins with transaction id 0"),

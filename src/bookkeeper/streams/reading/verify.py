@@ -120,6 +120,8 @@ class _Seen:
         self._position = 0
         self._txid = segment.first_txid
         self._last: DLSN | None = None
+        self._end: DLSN | None = None
+        """Of control records, too: a segment that was recovered names the last record of any kind."""
 
     def look_at(self, entry: LedgerEntry, checked: CheckedSegment) -> None:
         """Raises `CorruptEntryError`."""
@@ -129,6 +131,7 @@ class _Seen:
             if record.txid < self._txid:
                 checked.find(f"{place}: transaction id {record.txid} after {self._txid}")
             self._txid = max(self._txid, record.txid)
+            self._end = at
             if record.flags & END:
                 self._last = at
             elif not record.flags:
@@ -143,9 +146,9 @@ class _Seen:
         segment = self._segment
         if checked.records != segment.records:
             checked.find(f"has {checked.records} records, its metadata says {segment.records}")
-        if self._last is None or segment.version < FIRST_NUMBERED:
+        if self._last is None or self._end is None or segment.version < FIRST_NUMBERED:
             return
-        if self._last[1:] != (segment.last_entry, segment.last_slot):
+        if (segment.last_entry, segment.last_slot) not in (self._last[1:], self._end[1:]):
             said = f"{segment.last_entry}, slot {segment.last_slot}"
             checked.find(f"ends at entry {self._last.entry}, slot {self._last.slot}, its metadata says entry {said}")
         if self._txid != segment.last_txid and segment.last_txid != END_TXID:
