@@ -158,7 +158,7 @@ _JAVA_ONLY = """
     entryFormatterClass ledgerManagerFactoryDisableClassCheck enableHealthCheck enableStatistics
     codahaleStatsPrefix codahaleStatsOutputFrequencySeconds codahaleStatsGraphiteEndpoint
     codahaleStatsCSVEndpoint codahaleStatsSlf4jEndpoint codahaleStatsJmxEndpoint limitStatsLogging
-    httpServerClass httpServerTlsEnable httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
+    httpServerClass httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
     httpServerTrustStorePassword entryLogPerLedgerEnabled fileInfoFormatVersionToWrite fileInfoMaxIdleTime
     openFileLimit pageLimit pageSize skipListSizeLimit
     reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
@@ -400,6 +400,7 @@ class ServerConfiguration(StoreSettings):
     httpServerEnabled: bool = False
     httpServerPort: int = Field(8080, ge=0, le=65535)
     httpServerHost: str = "0.0.0.0"
+    httpServerTlsEnable: bool = False
 
     # auto-recovery in the bookie's process
     autoRecoveryDaemonEnabled: bool = False
@@ -417,6 +418,8 @@ class ServerConfiguration(StoreSettings):
     openLedgerRereplicationGracePeriod: int = 30000
     lockReleaseOfFailedLedgerGracePeriod: int = 300000
     rwRereplicateBackoffMs: int = Field(5000, gt=0)
+    rwLedgersAtOnce: int = Field(4, gt=0, le=100)
+    """Ledgers that a replication worker makes whole at the same time."""
     rereplicationEntryBatchSize: int = Field(10, gt=0)
     replicationRateByBytes: int = -1
     zkReplicationTaskRateLimit: float = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,8 @@ class _GatedFiles(RealFiles):
         return _GatedFile(path, mode, self._runtime) if path.endswith(".txn") else super().open(path, mode)
 
     def disk_usage(self, path: str) -> DiskUsage:
+        if self._runtime.measured is not None:
+            return self._runtime.measured()
         return self._runtime.usage or super().disk_usage(path)
 
 
@@ -111,6 +113,8 @@ class GatedRuntime(RealRuntime):
         """Set when a sync has come to the gate."""
         self.sync_error: OSError | None = None
         self.usage: DiskUsage | None = None
+        self.measured: Callable[[], DiskUsage] | None = None
+        """What the disk says, where that changes by itself."""
 
     def hold_syncs(self) -> None:
         """Hold journal syncs from now on."""

@@ -141,6 +141,11 @@ class Bookie:
     # --- what others ask at any time ---
 
     @property
+    def serving(self) -> bool:
+        """Whether it has come up, and does not end yet."""
+        return self._life.phase is Phase.SERVING
+
+    @property
     def ending(self) -> bool:
         """Whether it has stopped or is about to."""
         return self._life.exit_code is not None
@@ -347,7 +352,8 @@ class Bookie:
     async def _register(self, parts: Parts) -> None:
         log.info("registering in %s; if an earlier run was killed, its session must end first", self._store)
         identity = parts.identity
-        await parts.state.register(parts.driver.registration, service_info(identity.host, self.port))
+        http = self._config.httpServerPort if self._config.httpServerEnabled else None
+        await parts.state.register(parts.driver.registration, service_info(identity.host, self.port, http))
         mode = "read-only" if parts.state.read_only else "writable"
         log.info("bookie %s serves on port %d, %s", identity.bookie_id, self.port, mode)
 

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +29,10 @@ from .output import console, execute, fail, notes, text_of
 from .settings import bookie_settings
 
 log = logging.getLogger(__name__)
+
+
+Told = Callable[[Any], None]
+"""Who hears of autorecovery when it begins in this process."""
 
 
 class LogLevel(StrEnum):
@@ -121,20 +126,22 @@ async def _recover(runtime: Runtime, config: ServerConfiguration) -> None:
     stop = asyncio.Event()
     _listen_to_signals(stop)
     own = (await identify(runtime, config)).bookie_id
-    working = runtime.spawn(run_autorecovery(runtime, config, own), name="autorecovery")
-    console.print(f"autorecovery runs as {own}", markup=False, soft_wrap=True)
-    asked = runtime.spawn(stop.wait(), name="asked to stop")
-    await asyncio.wait([working, asked], return_when=asyncio.FIRST_COMPLETED)
-    for task in (working, asked):
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await working
+    async with _published(runtime, config, None) as told:
+        working = runtime.spawn(run_autorecovery(runtime, config, own, told), name="autorecovery")
+        console.print(f"autorecovery runs as {own}", markup=False, soft_wrap=True)
+        asked = runtime.spawn(stop.wait(), name="asked to stop")
+        await asyncio.wait([working, asked], return_when=asyncio.FIRST_COMPLETED)
+        for task in (working, asked):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
 
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
     server = Bookie(runtime, config, open_peers=_way_to_peers(config))
     try:
-        code = await _run(runtime, server, config)
+        async with _published(runtime, config, server) as told:
+            code = await _run(runtime, server, config, told)
     except (BookKeeperError, OSError) as error:
         code = server.exit_code_of(error)
         notes.print(f"error: {text_of(error)}", markup=False, soft_wrap=True)
@@ -160,7 +167,19 @@ def _way_to_peers(config: ServerConfiguration) -> OpenPeers | None:
     return open_peers
 
 
-async def _run(runtime: Runtime, server: Bookie, config: ServerConfiguration) -> ExitCode:
+@contextlib.asynccontextmanager
+async def _published(runtime: Runtime, config: ServerConfiguration, server: Bookie | None) -> AsyncIterator[Told]:
+    """HTTP, as far as it is asked for; loaded by those that need it. Gives who is told of autorecovery in here."""
+    if not config.httpServerEnabled and not (config.statsProviderClass and config.prometheusStatsHttpEnable):
+        yield lambda _: None
+        return
+    from ..admin.service import serving
+
+    async with serving(runtime, config, server) as told:
+        yield told
+
+
+async def _run(runtime: Runtime, server: Bookie, config: ServerConfiguration, told: Told) -> ExitCode:
     """Start, serve until something ends it, stop. A request to stop is heard at any time. Raises what `start` does."""
     stop = asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(server.on_loop_error)
@@ -178,7 +197,7 @@ async def _run(runtime: Runtime, server: Bookie, config: ServerConfiguration) ->
     finally:
         asked.cancel()
     console.print(f"bookie {server.bookie_id} serves", markup=False, soft_wrap=True)
-    healing = _heal(runtime, server, config)
+    healing = _heal(runtime, server, config, told)
     ended = runtime.spawn(server.wait_stopped(), name="end")
     asked = runtime.spawn(stop.wait(), name="asked to stop")
     await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -191,13 +210,14 @@ async def _run(runtime: Runtime, server: Bookie, config: ServerConfiguration) ->
     return await ended
 
 
-def _heal(runtime: Runtime, server: Bookie, config: ServerConfiguration) -> asyncio.Task[None] | None:
+def _heal(runtime: Runtime, server: Bookie, config: ServerConfiguration, told: Told) -> asyncio.Task[None] | None:
     """Autorecovery in the bookie's process, if it is asked for. It is loaded by bookies that need it."""
     if not config.autoRecoveryDaemonEnabled:
         return None
     from ..autorecovery.daemon import run_autorecovery
 
-    return runtime.spawn(run_autorecovery(runtime, config, server.bookie_id), name="autorecovery")
+    work = run_autorecovery(runtime, config, server.bookie_id, told)
+    return runtime.spawn(work, name="autorecovery")
 
 
 def _listen_to_signals(stop: asyncio.Event) -> None:

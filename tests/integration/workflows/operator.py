@@ -25,6 +25,7 @@ from bookkeeper.client.client import BookKeeper
 from bookkeeper.metadata.api import Mode
 from bookkeeper.types import BookieId
 from tests.integration.processes import PASSWORD, payload
+from tests.support.http import Answer, curl
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +52,7 @@ class Section:
         assert number, f"{name} names no workflow"
         section = re.search(rf"^### W{int(number[1])} .*?(?=^##)", PAGE.read_text() + "\n##", re.M | re.S)
         assert section, f"docs/operations.md has no section for W{int(number[1])}"
-        return cls(frozenset(re.findall(r"^ *(bookkeeper [^#\n]*[^#\s])", section[0], re.M)))
+        return cls(frozenset(re.findall(r"^ *((?:bookkeeper|curl) [^#\n]*[^#\s])", section[0], re.M)))
 
     def run(self, command: str) -> None:
         assert command in self.printed, f"docs/operations.md does not print: {command}"
@@ -104,6 +105,14 @@ class Operator:
         found, text = await asyncio.to_thread(self.shell.run, shlex.split(words), self.cluster.uri)
         assert code in (None, found), f"{words}: exit code {found}\n{text}"
         return text
+
+    async def http(self, command: str, bookie: BookieProcess, status: int | None = 200) -> Answer:
+        """A `curl` of the page, of a bookie's HTTP API. `status` None: whatever it is."""
+        self.section.run(command)
+        port = dict(line.split("=", 1) for line in bookie.configuration.read_text().splitlines())["httpServerPort"]
+        answer = await curl(Template(command).substitute(HTTP=f"127.0.0.1:{port}"))
+        assert status in (None, answer.status), f"{command}: {answer}"
+        return answer
 
     # --- data ---
 

@@ -1,9 +1,11 @@
-"""W6, W11 to W13: upgrades, disks, cookies, addresses."""
+"""W6, W11 to W14, W20: upgrades, disks, cookies, addresses, space, monitoring."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from bookkeeper.cli.local.cluster import BookieProcess
 from bookkeeper.metadata.api import Mode
@@ -12,7 +14,7 @@ from tests.integration.test_commands import free_port
 from tests.support.waiting import until
 
 from .conftest import Operating
-from .operator import PAUSE_SECONDS, cookies_of
+from .operator import PAUSE_SECONDS, Operator, cookies_of
 
 
 def lose_disks(bookie: BookieProcess) -> None:
@@ -124,3 +126,83 @@ async def test_w13_a_bookie_gets_another_address(operating: Operating) -> None:
         await op.restart(bookie, bookiePort=new.rpartition(":")[2])
         assert len(await op.naming(new)) == 3
         await op.is_sound()
+
+
+async def test_w14_a_disk_fills_up(operating: Operating) -> None:
+    """How full the disk is is the machine's affair: the limits are set around that."""
+    space = shutil.disk_usage("/")
+    share = 1 - space.free / space.total
+    full = {"diskUsageThreshold": share / 2, "diskUsageWarnThreshold": share / 4, "diskUsageLwmThreshold": share / 4}
+    room = {"diskUsageThreshold": 0.999, "diskUsageWarnThreshold": 0.99, "diskUsageLwmThreshold": 0.99}
+    async with operating(gcWaitTime=3_600_000, logSizeLimit=1 << 20) as op:
+        bookie = op.cluster.bookies[0]
+        await op.cluster.terminate(bookie)
+        await op.restart(bookie, httpServerEnabled="true", httpServerPort=free_port(), **room)
+        dropped = [await op.write(2000, write_quorum=3) for _ in range(3)]
+        kept = await op.write()
+        await op.cluster.terminate(bookie)
+        await op.restart(bookie, Mode.READ_ONLY, **full)
+        assert f"BookieID:{bookie.id}," in await op.run("bookkeeper shell listbookies -ro")
+        await op.cluster.terminate(bookie)
+        await op.restart(bookie, **room)
+
+        for ledger in dropped:
+            await op.bk.delete_ledger(ledger)
+            del op.written[ledger]
+        both = """'{"suspendMajor": true, "suspendMinor": true}'"""
+        await op.http(f"curl -X PUT -d {both} $HTTP/api/v1/bookie/gc/suspend_compaction", bookie)
+        held = await op.http("curl $HTTP/api/v1/bookie/gc/suspend_compaction", bookie)
+        assert held.json == {"isMajorGcSuspended": "true", "isMinorGcSuspended": "true"}
+        await collect(op, bookie)
+        (details,) = (await op.http("curl $HTTP/api/v1/bookie/gc_details", bookie)).json
+        assert details["majorCompactionCounter"] == 0
+        both = """'{"resumeMajor": true, "resumeMinor": true}'"""
+        await op.http(f"curl -X PUT -d {both} $HTTP/api/v1/bookie/gc/resume_compaction", bookie)
+        await collect(op, bookie)
+        (details,) = (await op.http("curl $HTTP/api/v1/bookie/gc_details", bookie)).json
+        assert details["majorCompactionCounter"] == 1
+
+        state = await op.http("""curl -X PUT -d '{"readOnly": true}' $HTTP/api/v1/bookie/state/readonly""", bookie)
+        assert state.json == {"readOnly": True}
+        assert bookie.id in await op.bk.readonly_bookies()
+        await op.http("""curl -X PUT -d '{"readOnly": false}' $HTTP/api/v1/bookie/state/readonly""", bookie)
+        assert bookie.id in await op.bk.writable_bookies()
+        assert op.written == {kept: 30}
+        await op.is_sound()
+
+
+async def serves(op: Operator, bookie: BookieProcess) -> None:
+    """Wait until a bookie that was started says so."""
+
+    async def ready() -> bool:
+        return (await op.http("curl $HTTP/api/v1/bookie/is_ready", bookie, status=None)).text == "OK"
+
+    await until(ready, f"{bookie.id} is ready", pause=PAUSE_SECONDS)
+
+
+async def collect(op: Operator, bookie: BookieProcess) -> None:
+    """Ask for a garbage collection, and wait until it is over."""
+    await op.http("curl -X PUT $HTTP/api/v1/bookie/gc", bookie)
+
+    async def over() -> bool:
+        return bool((await op.http("curl $HTTP/api/v1/bookie/gc", bookie)).json == {"is_in_force_gc": "false"})
+
+    await until(over, "the collection is over", pause=PAUSE_SECONDS)
+
+
+async def test_w20_what_is_counted_is_published(operating: Operating) -> None:
+    async with operating(autoRecoveryDaemonEnabled="true") as op:
+        for bookie in op.cluster.bookies:
+            await op.cluster.terminate(bookie)
+            await op.restart(bookie, httpServerEnabled="true", httpServerPort=free_port())
+            await serves(op, bookie)
+        await op.write(50, write_quorum=3)
+        auditor = await op.auditor()
+        pages = {bookie.id: (await op.http("curl $HTTP/metrics", bookie)).text for bookie in op.cluster.bookies}
+        found = {bookie: {family.name: family for family in parsed(page)} for bookie, page in pages.items()}
+        for families in found.values():
+            assert families["bookie_SERVER_STATUS"].samples[0].value == 1
+            added = [each for each in families["bookkeeper_server_ADD_ENTRY"].samples if each.name.endswith("_count")]
+            assert {each.labels["success"]: each.value for each in added} == {"true": 50, "false": 0}
+        audited = {bookie for bookie, families in found.items() if "replication_auditor_AUDIT_BOOKIES_TIME" in families}
+        assert audited == {auditor.id}

@@ -89,7 +89,7 @@ def test_appends_of_one_turn_are_one_batch() -> None:
         for entry_id in range(100):
             append(journal, entry_id, answers.of(entry_id))
         await until(lambda: len(answers.ids) == 100)
-        return journal.stats.batches, journal.stats.syncs, journal.stats.records
+        return journal.stats.batches, journal.stats.sync.succeeded, journal.stats.records
 
     with JournalMachine() as box:
         assert box.run(write) == (1, 1, 100)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.bookie.storage.collection.ledgers import LedgerCollector
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
-from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
 from bookkeeper.errors import CorruptMetadata, LockHeld, NoSuchLedger, ServiceUnavailable
 from bookkeeper.metadata.api import LedgerRange, Versioned
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
@@ -62,7 +62,8 @@ class FakeStore:
     async def is_locked(self, ledger_id: int) -> bool:
         return False
 
-    async def acquire(self, ledger_id: int) -> FakeLock:
+    async def acquire(self, ledger_id: int, *, with_mark: bool = False) -> FakeLock:
+        assert not with_mark
         if ledger_id in self.locked:
             raise LockHeld(str(ledger_id))
         self.locked.append(ledger_id)

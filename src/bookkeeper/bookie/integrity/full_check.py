@@ -23,7 +23,7 @@ from ...metadata.ledger_metadata import LedgerMetadata
 from ...runtime import Runtime
 from ...types import BookieId
 from ..storage.api import LedgerStorage
-from ..storage.ledger_collector import RateLimit
+from ..storage.collection.ledgers import RateLimit
 from . import duties
 from .peers import Peers
 

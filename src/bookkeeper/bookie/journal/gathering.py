@@ -10,7 +10,7 @@ from .telling import Done
 class Batch:
     """What is written and synced together."""
 
-    __slots__ = ("count", "early", "full", "late", "pieces", "size", "sync")
+    __slots__ = ("count", "early", "full", "late", "left", "pieces", "size", "sync")
 
     def __init__(self, sync: bool) -> None:
         self.pieces: list[bytes] = []
@@ -25,6 +25,8 @@ class Batch:
         """It must be synced. Holds if `late` is not empty."""
         self.full = False
         """It takes no more."""
+        self.left = 0.0
+        """When it went to be written."""
 
 
 class Gathering:

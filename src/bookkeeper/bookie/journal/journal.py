@@ -29,12 +29,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...config import ServerConfiguration
 from ...errors import FatalBookieError
 from ...runtime import NO_SPACE, Runtime, TimerHandle
 from ..file_names import journal_ids
+from ..stats import OpStats
 from .departure import Departures
 from .file import JournalFile
 from .format import EXPLICIT_LAC, MINIMUM_VERSION
@@ -64,8 +65,8 @@ class JournalStats:
     """Without padding."""
     batches: int = 0
     full_batches: int = 0
-    syncs: int = 0
-    """Completed syncs of batches; one call of the system may serve several."""
+    sync: OpStats = field(default_factory=OpStats)
+    """Of a batch, from when it went to be written; one call of the system may serve several."""
     files: int = 0
 
 
@@ -226,6 +227,7 @@ class Journal:
         lanes = self._lanes
         assert self._file is not None
         batch = self._gathering.queue.popleft()
+        batch.left = self._runtime.now()
         self._departures.left(batch)
         lanes.writing = True
         lanes.unsynced += batch.sync
@@ -250,7 +252,7 @@ class Journal:
         if self._failed(error):
             return
         assert end is not None
-        self._count_synced(end)
+        self._count_synced(batch, end)
         self._complete(batch.late)
 
     def _completed(self, batch: Batch, end: int | None, error: BaseException | None) -> None:
@@ -259,7 +261,7 @@ class Journal:
             return
         assert end is not None
         self._count_written(batch, end)
-        self._count_synced(end)
+        self._count_synced(batch, end)
         self._complete(batch.late)
 
     def _complete(self, records: list[Done]) -> None:
@@ -283,10 +285,10 @@ class Journal:
         self.growth.written(batch.size)
         self.room.empty(batch.size, batch.count)
 
-    def _count_synced(self, end: int) -> None:
+    def _count_synced(self, batch: Batch, end: int) -> None:
         assert self._file is not None
         self._lanes.unsynced -= 1
-        self.stats.syncs += 1
+        self.stats.sync.ok(self._runtime.now() - batch.left)
         self._mark = LogMark(self._file.journal_id, end)
 
     def _rolled(self, file: JournalFile | None, error: BaseException | None) -> None:

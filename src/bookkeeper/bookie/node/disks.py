@@ -246,8 +246,8 @@ class DiskMonitor:
         self._interval = config.diskCheckInterval / 1000
         self._any_full_is_read_only = config.readOnlyModeOnAnyDiskFullEnabled
         limits = DiskLimits.of(config)
-        self._ledger = DiskWatch("ledger", directories.ledger, limits)
-        self._watches = [self._ledger]
+        self.ledgers = DiskWatch("ledger", directories.ledger, limits)
+        self._watches = [self.ledgers]
         if directories.index != directories.ledger:
             self._watches.append(DiskWatch("index", directories.index, limits))
         self._watches.append(DiskWatch("journal", directories.journal, DiskLimits.of_journals(config)))
@@ -308,20 +308,20 @@ class DiskMonitor:
 
     def no_space(self) -> None:
         """A write to the ledger directories found no space. The next check tells the listeners when there is some."""
-        self._ledger.no_space()
+        self.ledgers.no_space()
 
     @property
     def writable_ledger_dirs(self) -> list[str]:
         """The ledger directories below the threshold, as configured."""
-        return self._ledger.writable
+        return self.ledgers.writable
 
     def ledger_dirs_for_new_log(self) -> list[str]:
         """Where an entry log may be created; on a read-only bookie wherever there is room for one.
 
         Raises `NoWritableLedgerDirError`.
         """
-        found = self._ledger.writable or [
-            root for root, usage in self._ledger.usage.items() if usage.usable > self._entry_log_bytes
+        found = self.ledgers.writable or [
+            root for root, usage in self.ledgers.usage.items() if usage.usable > self._entry_log_bytes
         ]
         if not found:
             raise NoWritableLedgerDirError("all ledger directories are full")
@@ -329,7 +329,7 @@ class DiskMonitor:
 
     async def total_and_usable(self) -> tuple[int, int]:
         """Bytes of the ledger directories' file systems, measured now. Raises `OSError`."""
-        measured = await self._lane.submit(measure, self._runtime.files, self._ledger.roots)
+        measured = await self._lane.submit(measure, self._runtime.files, self.ledgers.roots)
         usages = []
         for usage in measured.values():
             if isinstance(usage, OSError):

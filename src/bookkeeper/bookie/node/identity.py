@@ -63,9 +63,12 @@ async def identify(runtime: Runtime, config: ServerConfiguration) -> Identity:
     return Identity(bookie_id, host, bind_host, tuple(candidates))
 
 
-def service_info(host: str, port: int) -> BookieServiceInfo:
-    """What the bookie publishes: its RPC endpoint, the only one there is (spec metadata §7.3)."""
-    return BookieServiceInfo((Endpoint("bookie", host, port, "bookie-rpc"),))
+def service_info(host: str, port: int, http_port: int | None = None) -> BookieServiceInfo:
+    """What the bookie publishes: where it serves, and its HTTP API if there is one (spec metadata §7.3)."""
+    rpc = Endpoint("bookie", host, port, "bookie-rpc")
+    if http_port is None:
+        return BookieServiceInfo((rpc,))
+    return BookieServiceInfo((Endpoint("httpserver", host, http_port, "http"), rpc))
 
 
 async def _own_address(runtime: Runtime, config: ServerConfiguration) -> str:

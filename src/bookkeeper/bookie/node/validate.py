@@ -136,9 +136,6 @@ def _not_there_yet(config: ServerConfiguration) -> str | None:
 def warn(config: ServerConfiguration) -> None:
     """Say which settings do nothing yet, and which are dangerous."""
     idle = promises.without_effect(config)
-    if "statsProviderClass" in idle:
-        log.warning("%s", promises.NO_METRICS)
-        idle.remove("statsProviderClass")
     if idle:
         log.warning("settings that have no effect yet (docs/not-there-yet.md): %s", ", ".join(idle))
     if not config.journalSyncData and not config.dataIntegrityChecking:

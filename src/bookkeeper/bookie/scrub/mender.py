@@ -23,7 +23,7 @@ from ..integrity.peers import OpenPeers, Peers
 from ..sharing.log_rate import LogRate
 from ..stats import ScrubStats
 from ..storage.api import LedgerStorage
-from ..storage.ledger_collector import RateLimit
+from ..storage.collection.ledgers import RateLimit
 from .judging import belongs, judge_of
 from .queue import RepairQueue
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ...protocol.messages import AddRun
+from ..stats import OpStats
 from .entry_log import format as fmt
 from .packing import CHUNK, words
 from .read_cache import ReadCache
@@ -28,16 +29,25 @@ from .write_cache import LedgerBuffer, WriteCache
 class Caches:
     """See the module."""
 
-    __slots__ = ("_half", "active", "epoch", "flushing", "read_cache")
+    __slots__ = ("active", "epoch", "flushes", "flushing", "half", "hits", "misses", "read_cache", "writes_hit")
 
     def __init__(self, write_cache: int, read_cache: int) -> None:
         """Bytes of both write caches together, and of the read cache."""
-        self._half = write_cache // 2
-        self.active = WriteCache(self._half)
+        self.half = write_cache // 2
+        """Bytes of one write cache."""
+        self.active = WriteCache(self.half)
         self.flushing: WriteCache | None = None
         """Swapped out, not completely on disk yet."""
         self.read_cache = ReadCache(read_cache)
         self.epoch = 0
+        self.flushes = OpStats()
+        """Write caches that were written out."""
+        self.writes_hit = 0
+        """Lookups of an entry that a write cache had, """
+        self.hits = 0
+        """the read cache,"""
+        self.misses = 0
+        """or neither."""
 
     def add_entry(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
         self.active.add(ledger_id, entry_id, entry)
@@ -52,7 +62,7 @@ class Caches:
         """What was added so far is to be flushed. The flush before must be done."""
         assert self.flushing is None
         self.flushing = self.active
-        self.active = WriteCache(self._half)
+        self.active = WriteCache(self.half)
 
     def flushed(self) -> None:
         """All of the swapped cache is in the logs and the index. What was read of its ledgers before is old."""
@@ -77,10 +87,17 @@ class Caches:
         """The newest version of an entry; None if it is not in memory."""
         buffer = self.active.ledgers.get(ledger_id)
         if buffer is not None and (entry := buffer.get(entry_id)) is not None:
+            self.writes_hit += 1
             return entry
         if self.flushing is not None and (entry := self.flushing.get(ledger_id, entry_id)) is not None:
+            self.writes_hit += 1
             return entry
-        return self.read_cache.get(ledger_id, entry_id)
+        entry = self.read_cache.get(ledger_id, entry_id)
+        if entry is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return entry
 
     def write_caches(self) -> list[WriteCache]:
         """Newest first."""

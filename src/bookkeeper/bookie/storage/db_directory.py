@@ -206,7 +206,8 @@ class DbDirectory:
             self._index.put_back(later)
             changes = {i: value for i, value in changes.items() if i not in later}
         try:
-            await self._change(jobs.flush, self._ledger_store, buffers, list(deleted), changes)
+            with self.caches.flushes.timed(self._runtime.now):
+                await self._change(jobs.flush, self._ledger_store, buffers, list(deleted), changes)
         except BaseException:
             self._index.put_back(changes)
             self._room.serve()
@@ -351,6 +352,11 @@ class DbDirectory:
         )
         self.reads.forget_log(log_id)
         self.caches.log_removed()
+
+    @property
+    def index_path(self) -> str:
+        """Where its index is."""
+        return self._index_path
 
     def compact_index(self) -> None:
         """Rewrite the location index without what is obsolete. For a worker."""

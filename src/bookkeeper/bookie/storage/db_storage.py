@@ -18,12 +18,12 @@ from ...runtime import Runtime
 from ...types import BookieId
 from ..file_names import current
 from .api import LedgerStorage
+from .collection.ledgers import LedgerCollector
 from .db_directory import DbDirectory
 from .directory_jobs import DirectoryOptions
 from .examine import Examined, Judge
 from .garbage import GarbageCollector
 from .index.ledger_data import NEEDS_INTEGRITY_CHECK
-from .ledger_collector import LedgerCollector
 
 MIB = 1 << 20
 

@@ -4,7 +4,7 @@ Theory of operation
 
 One collector serves all directories of a storage. Every `gcWaitTime` it makes a pass:
 
-1. *Ledgers* (`ledger_collector`): those that the metadata store surely does not have any more are deleted locally.
+1. *Ledgers* (`collection.ledgers`): those that the metadata store surely does not have any more are deleted locally.
 2. *Logs without a living ledger* are deleted. For each closed log the collector remembers how many bytes it has of
    which ledger, as far as `gcEntryLogMetadataCacheMaxLedgers` lets it.
 3. *Compaction*: of logs whose living share is below a threshold the live entries are moved to the current log; then the
@@ -27,14 +27,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ...config import ServerConfiguration
 from ...errors import BookKeeperError, CorruptStorageError
 from ...runtime import Runtime, TaskScope
+from ..stats import OpStats
+from .collection.ledgers import LedgerCollector, RateLimit
+from .collection.times import IndexCompaction, LogCompaction
 from .db_directory import DbDirectory
-from .ledger_collector import LedgerCollector, RateLimit
 
 log = logging.getLogger(__name__)
 
@@ -64,27 +66,6 @@ class _LogUse:
         return self.living / self.total
 
 
-class _Compaction:
-    """When one kind of compaction is due."""
-
-    def __init__(self, name: str, threshold: float, interval: float, max_seconds: float, now: float) -> None:
-        self.name = name
-        self.threshold = threshold
-        self.interval = interval
-        self.max_seconds = max_seconds
-        """Longest run; 0 or less: no limit."""
-        self.enabled = interval > 0 and threshold > 0
-        self.last = now
-        self.suspended = False
-
-    def due(self, now: float, forced: bool, allow_when_disabled: bool) -> bool:
-        if self.suspended:
-            return False
-        if forced and allow_when_disabled and 0 < self.threshold < 1:
-            return True
-        return self.enabled and (forced or now - self.last > self.interval)
-
-
 class GarbageCollector:
     """Runs garbage collection of one storage in the background."""
 
@@ -99,31 +80,23 @@ class GarbageCollector:
         self._runtime = runtime
         self._configuration = configuration
         self._directories = directories
-        self._ledgers = ledgers
+        self.ledgers = ledgers
         self._worker = runtime.workers("garbage-collector")
         self._scope = TaskScope(runtime, "garbage-collector")
         self._wanted = asyncio.Event()
-        self._forced = False
+        self._forced: tuple[bool, bool] | None = None  # minor, major
         self._reclaimed = runtime.now()
         self._uses: list[dict[int, _LogUse]] = [{} for _ in directories]
         self._kept: list[dict[int, None]] = [{} for _ in directories]  # logs that cannot be read: reported once
+        self.passes = OpStats()
+        self.deleted_bytes = 0
+        """Of records, in logs that were deleted as no ledger in them was left."""
+        self.compacted_bytes = 0
+        """Of records that were dead, in logs that were compacted away."""
         now = runtime.now()
-        self.minor = _Compaction(
-            "minor",
-            configuration.minorCompactionThreshold,
-            configuration.minorCompactionInterval,
-            configuration.minorCompactionMaxTimeMillis / 1000,
-            now,
-        )
-        self.major = _Compaction(
-            "major",
-            configuration.majorCompactionThreshold,
-            configuration.majorCompactionInterval,
-            configuration.majorCompactionMaxTimeMillis / 1000,
-            now,
-        )
-        self._index_interval = configuration.entryLocationCompactionInterval
-        self._index_due = self._next_index_compaction()
+        self.minor = LogCompaction.minor(configuration, now)
+        self.major = LogCompaction.major(configuration, now)
+        self.indexes = IndexCompaction(runtime, configuration, directories)
         by_bytes = configuration.isThrottleByBytes
         by_entries = configuration.compactionRateByEntries
         self._by_bytes = by_bytes
@@ -144,20 +117,30 @@ class GarbageCollector:
         await self._scope.close()
         await self._worker.close()
 
-    def force(self) -> None:
-        """Make a pass now, with compaction."""
-        self._forced = True
+    def force(self, *, minor: bool = True, major: bool = True) -> None:
+        """Make a pass now, with these compactions."""
+        self._forced = minor, major
         self._wanted.set()
 
     @property
     def forced(self) -> bool:
         """Whether a forced pass is waiting or running."""
-        return self._forced
+        return self._forced is not None
+
+    def usage(self) -> tuple[int, int, int]:
+        """Closed logs, bytes of records in them, and how many of these are of living ledgers."""
+        uses = [use for each in self._uses for use in each.values()]
+        return len(uses), sum(use.total for use in uses), sum(use.living for use in uses)
 
     def suspend(self, *, minor: bool, major: bool) -> None:
         """Switch the two compactions off (or on again), as when a disk is nearly full."""
         self.minor.suspended = minor
         self.major.suspended = major
+
+    def compact_indexes(self, paths: Collection[str]) -> None:
+        """Make a pass now, and compact the location indexes of these directories with it."""
+        self.indexes.want(paths)
+        self._wanted.set()
 
     async def _run(self) -> None:
         while True:
@@ -165,7 +148,8 @@ class GarbageCollector:
                 await asyncio.wait_for(self._wanted.wait(), self._configuration.gcWaitTime / 1000)
             self._wanted.clear()
             try:
-                await self.collect()
+                with self.passes.timed(self._runtime.now):
+                    await self.collect()
             except (BookKeeperError, OSError) as error:
                 log.warning("garbage collection ended early, the next pass tries again: %s", error)
             except Exception:
@@ -178,17 +162,17 @@ class GarbageCollector:
         forced = self._forced
         try:
             await self._reclaim()
-            await self._compact_logs(forced)
-            await self._compact_indexes()
+            await self._compact_logs(forced or (False, False))
+            await self.indexes.run(self._worker)
         finally:
-            if forced:
-                self._forced = False
+            if self._forced is forced:
+                self._forced = None
 
     async def _reclaim(self) -> None:
         """Delete ledgers, and logs without a living one."""
         self._reclaimed = self._runtime.now()
-        if self._ledgers is not None:
-            await self._ledgers.collect()
+        if self.ledgers is not None:
+            await self.ledgers.collect()
         for number, directory in enumerate(self._directories):
             try:
                 await directory.flush()
@@ -255,16 +239,29 @@ class GarbageCollector:
                 held -= len(use.ledgers)
                 use.ledgers, use.counted = None, False
 
-    async def _compact_logs(self, forced: bool) -> None:
+    async def _compact_logs(self, forced: tuple[bool, bool]) -> None:
         now = self._runtime.now()
         allow = self._configuration.forceAllowCompaction
-        if self.major.due(now, forced, allow):
+        minor, major = forced
+        if self.major.due(now, major, allow):
             kind = self.major
-        elif self.minor.due(now, forced, allow):
+        elif self.minor.due(now, minor, allow):
             kind = self.minor
         else:
             return
         log.info("%s compaction begins", kind.name)
+        kind.running = True
+        try:
+            await self._compact_kind(kind, now)
+        finally:
+            kind.running = False
+        kind.last = self._runtime.now()
+        kind.count += 1
+        kind.ended_ms = self._runtime.wall_ms()
+        if kind is self.major:
+            self.minor.last = kind.last
+
+    async def _compact_kind(self, kind: LogCompaction, now: float) -> None:
         end = now + kind.max_seconds if kind.max_seconds > 0 else None
         limit = self._configuration.logSizeLimit if self._configuration.useTargetEntryLogSizeForGc else None
         for number, directory in enumerate(self._directories):
@@ -273,13 +270,10 @@ class GarbageCollector:
             for _, log_id in chosen:
                 if self._runtime.now() - self._reclaimed > self._configuration.gcWaitTime / 1000:
                     await self._reclaim()
-                if kind.suspended or (end is not None and self._runtime.now() > end):
+                if kind.stopped or (end is not None and self._runtime.now() > end):
                     break
                 if log_id in self._uses[number]:
                     await self._compact(number, directory, log_id)
-        kind.last = self._runtime.now()
-        if kind is self.major:
-            self.minor.last = kind.last
 
     async def _compact(self, number: int, directory: DbDirectory, log_id: int) -> None:
         """Move what lives in a log, then delete it."""
@@ -319,24 +313,14 @@ class GarbageCollector:
 
     async def _delete(self, number: int, directory: DbDirectory, log_id: int, generation: int | None) -> None:
         await directory.remove_log(log_id, generation)
-        self._uses[number].pop(log_id, None)
+        use = self._uses[number].pop(log_id, None)
+        if use is not None and use.living:
+            self.compacted_bytes += use.total - use.living
+        elif use is not None:
+            self.deleted_bytes += use.total
         log.info("%s deleted: no entry in it is in use", directory.log_path(log_id))
 
     def _keep(self, number: int, directory: DbDirectory, log_id: int, why: str) -> None:
         self._kept[number][log_id] = None
         self._uses[number].pop(log_id, None)
         log.error("%s is damaged and kept: %s", directory.log_path(log_id), why)
-
-    # --- the location index ---
-
-    async def _compact_indexes(self) -> None:
-        if self._index_interval <= 0 or self._runtime.now() < self._index_due:
-            return
-        for directory in self._directories:
-            await self._worker.submit(directory.compact_index)
-        self._index_due = self._next_index_compaction()
-
-    def _next_index_compaction(self) -> float:
-        """Interval and a random delay of up to as much again: bookies started together do not compact together."""
-        share = 1 + self._runtime.random("index compaction").random()
-        return self._runtime.now() + self._index_interval * share

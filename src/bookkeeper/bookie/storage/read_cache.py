@@ -57,6 +57,11 @@ class ReadCache:
         self._ledgers: dict[int, _LedgerBlocks] = {}
         self._queue: deque[_Block] = deque()  # every block, alive or not, oldest first; `used` is their memory
 
+    @property
+    def entries(self) -> int:
+        """How many it holds."""
+        return sum(len(block.offsets) - 1 for block in self._queue if block.alive)
+
     def put(self, ledger_id: int, first: int, records: Records) -> None:
         """Keep records of the entries from `first` on, unless they are more than a quarter of the limit."""
         if len(records.raw) > self.limit // 4:

@@ -142,6 +142,11 @@ class WriteCache:
         self.used = 0
         self.ledgers: dict[int, LedgerBuffer] = {}
 
+    @property
+    def entries(self) -> int:
+        """How many it holds."""
+        return sum(len(buffer.run) + len(buffer.strays) for buffer in self.ledgers.values())
+
     def add(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
         buffer = self.ledgers.get(ledger_id)
         if buffer is None:

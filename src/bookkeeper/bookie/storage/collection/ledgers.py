@@ -21,12 +21,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ...config import ServerConfiguration
-from ...errors import LockHeld, MetadataError, NoSuchLedger
-from ...metadata.api import LedgerStore, UnderreplicationStore
-from ...metadata.ledger_metadata import LedgerMetadata
-from ...runtime import Runtime
-from ...types import BookieId
+from ....config import ServerConfiguration
+from ....errors import LockHeld, MetadataError, NoSuchLedger
+from ....metadata.api import LedgerStore, UnderreplicationStore
+from ....metadata.ledger_metadata import LedgerMetadata
+from ....runtime import Runtime
+from ....types import BookieId
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,8 @@ class LedgerCollector:
         self._rate = RateLimit(runtime, configuration.gcMetadataOpRateLimit)
         self._overreplicated_interval = configuration.gcOverreplicatedLedgerWaitTime / 1000
         self._overreplicated_last = runtime.now()
+        self.deleted = 0
+        """Ledgers, in this process."""
 
     async def collect(self) -> None:
         """One pass. Raises `MetadataError` if the listing failed; then nothing is deleted that it would have shown."""
@@ -97,6 +99,7 @@ class LedgerCollector:
             if await self._is_gone(ledger_id):
                 log.info("ledger %d is deleted here: not listed, and twice not found in the metadata store", ledger_id)
                 self._delete(ledger_id)
+                self.deleted += 1
 
     async def _not_listed(self) -> list[int]:
         """Local ledgers that a complete listing of the store does not have."""
