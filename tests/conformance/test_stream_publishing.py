@@ -92,6 +92,36 @@ async def test_drafts_become_segments_between_those_of_writers(stage: Stage) -> 
     assert await stage.ledgers() == await segment_ledgers(one, "a")
 
 
+async def test_what_is_there_is_superseded_at_the_same_moment(stage: Stage) -> None:
+    """By the next epoch again, and once only; of a store that cannot do it at once nothing is changed."""
+    one = await stage.open()
+    async with one.open_writer("a", create=True) as writer:
+        await writer.append(b"0")
+        await writer.roll()
+        await writer.append(b"1")
+    await one.subscriptions("a").commit("reader", (await one.first("a")).position)
+    for epoch, payload in enumerate((b"2", b"3")):
+        staging = await one.stage("s", epoch)
+        key = PublishKey("s", epoch)
+        drafts = {"a": [await draft(staging, payload)]}
+        done = await one.publish_segments(drafts, key, staging=staging, supersede=True)
+        assert done == Published(False, {"a": (3 + epoch, 3 + epoch)})
+        assert (await one.publish_segments(drafts, key, staging=staging, supersede=True)).already
+        assert [record.payload for record in await records(one)] == [payload]
+    async with one.open_writer("a") as writer:
+        await writer.append(b"4")
+    assert [record.payload for record in await records(one)] == [b"3", b"4"]
+    assert len((await one.truncate("a", (await one.first("a")).position, delete=True)).deleted) == 3
+    tree = DyingTree((await stage.store.open()).tree, Life(1000, applied=True))
+    tree.limits = FEW
+    few = stage.over(one, tree)
+    staging = await one.stage("s", 7)
+    drafts = {"a": [await draft(staging, bytes([n])) for n in range(3)]}
+    with pytest.raises(RecordTooLarge, match="cannot be truncated in the transaction"):
+        await few.publish_segments(drafts, PublishKey("s", 7), staging=staging.path, supersede=True)
+    assert [record.payload for record in await records(one)] == [b"3", b"4"]
+
+
 async def test_the_same_again_is_said_to_be_done_and_another_epoch_is_refused(stage: Stage) -> None:
     one = await stage.open()
     await one.create("a")

@@ -105,6 +105,15 @@ async def test_get_waits_while_re_replication_is_disabled(store: StoreUnderTest)
     async with asyncio.timeout(30):
         assert (await getting).ledger_id == 5
         await waiting
+    await p.underreplication.wait_enabled()
+    await q.underreplication.disable()  # again, when p has seen that it was enabled
+    async with asyncio.timeout(30):
+        while (again := asyncio.create_task(p.underreplication.wait_enabled())) in (
+            await asyncio.wait([again], timeout=0.1)
+        )[0]:
+            pass
+        await q.underreplication.enable()
+        await again
 
 
 async def test_a_finished_ledger_loses_its_mark_and_lock(store: StoreUnderTest) -> None:
@@ -143,6 +152,23 @@ async def test_a_lock_taken_directly_leaves_the_mark(store: StoreUnderTest) -> N
     unmarked = await q.underreplication.acquire(6)
     assert await p.underreplication.is_locked(6)
     await unmarked.release()
+
+
+async def test_a_lock_taken_directly_may_take_the_mark_along(store: StoreUnderTest) -> None:
+    p, q = await store.open(), await store.open()
+    await p.underreplication.mark(5, ["a:1"])
+    lock = await p.underreplication.acquire(5, with_mark=True)
+    await q.underreplication.mark(5, ["b:1"])  # it is marked anew while it is repaired
+    assert not await lock.mark_replicated()
+    assert await q.underreplication.info(5) is not None
+    assert not await q.underreplication.is_locked(5)
+    lock = await p.underreplication.acquire(5, with_mark=True)
+    assert await lock.mark_replicated()
+    assert await q.underreplication.info(5) is None
+    lock = await p.underreplication.acquire(6, with_mark=True)
+    await q.underreplication.mark(6, ["a:1"])
+    assert not await lock.mark_replicated()
+    assert await q.underreplication.info(6) is not None
 
 
 async def test_the_lock_of_a_killed_holder_becomes_free(store: StoreUnderTest) -> None:

@@ -38,10 +38,10 @@ from bookkeeper.bookie.requests import error_status as status
 from bookkeeper.bookie.requests import reads
 from bookkeeper.bookie.requests.fencing import Fences
 from bookkeeper.bookie.storage import db_directory
+from bookkeeper.bookie.storage.collection.ledgers import LedgerCollector
 from bookkeeper.bookie.storage.compaction import LogMover
 from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter
 from bookkeeper.bookie.storage.index.locations import LocationIndex
-from bookkeeper.bookie.storage.ledger_collector import LedgerCollector
 from bookkeeper.client import recovery as client_recovery
 from bookkeeper.client import writable as client_writable
 from bookkeeper.client import writer as client_writer

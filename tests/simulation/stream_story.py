@@ -95,6 +95,9 @@ class Story:
         self.calm = calm
         self.hard = hard
         self.batches = 0
+        self.limits = SMALL
+        self.loss = 0.01
+        """Of requests to the store, and of its answers."""
         self.machines: list[str] = []
         self.mortal: set[str] = set()
         self.chance = s.world.stream("story")
@@ -112,7 +115,7 @@ class Story:
         client = await self.s.connect(machine)
         self.machines.append(machine)
         tree = client.context.driver.tree
-        tree.limits = SMALL
+        tree.limits = self.limits
         if mortal:
             tree = DyingTree(tree, SuddenDeath(self, machine))
             self.mortal.add(machine)
@@ -215,7 +218,7 @@ class Story:
     async def trouble(self) -> None:
         """Until cancelled. One bookie is down at a time: three are needed for a segment."""
         cluster = self.s.cluster
-        cluster.faults.lost_answer_chance = cluster.faults.lost_request_chance = 0.01
+        cluster.faults.lost_answer_chance = cluster.faults.lost_request_chance = self.loss
         while True:
             await asyncio.sleep(self.chance.uniform(0.2, 1.0))
             drawn = self.chance.random()
@@ -230,7 +233,8 @@ class Story:
                 bookie = self.chance.choice(cluster.names)
                 cluster.machine(bookie).power_off()
                 await asyncio.sleep(self.chance.uniform(0.1, 2.0))
-                await self.s.start(bookie)
+                while not await cluster.start_bookie(bookie):  # requests are lost: one may not get to register in time
+                    assert self.hard, f"{bookie} does not start"
 
     # --- all together ---
 

@@ -15,6 +15,7 @@ from bookkeeper.autorecovery.repair import Repair
 from bookkeeper.autorecovery.worker import ReplicationWorker
 from bookkeeper.errors import LedgerClosedError, LedgerFencedError
 from bookkeeper.metadata.api import LedgerLock
+from bookkeeper.runtime import TaskScope
 from bookkeeper.simulation.history import Violation
 
 from .healing import bad_copies, closed_ledgers, healers, names_in, until
@@ -136,10 +137,10 @@ def unsettled_moved(record: Any, fragment: Fragment, chosen: Any) -> Any:
 def lost_locks_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
     """The worker goes on when another may have its ledger."""
 
-    async def go_on(_self: ReplicationWorker, _lock: LedgerLock, work: Coroutine[Any, Any, Any]) -> Any:
+    async def go_on(_tasks: TaskScope, _lock: LedgerLock, work: Coroutine[Any, Any, Any]) -> Any:
         return await work
 
-    patch.setattr(ReplicationWorker, "_while_held", go_on)
+    patch.setattr(worker, "while_held", go_on)
 
 
 STORIES = {

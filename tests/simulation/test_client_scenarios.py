@@ -354,6 +354,22 @@ def test_c76_open_without_recovery_leaves_the_writer_alone_and_open_with_recover
     play(story)
 
 
+def test_a_writer_that_lost_its_ledger_is_told_so_and_not_that_bookies_are_missing() -> None:
+    async def story(s: Scenario) -> None:
+        w = await s.connect("w")
+        writer = await s.create(w)
+        await s.append(writer, 3)
+        await s.recover(await s.connect("r"), writer.id)
+        for name in ("b2", "b3"):  # that it is fenced comes after the loss of a bookie that nothing can replace
+            s.world.link("w", name).latency = 0.5
+        s.cluster.machine("b1").kill()
+        await s.until(lambda: _registered(s, "b1") is None)
+        with pytest.raises((LedgerFencedError, LedgerClosedError)):
+            await s.on("w", writer.append(b"too late"))
+
+    play(story)
+
+
 def test_c88_a_read_only_bookie_is_not_chosen_and_still_read() -> None:
     async def story(s: Scenario) -> None:
         w = await s.connect("w")

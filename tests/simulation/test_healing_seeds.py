@@ -7,18 +7,35 @@ import pytest
 from bookkeeper.autorecovery import repair
 from bookkeeper.autorecovery.copy import Copier
 from bookkeeper.autorecovery.moves import targets
+from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.simulation import run
+from bookkeeper.simulation.checkers.metadata_states import check_step
+from bookkeeper.simulation.history import Violation
 from bookkeeper.simulation.run import run_seed
 from bookkeeper.simulation.swarm import Options
+from bookkeeper.types import BookieId, LedgerState
 
 from .test_autorecovery_mistakes import record_changes_first
 
 FOUND = [
     39,  # two bookies that were there lacked an entry, and there was one to spare
+    700441,  # an auditor that could not resign, as the store was away, went on though it was cancelled
+    709623,  # a fragment was repaired while the ledger was recovered, which is as it should be before the last one
+    700771,  # a bookie that is restarted need not know the fence of a ledger that was deleted
 ]
 """Seeds that once failed."""
 
 HEALING = Options(healing=True)
+
+
+def test_a_ledger_in_recovery_may_be_repaired_before_its_last_fragment_only() -> None:
+    """PI-13."""
+    a, b, c, d = map(BookieId, ("a:1", "b:1", "c:1", "d:1"))
+    before = LedgerMetadata(1, 3, 3, 2, {0: (a, b, c), 8: (b, c, d)}, LedgerState.IN_RECOVERY)
+    check_step(before, before.with_ensemble(0, (a, d, c)))
+    for other in (before.with_ensemble(8, (b, c, a)), before.with_ensemble(9, (a, b, c))):
+        with pytest.raises(Violation, match="changed during recovery"):
+            check_step(before, other)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *FOUND])

@@ -15,9 +15,12 @@ YEAR_MS = 366 * 24 * 3600 * 1000
 MACHINES = ("w", "r", *BOOKIES)
 
 READERS = {
+    "admin/metrics/page.py": "when the process began, for people",
     "autorecovery/auditor.py": "when another auditor checked all ledgers; delays a check by one interval at most",
     "bookie/journal/journal.py": "the name of a bookie's first journal file; later ones count on",
     "bookie/node/mode.py": "which of its own status files a bookie wrote last",
+    "bookie/storage/collection/times.py": "when the last compaction of an index was, for people",
+    "bookie/storage/garbage.py": "when the last compaction was, for people",
     "bookie/requests/long_poll.py": "in the answer, when the LAC moved; our client does not look at it",
     "cli/shell/autorecovery.py": "when checks of the auditor count as long ago, because an operator says so",
     "client/client.py": "a ledger's time of creation, for people",
@@ -28,6 +31,7 @@ READERS = {
     "metadata/sqlite_file.py": "how long news are kept, in a file of one machine",
     "metadata/zookeeper/repair/underreplication.py": "when a ledger was marked, for people",
     "streams/namespace.py": "how old a segment or run is by another machine's clock; deletes only what was asked for",
+    "spark/jobs/offloading.py": "how old a segment is; one that is offloaded too early is there twice",
     "streams/publishing/publisher.py": "as `streams/writer.py`",
     "streams/publishing/staged.py": "when a run was heard of last; clocks may differ by hours",
     "streams/writer.py": "when a segment was completed, for people; a txid where none is given, never a lower one",

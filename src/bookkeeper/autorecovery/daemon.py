@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from ..client.client import BookKeeper, connect
@@ -109,13 +109,20 @@ async def connected(
         yield driver, client
 
 
-async def run_autorecovery(runtime: Runtime, config: ServerConfiguration, own: BookieId) -> None:
-    """Take part until cancelled. While the store cannot be reached it tries again."""
+async def run_autorecovery(
+    runtime: Runtime,
+    config: ServerConfiguration,
+    own: BookieId,
+    begins: Callable[[AutoRecovery], None] = lambda _: None,
+) -> None:
+    """Take part until cancelled. While the store cannot be reached it tries again; `begins` hears of each beginning."""
     while True:
         with guarded("autorecovery"):
             try:
                 async with connected(runtime, config) as (driver, client):
-                    await AutoRecovery(runtime, config, own, driver, client).run()
+                    autorecovery = AutoRecovery(runtime, config, own, driver, client)
+                    begins(autorecovery)
+                    await autorecovery.run()
             except (MetadataError, BKError) as error:
                 log.warning("autorecovery cannot begin: %s; trying again", error)
         await asyncio.sleep(RETRY_SECONDS)

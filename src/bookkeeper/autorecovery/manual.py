@@ -50,6 +50,10 @@ class Move:
     old: tuple[BookieId, ...]
     new: tuple[BookieId, ...] | None
     """None: there are not enough bookies."""
+    copies: int = 0
+    """Written."""
+    bytes: int = 0
+    """Of them, as they are stored."""
 
 
 @dataclass(slots=True)
@@ -118,6 +122,8 @@ class Recovery:
             if not bad:
                 continue
             damage = Damage(fragment, bad)
+            stats = self._repair.stats
+            copies, size = stats.NUM_ENTRIES_WRITTEN, stats.NUM_BYTES_WRITTEN.total
             new = None
             try:
                 if self._dry_run:
@@ -132,7 +138,8 @@ class Recovery:
                 if isinstance(error, MetadataError):
                     raise
                 outcome.error = outcome.error or str(error)
-            outcome.moves.append(Move(fragment.first, fragment.last, fragment.ensemble, new))
+            copies, size = stats.NUM_ENTRIES_WRITTEN - copies, stats.NUM_BYTES_WRITTEN.total - size
+            outcome.moves.append(Move(fragment.first, fragment.last, fragment.ensemble, new, copies, size))
 
 
 def stores_entries(metadata: LedgerMetadata, bookie: BookieId) -> bool:

@@ -6,6 +6,7 @@ Theory of operation
   (`copy`), and only when that is acknowledged write the new ensemble into the record (`moves.moved`).
 - Fragments to which something may still be added are left alone: see `worker`.
 - A fragment that cannot be repaired does not keep the others from it.
+- Where it is known which entries a bookie lacks or has damaged, and it runs, those are written to it again (`mend`).
 - A fragment that lacks nothing, but does not lie where the placement policy wants it, is moved in the same steps.
 - Nothing here takes a lock. Two who repair one ledger at once waste work and break nothing: the record is changed by
   compare-and-set, and only while the fragment is what it was when its copies were planned.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from ..client.context import ClientContext
 from ..client.reads.replicas import Replicas
@@ -31,6 +33,45 @@ from .moves import Choose, differences, is_moved, misplaced, moved, possible_tar
 from .stats import WorkerStats
 
 log = logging.getLogger(__name__)
+
+
+MOMENT_SECONDS = 1.0
+"""How old that may be."""
+
+
+class Standing:
+    """Which bookies are there, for workers that ask for every ledger: what was seen a moment ago is good enough.
+
+    A bookie that has gone since does not answer, and one that has come back holds what it held. Who decides about lost
+    bookies, as the auditor does, asks the store.
+    """
+
+    def __init__(self, driver: MetadataDriver, context: ClientContext) -> None:
+        self._driver = driver
+        self._context = context
+        self._seen_at = float("-inf")
+        self._writable: frozenset[BookieId] = frozenset()
+        self._read_only: frozenset[BookieId] = frozenset()
+
+    async def writable(self) -> frozenset[BookieId]:
+        """Raises `MetadataError`."""
+        await self._look()
+        return self._writable
+
+    async def available(self) -> frozenset[BookieId]:
+        """For writes, or for reads only. Raises `MetadataError`."""
+        await self._look()
+        return self._writable | self._read_only
+
+    async def _look(self) -> None:
+        """The placement policy looks, too."""
+        now = self._context.runtime.now()
+        if now - self._seen_at < MOMENT_SECONDS:
+            return
+        await self._context.placement.refresh()
+        self._writable = (await self._driver.discovery.list(Mode.WRITABLE)).value
+        self._read_only = (await self._driver.discovery.list(Mode.READ_ONLY)).value
+        self._seen_at = now
 
 
 class Repair:
@@ -50,6 +91,7 @@ class Repair:
         self._checker = checker
         self._rate = rate
         self._first_stretch = first_stretch
+        self.standing = Standing(driver, context)
         self.stats = WorkerStats()
 
     async def available(self) -> frozenset[BookieId]:
@@ -60,13 +102,12 @@ class Repair:
 
     async def damages(self, metadata: LedgerMetadata, last_confirmed: int, percentage: int) -> list[Damage]:
         """The fragments of a ledger that are not whole. Raises `MetadataError`."""
-        return await self._checker.check(metadata, last_confirmed, await self.available(), percentage)
+        return await self._checker.check(metadata, last_confirmed, await self.standing.available(), percentage)
 
     async def repair(self, metadata: Versioned[LedgerMetadata], damages: Sequence[Damage]) -> int:
         """Repair those of these fragments that are settled; returns how many were. Others are logged."""
         repaired = 0
-        await self._context.placement.refresh()
-        writable = (await self._driver.discovery.list(Mode.WRITABLE)).value
+        writable = await self.standing.writable()
         for damage in damages:
             if not damage.fragment.settled:
                 continue
@@ -94,7 +135,7 @@ class Repair:
         """Move the fragments of a closed ledger that do not lie as the placement policy wants, where there are bookies
         for that; False if one that could be moved was not. Raises `MetadataError`."""
         placement = self._context.placement
-        await placement.refresh()
+        await self.standing.writable()
         found = misplaced(metadata.value, placement.adherence)
         failed = done = 0
         for fragment in found:
@@ -139,6 +180,21 @@ class Repair:
         chosen = self.targets(metadata.value, damage, excluded)
         return await self._move(metadata, damage.fragment, chosen, damage.bookies)
 
+    async def mend(self, record: LedgerMetadata, fragment: Fragment, index: int, first: int, last: int) -> None:
+        """Give the bookie at an index of a fragment its copies of entries `first` to `last` again, where it is. They
+        must be confirmed. The record stays as it is.
+
+        Raises `ReadError` if no other bookie has one of them, the `BKError` of a bookie that does not take it.
+        """
+        bookie = fragment.ensemble[index]
+        part = replace(fragment, first=max(first, fragment.first), last=min(last, fragment.last))
+        await self._copier(record).copy(part, {index: bookie}, [bookie])
+
+    def _copier(self, record: LedgerMetadata) -> Copier:
+        replicas = Replicas(self._context, record, digest_of(record))
+        key = master_key(record.password or b"")
+        return Copier(self._context, replicas, key, self._rate, self._first_stretch, self.stats)
+
     async def _move(
         self,
         metadata: Versioned[LedgerMetadata],
@@ -150,10 +206,7 @@ class Repair:
         record; returns that. `avoided` are read from last. Raises as `repair_fragment`."""
         record = metadata.value
         assert fragment.settled
-        replicas = Replicas(self._context, record, digest_of(record))
-        key = master_key(record.password or b"")
-        copier = Copier(self._context, replicas, key, self._rate, self._first_stretch, self.stats)
-        await copier.copy(fragment, chosen, avoided)
+        await self._copier(record).copy(fragment, chosen, avoided)
         changed = await update_ledger(
             self._driver.ledgers,
             fragment.ledger_id,

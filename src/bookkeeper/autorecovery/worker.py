@@ -1,4 +1,4 @@
-"""The replication worker: takes marked ledgers one by one and makes them whole (spec autorecovery-admin §4).
+"""The replication worker: takes marked ledgers and makes them whole (spec autorecovery-admin §4).
 
 Theory of operation
 
@@ -6,6 +6,8 @@ A worker locks a marked ledger, looks which of its fragments are not whole, repa
 takes the mark away if nothing is missing any more. The store takes it away only if nobody marked the ledger anew since
 it was locked.
 
+- *Several at once.* A small ledger costs mostly round trips to the metadata store, one after the other; so
+  `rwLedgersAtOnce` ledgers are under way together. They are taken one after the other, and share the throttles.
 - *Placement.* With `repairedPlacementPolicyNotAdheringBookieEnabled`, a closed ledger that lies where the placement
   policy does not want it is moved as well, once nothing else is missing of it or as far as that can be copied.
 - *Open ledgers.* What is still being written is not repaired: its writer replaces a lost bookie by itself, with the
@@ -16,7 +18,7 @@ it was locked.
   `lockReleaseOfFailedLedgerGracePeriod`, so that workers do not take turns with a hopeless ledger.
 - *A lost lock* ends the work on its ledger at once: another worker may have it.
 
-Locks that are kept hold up no other ledger; there are at most `MOST_KEPT` of them.
+Locks that are kept hold up no other ledger; no ledger is taken while there are `MOST_KEPT` of them.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Any, TypeVar
 from ..client.client import BookKeeper
 from ..config import ServerConfiguration
 from ..errors import BKError, BookKeeperError, MetadataError, NoSuchLedgerOnMetadataError
-from ..metadata.api import LedgerLock, MetadataDriver, Mode, Versioned
+from ..metadata.api import LedgerLock, MetadataDriver, Versioned
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..runtime import Runtime, TaskScope
 from ..runtime.tasks import guarded
@@ -52,8 +54,23 @@ class LockLostError(BookKeeperError):
     """The lock of a ledger was lost while it was being repaired."""
 
 
+async def while_held(tasks: TaskScope, lock: LedgerLock, work: Coroutine[Any, Any, T]) -> T:
+    """Work on a ledger until it is done or the lock is lost, which raises `LockLostError`."""
+    working = tasks.spawn(work, name=f"ledger {lock.ledger_id}")
+    lost = tasks.spawn(lock.lost.wait(), name="lock")
+    try:
+        await asyncio.wait([working, lost], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise LockLostError(f"ledger {lock.ledger_id}: its lock was lost")
+        return working.result()
+    finally:
+        for task in (working, lost):
+            task.cancel()
+        await asyncio.wait([working, lost])
+
+
 class ReplicationWorker:
-    """Repairs one ledger at a time."""
+    """Repairs ledgers, a few at a time."""
 
     def __init__(
         self,
@@ -69,6 +86,7 @@ class ReplicationWorker:
         self._client = client
         self._repair = repair
         self._tasks = TaskScope(runtime, "replication worker", lambda *_: None)  # who waits for a task has its error
+        self._taking = asyncio.Lock()  # one looks for marks: all see the same
         self._kept: dict[int, LedgerLock] = {}
         self._fewer_kept = asyncio.Event()
         self._failures: OrderedDict[int, int] = OrderedDict()  # ledger -> how often it could not be repaired
@@ -81,31 +99,40 @@ class ReplicationWorker:
     async def run(self) -> None:
         """Repair what is marked, until cancelled."""
         try:
-            while True:
-                done = False
-                with guarded("replication worker"):
-                    try:
-                        done = await self.next()
-                    except (MetadataError, BKError, LockLostError) as error:
-                        log.warning("re-replication: %s; going on in a moment", error)
-                if not done:
-                    await asyncio.sleep(self._config.rwRereplicateBackoffMs / 1000)
+            at_once = range(self._config.rwLedgersAtOnce)
+            await asyncio.gather(*(self._tasks.spawn(self._one_after_the_other(), name="worker") for _ in at_once))
         finally:
             await self._tasks.close()
+
+    async def _one_after_the_other(self) -> None:
+        while True:
+            done = False
+            with guarded("replication worker"):
+                try:
+                    done = await self.next()
+                except (MetadataError, BKError, LockLostError) as error:
+                    log.warning("re-replication: %s; going on in a moment", error)
+            if not done:
+                await asyncio.sleep(self._config.rwRereplicateBackoffMs / 1000)
+
+    async def _take(self) -> LedgerLock:
+        """Wait for a marked ledger, and lock it. Raises `MetadataError`."""
+        async with self._taking:
+            while len(self._kept) >= MOST_KEPT:
+                self._fewer_kept.clear()
+                await self._fewer_kept.wait()
+            return await self._driver.underreplication.get()
 
     async def next(self) -> bool:
         """Wait for a marked ledger and repair it; whether it is whole now.
 
         Raises `MetadataError`, `BKError`, `LockLostError`.
         """
-        if len(self._kept) >= MOST_KEPT:
-            self._fewer_kept.clear()
-            await self._fewer_kept.wait()
-        lock = await self._driver.underreplication.get()
+        lock = await self._take()
         stats, started = self._repair.stats, self._runtime.now()
         whole = False
         try:
-            whole = await self._while_held(lock, self._rereplicate(lock))
+            whole = await while_held(self._tasks, lock, self._rereplicate(lock))
             return whole
         except BookKeeperError as error:
             stats.exceptions[type(error).__name__] += 1
@@ -114,20 +141,6 @@ class ReplicationWorker:
             (stats.rereplicate.ok if whole else stats.rereplicate.fail)(self._runtime.now() - started)
             if self._kept.get(lock.ledger_id) is not lock:
                 await lock.release()
-
-    async def _while_held(self, lock: LedgerLock, work: Coroutine[Any, Any, T]) -> T:
-        """Work on a ledger until it is done or the lock is lost, which raises `LockLostError`."""
-        working = self._tasks.spawn(work, name=f"ledger {lock.ledger_id}")
-        lost = self._tasks.spawn(lock.lost.wait(), name="lock")
-        try:
-            await asyncio.wait([working, lost], return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise LockLostError(f"ledger {lock.ledger_id}: its lock was lost")
-            return working.result()
-        finally:
-            for task in (working, lost):
-                task.cancel()
-            await asyncio.wait([working, lost])
 
     async def _rereplicate(self, lock: LedgerLock) -> bool:
         ledger_id = lock.ledger_id
@@ -163,6 +176,9 @@ class ReplicationWorker:
 
     async def _look(self, ledger_id: int) -> tuple[Versioned[LedgerMetadata], int]:
         """The record, and the last entry known to be confirmed. Disturbs nobody."""
+        metadata = await self._client.get_versioned_metadata(ledger_id)
+        if metadata.value.closed:
+            return metadata, metadata.value.last_entry_id
         async with self._client.open_ledger_as_admin(ledger_id) as reader:
             return await self._client.get_versioned_metadata(ledger_id), reader.last_add_confirmed
 
@@ -170,8 +186,7 @@ class ReplicationWorker:
         """Whether something is missing that only the ledger's writer, or its recovery, can bring back."""
         if not all(settled):
             return True
-        writable = await self._driver.discovery.list(Mode.WRITABLE)
-        return open_end_at_risk(metadata, last_confirmed, writable.value)
+        return open_end_at_risk(metadata, last_confirmed, await self._repair.standing.writable())
 
     # --- locks that are kept ---
 
@@ -193,9 +208,9 @@ class ReplicationWorker:
         """A lock that is lost is let go at once: its ledger may come to this worker again, with a new one."""
         with guarded("a ledger that waited"):
             try:
-                await self._while_held(lock, asyncio.sleep(seconds))
+                await while_held(self._tasks, lock, asyncio.sleep(seconds))
                 if then is not None:
-                    await self._while_held(lock, then)
+                    await while_held(self._tasks, lock, then)
             except (MetadataError, BKError, LockLostError) as error:
                 log.warning("re-replication: ledger %d, which waited: %s", lock.ledger_id, error)
             finally:

@@ -224,8 +224,9 @@ class UnderreplicationStore(Protocol):
     async def get(self) -> LedgerLock:
         """`poll`, waiting until there is one."""
 
-    async def acquire(self, ledger_id: int) -> LedgerLock:
-        """Raises `LockHeld`."""
+    async def acquire(self, ledger_id: int, *, with_mark: bool = False) -> LedgerLock:
+        """Lock a ledger, marked or not. `with_mark`: `mark_replicated` deletes the mark that it has now; without, it
+        leaves the mark alone. Raises `LockHeld`."""
 
     async def is_locked(self, ledger_id: int) -> bool: ...
 

@@ -27,13 +27,26 @@ log = logging.getLogger(__name__)
 def guarded(what: str) -> Iterator[None]:
     """One step of something that goes on for ever: an unexpected error of the body is logged, and the step is over.
 
-    For plain and for async bodies. Cancellation passes. A loop pauses between steps, so that an error that
-    comes every time is not logged as fast as the machine can.
+    For plain and for async bodies. Cancellation passes, also if an error took its place: one that a clean-up met on
+    the way out (`finally: await lock.release()`), which is logged or was caught. A loop pauses between steps, so that
+    an error that comes every time is not logged as fast as the machine can.
     """
+    before = _cancellations()
     try:
         yield
     except Exception:
         log.exception("%s: unexpected error; going on", what)
+    if _cancellations() > before:
+        raise asyncio.CancelledError
+
+
+def _cancellations() -> int:
+    """How often the current task, if there is one, was asked to end."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return 0
+    return task.cancelling() if task is not None else 0
 
 
 class TaskScope:

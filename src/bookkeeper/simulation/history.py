@@ -79,6 +79,11 @@ class History:
     on_forced: Callable[[LedgerHistory, int], None] | None = None
     """A further check of each `force`."""
 
+    def is_deleted(self, ledger_id: int) -> bool:
+        """Whether somebody has deleted a ledger, or has begun to."""
+        ledger = self.ledgers.get(ledger_id)
+        return ledger is not None and ledger.delete_started
+
     def broken(self, what: str) -> None:
         """A promise was not kept, other than that of an entry's bytes. Raises `Violation` where it was given."""
         if not self.bytes_only:

@@ -266,6 +266,7 @@ class Run:
         self.tap.promises[name].lose(self.tap.promises.values())
 
     def _booted(self, name: str) -> asyncio.Task[None]:
+        self.tap.promises[name].restarted(self.history.is_deleted)
         return self.world.loop.create_task(self._check_boot(name), name=f"run/check {name}")
 
     async def _check_boot(self, name: str) -> None:

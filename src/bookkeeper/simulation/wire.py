@@ -83,6 +83,11 @@ class BookiePromises:
         self.lost = {ledger_id: dict(entries) for ledger_id, entries in self.acked.items()}
         self.explicit_lac.clear()
 
+    def restarted(self, deleted: Callable[[int], bool]) -> None:
+        """Whoever has a deleted ledger's entries no more has lost the fence with them, once its memory is gone."""
+        for ledger_id in filter(deleted, [*self.fenced]):
+            del self.fenced[ledger_id]
+
     def has(self, ledger_id: int, entry_id: int) -> bool:
         """Whether it has acknowledged the entry."""
         return entry_id in self.acked.get(ledger_id, ())

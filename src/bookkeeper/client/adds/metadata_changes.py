@@ -47,22 +47,24 @@ class EnsembleChange:
         Nothing is stored when the ledger is not open any more, the pipeline has stopped, or the bookies are replaced
         already. Raises `NotEnoughBookiesError`, `BKError`, `MetadataError`.
         """
+        known = self._ledger.versioned_metadata
         try:
-            return await self._update()
+            return await self._update(known)
         except NotEnoughBookiesError as error:
-            # What we know of the bookies may be a moment behind; a ledger must not end for that.
-            if not await self._context.placement.refresh():
+            # What we know of the bookies and of the ledger may be a moment behind: the one must not end a ledger, and
+            # where another client has ended it, the writer is to hear that, not that bookies are missing.
+            stored = await self._context.driver.ledgers.read(self._ledger.id)
+            if not await self._context.placement.refresh() and stored.version == known.version:
                 failed = ", ".join(self._ask.failed.values())
                 log.warning("ledger %d: bookies %s failed: %s", self._ledger.id, failed, error)
                 raise
-            return await self._update()
+            return await self._update(stored)
 
-    async def _update(self) -> Versioned[LedgerMetadata]:
+    async def _update(self, current: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
         if self._context.runtime.buggify("ensemble change hesitates", 0.2):
             await asyncio.sleep(0.1)
-        ledger = self._ledger
         store = self._context.driver.ledgers
-        return await update_ledger(store, ledger.id, ledger.versioned_metadata, self._needed, self._changed)
+        return await update_ledger(store, self._ledger.id, current, self._needed, self._changed)
 
     def _needed(self, metadata: LedgerMetadata) -> bool:
         if metadata.state is not LedgerState.OPEN or self._adds.stopped is not None:

@@ -38,7 +38,7 @@ class Lock(Holding):
         super().__init__(Topic.LOCKS, ledger_key(ledger_id), session)
         self.ledger_id = ledger_id
         self._link = link
-        self._mark_version = mark_version
+        self.mark_version = mark_version
         """Of the mark when it was locked; None for a lock that was taken without looking at the mark."""
 
     async def mark_replicated(self) -> bool:
@@ -50,7 +50,7 @@ class Lock(Holding):
             mark = tx.get(Topic.MARKS, self.key)
             if mark is None:
                 return tried  # then by an attempt that was applied without an answer
-            if mark.version != self._mark_version or not self.is_ours(tx):
+            if mark.version != self.mark_version or not self.is_ours(tx):
                 return False
             tried = True
             tx.delete(Topic.MARKS, self.key)
@@ -149,7 +149,7 @@ class Underreplication:
             "underreplication.get", ((Topic.MARKS, None), (Topic.LOCKS, None), (Topic.CLUSTER, DISABLED)), attempt
         )
 
-    async def acquire(self, ledger_id: int) -> Lock:
+    async def acquire(self, ledger_id: int, *, with_mark: bool = False) -> Lock:
         """Lock a ledger, marked or not. Raises `LockHeld`."""
         lock = Lock(self._link, ledger_id, await self._link.session.live(), None)
 
@@ -159,6 +159,8 @@ class Underreplication:
                 return lock
             if tx.get(Topic.LOCKS, lock.key) is not None:
                 raise LockHeld(f"ledger {ledger_id} is locked")
+            if with_mark and (mark := tx.get(Topic.MARKS, lock.key)) is not None:
+                lock.mark_version = mark.version
             tried.append(lock)
             tx.put(Topic.LOCKS, lock.key, self._owner, session=lock.session)
             return lock

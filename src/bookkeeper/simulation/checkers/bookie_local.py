@@ -29,16 +29,18 @@ async def check_bookie(
     lacs = list(promises.explicit_lac.items())
     promised = {ledger_id: promises.must_have(ledger_id) for ledger_id in promises.acked}
     for ledger_id in fenced:
-        if not _deleted(history, ledger_id) and not (storage.ledger_exists(ledger_id) and storage.is_fenced(ledger_id)):
+        if not history.is_deleted(ledger_id) and not (
+            storage.ledger_exists(ledger_id) and storage.is_fenced(ledger_id)
+        ):
             raise Violation(f"{name} has forgotten that it fenced ledger {ledger_id}")
     for ledger_id, lac in lacs:
         body = storage.explicit_lac(ledger_id)
         known = -1 if body is None else LAC_HEADER.unpack_from(body)[1]
-        if known < lac and not _deleted(history, ledger_id):
+        if known < lac and not history.is_deleted(ledger_id):
             raise Violation(f"{name} acknowledged the explicit LAC {lac} of ledger {ledger_id}, and has {known}")
     compared = 0
     for ledger_id, acked in promised.items():
-        if not _deleted(history, ledger_id):
+        if not history.is_deleted(ledger_id):
             compared += await _check_ledger(name, storage, ledger_id, acked, promises, history, damaged)
     return compared
 
@@ -61,11 +63,11 @@ async def _check_ledger(
     try:
         held = dict.fromkeys(await storage.list_entries(ledger_id))
     except NoLedgerError:
-        if _deleted(history, ledger_id) or not acked:
+        if history.is_deleted(ledger_id) or not acked:
             return 0
         raise
     for entry_id in acked:
-        if entry_id not in held and not _deleted(history, ledger_id):
+        if entry_id not in held and not history.is_deleted(ledger_id):
             raise Violation(f"{name} acknowledged entry {entry_id} of ledger {ledger_id} and does not have it")
     compared = 0
     for first, count in _runs(list(held)):
@@ -88,7 +90,7 @@ async def _check_run(
         try:
             run = await storage.read_run(ledger_id, entry_id, end - entry_id, RUN_BYTES)
         except (BookKeeperError, OSError) as error:
-            if _deleted(history, ledger_id):
+            if history.is_deleted(ledger_id):
                 break
             if damaged() and not isinstance(error, NoEntryError | NoLedgerError):
                 entry_id += 1
@@ -114,8 +116,3 @@ def _split(run: bytes) -> Iterator[bytes]:
         size = int.from_bytes(run[offset : offset + 4], "big")
         yield run[offset + 4 : offset + 4 + size]
         offset += 4 + size
-
-
-def _deleted(history: History, ledger_id: int) -> bool:
-    ledger = history.ledgers.get(ledger_id)
-    return ledger is not None and ledger.delete_started

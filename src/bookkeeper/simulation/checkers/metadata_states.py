@@ -108,7 +108,14 @@ def check_step(before: LedgerMetadata, now: LedgerMetadata) -> None:
     for first in before.ensembles:
         if (first < last_before or before.closed) and first not in now.ensembles:
             raise Violation(f"{name}: the fragment at {first} vanished, and nothing is added to it any more")
-    if before.state is LedgerState.IN_RECOVERY and not now.closed and now.ensembles != before.ensembles:
-        raise Violation(f"{name}: fragments changed during recovery, before the close")
+    if before.state is LedgerState.IN_RECOVERY and not now.closed:
+        check_step_of_recovery(before, now)
     if now.state is LedgerState.OPEN and max(now.ensembles) < last_before:
         raise Violation(f"{name}: the last fragment starts at {max(now.ensembles)}, before at {last_before}")
+
+
+def check_step_of_recovery(before: LedgerMetadata, now: LedgerMetadata) -> None:
+    """While a ledger is recovered, nothing changes but the bookies of fragments before the last, by re-replication."""
+    last = max(before.ensembles)
+    if now.ensembles.keys() != before.ensembles.keys() or now.ensembles[last] != before.ensembles[last]:
+        raise Violation(f"ledger {now.ledger_id}: fragments changed during recovery, before the close")

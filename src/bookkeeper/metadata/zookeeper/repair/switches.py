@@ -28,6 +28,7 @@ class RepairSwitches:
         self._base = base
         self._disable = base + "/disable"
         self._delay = base + "/lostBookieRecoveryDelay"
+        self._seen_enabled: Subscription | None = None  # workers ask for every ledger: a watch answers
 
     async def enable(self) -> None:
         try:
@@ -47,12 +48,22 @@ class RepairSwitches:
         return await self._zk.exists(self._disable) is None
 
     async def wait_enabled(self) -> None:
+        seen = self._seen_enabled
+        if seen is not None:
+            if seen.current:
+                return
+            self._seen_enabled = None
+            seen.close()
         subscription = Subscription(self._zk, self._disable)
         try:
             while await subscription.stat() is not None:
                 await subscription.changed()
-        finally:
+        except BaseException:
             subscription.close()
+            raise
+        if self._seen_enabled is not None:  # another caller's
+            self._seen_enabled.close()
+        self._seen_enabled = subscription
 
     async def init_lost_bookie_recovery_delay(self, seconds: int) -> bool:
         """Set the delay unless it is set; False if it is."""

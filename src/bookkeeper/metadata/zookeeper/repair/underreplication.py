@@ -10,6 +10,8 @@ Below `underreplication`:
 
 Theory of operation
 
+A mark has the last directory to itself (its name is the end of the ledger's id): the two come and go together.
+
 A worker looks for a marked ledger in random order, so that many workers do not meet; creates its lock; and looks at
 the mark once more under the lock: it may be gone (repaired a moment ago) or changed. The version seen then is the one
 that `mark_replicated` deletes: if the ledger is marked again meanwhile, the mark stays. The directories above a
@@ -22,7 +24,8 @@ its watch fires, and any firing wakes it up. A worker that waits costs the serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from random import Random
 
 from ....errors import LockHeld, SessionLost
@@ -30,15 +33,21 @@ from ....runtime.api import Runtime
 from ....runtime.tasks import TaskScope
 from ...api import UnderreplicatedLedger, Version
 from ...formats.underreplication import LAYOUT, check_layout, encode_lock, encode_mark, parse_lock, parse_mark
+from ...tree import Create, Delete
 from ..locks import Right, Rights
 from ..paths import MARK_LEVELS, mark_ledger_id, mark_name, mark_path
-from ..session.client import BadVersion, NodeExists, NoNode, NotEmpty, ZooKeeper
+from ..session.client import BadVersion, NodeExists, NoNode, NotEmpty, Refused, ZooKeeper
 from ..session.listings import Listings
 from ..session.watching import Pacer
 from ..settings import ZooKeeperSettings
 from .switches import RepairSwitches
 
 _NOT_LOCKED_THROUGH_A_MARK: Version = -1
+
+Ids = list[int]
+
+MOST_SEEN = 20
+"""Marked ledgers that are remembered from one walk over the marks: the more, the likelier others have them by then."""
 
 Names = Callable[[str], Awaitable[Sequence[str]]]
 """Lists a directory; one that is not there is empty."""
@@ -80,6 +89,7 @@ class ZooKeeperUnderreplication(RepairSwitches):
         self._locks = self._base + "/locks"
         self.locks = Rights(zk, tasks)
         self._listings = Listings(zk)
+        self._seen: Ids = []  # marked when they were seen, and not locked; to be tried
         self._opened = False
         self._next_task = 0.0  # when the task rate limit allows the next lock
 
@@ -108,9 +118,12 @@ class ZooKeeperUnderreplication(RepairSwitches):
         await self._open()
         path = self._mark(ledger_id)
         while True:
-            fresh = UnderreplicatedLedger(ledger_id, tuple(dict.fromkeys(missing)), self._now())
+            fresh = encode_mark(UnderreplicatedLedger(ledger_id, tuple(dict.fromkeys(missing)), self._now()))
+            with contextlib.suppress(Refused):
+                await self._zk.transact([Create(path.rpartition("/")[0]), Create(path, fresh)])
+                return None
             try:
-                return await self._zk.create_with_parents(path, encode_mark(fresh))
+                return await self._zk.create_with_parents(path, fresh)
             except NodeExists:
                 if await self._add_to_mark(path, ledger_id, missing):
                     return None
@@ -160,19 +173,33 @@ class ZooKeeperUnderreplication(RepairSwitches):
     async def delete_mark(self, ledger_id: int, version: Version) -> bool:
         """Delete a mark that still has this version, and directories that became empty. True if it is gone."""
         path = self._mark(ledger_id)
+        directory = path.rpartition("/")[0]
         try:
-            await self._zk.delete(path, version)
+            try:
+                await self._zk.transact([Delete(path, version), Delete(directory)])
+            except NotEmpty:
+                await self._zk.delete(path, version)
+                return True
         except NoNode as error:
             if not error.after_unknown:
                 return False
         except BadVersion:
             return False
-        for _ in range(MARK_LEVELS):
-            path = path.rpartition("/")[0]
-            try:
-                await self._zk.delete(path)  # refused unless it is empty
-            except (NotEmpty, NoNode):
+        for _ in range(MARK_LEVELS - 1):
+            directory = directory.rpartition("/")[0]
+            if not await self._delete_if_empty(directory):
                 break
+        return True
+
+    async def _delete_if_empty(self, directory: str) -> bool:
+        """Whether it was, and is gone. Most are not, and a look is cheaper than a deletion that is refused."""
+        stat = await self._zk.exists(directory)
+        if stat is None or stat.numChildren:
+            return False
+        try:
+            await self._zk.delete(directory)
+        except (NotEmpty, NoNode):
+            return False
         return True
 
     # --- locks ---
@@ -212,28 +239,36 @@ class ZooKeeperUnderreplication(RepairSwitches):
             await asyncio.sleep(start - now)
 
     async def _search(self, names: Names) -> ZooKeeperLedgerLock | None:
-        locked = frozenset(await names(self._locks))
-        return await self._search_below(self._ledgers, 0, names, locked)
+        """Lock some marked ledger. Those that were seen beside it are tried by the next search, before it walks."""
+        passed: set[int | None] = set()
+        while True:
+            while self._seen:
+                ledger_id = self._seen.pop()
+                passed.add(ledger_id)
+                if (lock := await self._try_lock(ledger_id)) is not None:
+                    return lock
+            skipped = passed | {mark_ledger_id(name) for name in await names(self._locks)}
+            found: Ids = []
+            await self._look_below(self._ledgers, 0, names, skipped, found)
+            if not found:
+                return None
+            self._seen = found
 
-    async def _search_below(
-        self, directory: str, level: int, names: Names, locked: frozenset[str]
-    ) -> ZooKeeperLedgerLock | None:
-        """Lock a marked ledger below a directory, going through it in random order."""
-        found = list(await names(directory))
-        self._random.shuffle(found)
-        for name in found:
+    async def _look_below(
+        self, directory: str, level: int, names: Names, skipped: Collection[int | None], found: Ids
+    ) -> None:
+        """Up to `MOST_SEEN` marked ledgers, in random order."""
+        there = list(await names(directory))
+        self._random.shuffle(there)
+        for name in there:
+            if len(found) >= MOST_SEEN:
+                return
             if level < MARK_LEVELS:
-                lock = await self._search_below(f"{directory}/{name}", level + 1, names, locked)
-            else:
-                lock = None if name in locked else await self._try_lock(name)
-            if lock is not None:
-                return lock
-        return None
+                await self._look_below(f"{directory}/{name}", level + 1, names, skipped, found)
+            elif (ledger_id := mark_ledger_id(name)) is not None and ledger_id not in skipped:
+                found.append(ledger_id)
 
-    async def _try_lock(self, name: str) -> ZooKeeperLedgerLock | None:
-        ledger_id = mark_ledger_id(name)
-        if ledger_id is None:
-            return None
+    async def _try_lock(self, ledger_id: int) -> ZooKeeperLedgerLock | None:
         right = await self._claim(ledger_id)
         if right is None:
             return None
@@ -254,12 +289,13 @@ class ZooKeeperUnderreplication(RepairSwitches):
     def _lock(self, ledger_id: int) -> str:
         return f"{self._locks}/{mark_name(ledger_id)}"
 
-    async def acquire(self, ledger_id: int) -> ZooKeeperLedgerLock:
+    async def acquire(self, ledger_id: int, *, with_mark: bool = False) -> ZooKeeperLedgerLock:
         await self._open()
         right = await self._claim(ledger_id)
         if right is None:
             raise LockHeld(f"somebody repairs ledger {ledger_id} already")
-        return ZooKeeperLedgerLock(self, ledger_id, right, _NOT_LOCKED_THROUGH_A_MARK)
+        stat = await self._zk.exists(self._mark(ledger_id)) if with_mark else None
+        return ZooKeeperLedgerLock(self, ledger_id, right, stat.version if stat else _NOT_LOCKED_THROUGH_A_MARK)
 
     async def is_locked(self, ledger_id: int) -> bool:
         return await self._zk.exists(self._lock(ledger_id)) is not None

@@ -68,6 +68,11 @@ class Subscription:
         self._hint.clear()
         self._kinds[kind] = None
 
+    @property
+    def current(self) -> bool:
+        """Whether what was read last is what there is, as far as anybody has said."""
+        return not self._hint.is_set()
+
     async def changed(self) -> None:
         """Wait until the node may have changed since the last read, or the driver is closed."""
         await self._hint.wait()

@@ -1,0 +1,273 @@
+"""How soon a cluster is whole again after it lost a bookie, Java's autorecovery and ours: `make bench-heal`.
+
+Five bookies of each kind in turn, with a replication worker in each, hold the same closed ledgers, with three copies.
+A writer appends all the time to ledgers of its own, a record every few milliseconds. One bookie is killed; the time is
+taken from when ZooKeeper has lost it until no ledger names it and nothing is marked any more. With `--rate` both are
+throttled alike (`replicationRateByBytes`, of each worker).
+
+    python -m bench.heal                         10,000 ledgers, 4 GB (about ten minutes)
+    python -m bench.heal --quick                 1,000 ledgers, 400 MB
+    python -m bench.heal --pairs 3 --rate 5000000 --json heal.json
+
+A ratio above 1 is in our favour. "Writer before" is the same writer in the seconds before the bookie was killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+import bookkeeper
+from bookkeeper.autorecovery.manual import ledgers_of
+from bookkeeper.cli.latency import Histogram
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.metadata import open_driver
+from bookkeeper.metadata.api import MetadataDriver
+from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
+from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.types import BookieId
+from tests.interop.support import peer
+from tests.interop.support.cluster import JAVA, OURS, Cluster
+
+BOOKIES = 5
+ENTRY_BYTES = 4096
+WRITER_BYTES = 1024
+WRITER_PAUSE = 0.005
+"""Seconds between two appends of the writer."""
+BEFORE_SECONDS = 10.0
+"""How long the writer writes before the bookie is killed."""
+LOOK_SECONDS = 0.2
+PATIENCE_SECONDS = 1800.0
+LEDGERS_AT_ONCE = 20
+APPENDS_AT_ONCE = 100
+
+BOOKIE_JVM = "-Xmx1g -XX:MaxDirectMemorySize=1g"
+
+SETTINGS: dict[str, object] = {
+    "autoRecoveryDaemonEnabled": "true",
+    "lostBookieRecoveryDelay": 0,
+    "zkTimeout": 10_000,
+    "dbStorage_writeCacheMaxSizeMb": 128,
+    "dbStorage_readAheadCacheMaxSizeMb": 64,
+    "dbStorage_rocksDB_blockCacheSize": 32 << 20,
+    "journalMaxSizeMB": 512,
+    "journalMaxBackups": 1,
+    "flushInterval": 10_000,
+    "maxPendingAddRequestsPerThread": 100_000,
+}
+
+
+@dataclass
+class Outcome:
+    """Of one system, once."""
+
+    system: str
+    ledgers: int
+    """That had lost a copy."""
+    megabytes: float
+    """That were copied."""
+    seconds: float
+    """Until nothing was missing any more."""
+    before_p50: float
+    before_p99: float
+    during_p50: float
+    during_p99: float
+    """Of the writer's appends, in milliseconds."""
+
+    @property
+    def rate(self) -> float:
+        """Megabytes copied a second."""
+        return self.megabytes / self.seconds
+
+
+class Writer:
+    """Appends to a ledger of its own until it is stopped."""
+
+    def __init__(self, client: BookKeeper) -> None:
+        self._client = client
+        self.latency = Histogram()
+
+    async def run(self) -> None:
+        body = bytes(WRITER_BYTES)
+        async with self._client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2) as writer:
+            while True:
+                began = time.perf_counter()
+                await writer.append(body)
+                self.latency.record(time.perf_counter() - began)
+                await asyncio.sleep(WRITER_PAUSE)
+
+    def take(self) -> tuple[float, float]:
+        """p50 and p99 since the last call, in milliseconds."""
+        taken, self.latency = self.latency, Histogram()
+        return taken.quantile(0.5) * 1000, taken.quantile(0.99) * 1000
+
+
+async def fill(client: BookKeeper, ledgers: int, entries: int) -> None:
+    """Write the ledgers, and close them."""
+    body = bytes(range(256)) * (ENTRY_BYTES // 256)
+    turns = asyncio.Semaphore(LEDGERS_AT_ONCE)
+
+    async def one() -> None:
+        async with turns, client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=3) as writer:
+            for start in range(0, entries, APPENDS_AT_ONCE):
+                await writer.append_many([body] * min(APPENDS_AT_ONCE, entries - start))
+
+    for start in range(0, ledgers, 1000):
+        await asyncio.gather(*(one() for _ in range(min(1000, ledgers - start))))
+        print(f"\r{start:,} of {ledgers:,} ledgers written", end="", file=sys.stderr, flush=True)
+    print("\r\033[K", end="", file=sys.stderr)
+
+
+async def heal(system: str, cluster: Cluster, ledgers: int, entries: int) -> Outcome:
+    """Fill a running cluster, take a bookie from it, and wait until it is whole."""
+    driver = open_driver(cluster.uri, RealRuntime())
+    async with bookkeeper.connect(runtime=RealRuntime(), driver=driver) as client:
+        await fill(client, ledgers, entries)
+        lost = cluster.bookies[0]
+        names = [record async for record in ledgers_of(driver, (BookieId(lost.id),))]
+        writer = Writer(client)
+        writing = asyncio.ensure_future(writer.run())
+        try:
+            await _write_on(writing, BEFORE_SECONDS)
+            before = writer.take()
+            await asyncio.to_thread(lost.stop, signal.SIGKILL)
+            await asyncio.to_thread(_gone, cluster.zk, f"{cluster.root}/available/{lost.id}")
+            began = time.monotonic()
+            while not await is_whole(driver, BookieId(lost.id)):
+                await _write_on(writing, LOOK_SECONDS)
+                if time.monotonic() > began + PATIENCE_SECONDS:
+                    raise TimeoutError(f"{system}: not whole after {PATIENCE_SECONDS:.0f} s")
+            seconds = time.monotonic() - began
+            during = writer.take()
+        finally:
+            writing.cancel()
+            await asyncio.wait([writing])
+    return Outcome(system, len(names), len(names) * entries * ENTRY_BYTES / 1e6, seconds, *before, *during)
+
+
+async def is_whole(driver: MetadataDriver, lost: BookieId) -> bool:
+    """Whether nothing is marked, and then no ledger names the bookie. The cheap question comes first."""
+    async for _ in driver.underreplication.list():
+        return False
+    async for _ in ledgers_of(driver, (lost,)):
+        return False
+    return True
+
+
+async def _write_on(writing: asyncio.Future[None], seconds: float) -> None:
+    """Wait; raises what ended the writer."""
+    done, _ = await asyncio.wait([writing], timeout=seconds)
+    for each in done:
+        each.result()
+
+
+def _gone(zk: KazooClient, path: str) -> None:
+    """Wait until ZooKeeper has ended a registration."""
+    while zk.exists(path) is not None:
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(zk: KazooClient, address: str, directory: Path, kind: str, rate: int, number: int) -> Iterator[Cluster]:
+    """A new cluster, whose processes end with this."""
+    settings = {**SETTINGS, "replicationRateByBytes": rate}
+    cluster = Cluster(zk, address, f"/{kind}{number}", directory / f"{kind}{number}", settings, BOOKIE_JVM)
+    cluster.init_by_us()
+    cluster.add(*[kind] * BOOKIES)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop(signal.SIGKILL)
+        with contextlib.suppress(NoNodeError):
+            zk.delete(cluster.root, recursive=True)
+
+
+def measure(arguments: argparse.Namespace, directory: Path, address: str) -> list[tuple[Outcome, Outcome]]:
+    """Pairs, Java's first in each second one."""
+    entries = max(1, arguments.megabytes * 1_000_000 // (arguments.ledgers * ENTRY_BYTES))
+    zk = KazooClient(address, timeout=60)
+    zk.start()
+    pairs = []
+    try:
+        for number in range(arguments.pairs):
+            found = {}
+            for kind in (JAVA, OURS) if number % 2 else (OURS, JAVA):
+                with (
+                    tempfile.TemporaryDirectory(dir=directory) as place,
+                    running(zk, address, Path(place), kind, arguments.rate, number) as cluster,
+                ):
+                    found[kind] = asyncio.run(heal(kind, cluster, arguments.ledgers, entries))
+                    print(json.dumps(asdict(found[kind])), file=sys.stderr)
+            pairs.append((found[JAVA], found[OURS]))
+    finally:
+        zk.stop()
+        zk.close()
+    return pairs
+
+
+def table(pairs: list[tuple[Outcome, Outcome]]) -> list[str]:
+    """The medians, for people."""
+
+    def median(system: int, name: str) -> float:
+        return float(statistics.median(getattr(pair[system], name) for pair in pairs))
+
+    rows = [
+        ("until whole, s", "seconds", True),
+        ("copied, MB/s", "rate", False),
+        ("writer before, p99 ms", "before_p99", True),
+        ("writer meanwhile, p50 ms", "during_p50", True),
+        ("writer meanwhile, p99 ms", "during_p99", True),
+    ]
+    lines = ["| | Java | ours | ratio |", "|---|---|---|---|"]
+    for title, name, lower in rows:
+        java, ours = median(0, name), median(1, name)
+        lines.append(f"| {title} | {java:.1f} | {ours:.1f} | {java / ours if lower else ours / java:.2f} |")
+    for system, name in enumerate((JAVA, OURS)):
+        rise = median(system, "during_p99") / median(system, "before_p99")
+        lines.append(f"| p99 meanwhile / before, {name} | {rise:.2f} | | |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ledgers", type=int, default=10_000)
+    parser.add_argument("--megabytes", type=int, default=4_000, help="in all ledgers together, before replication")
+    parser.add_argument("--rate", type=int, default=-1, help="replicationRateByBytes of both; -1: as quick as it goes")
+    parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="a tenth of it")
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    parser.add_argument("--directory", type=Path, help="where the clusters' directories are made")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.ledgers, arguments.megabytes = arguments.ledgers // 10, arguments.megabytes // 10
+    peer.set_up()
+    with tempfile.TemporaryDirectory(prefix="heal-", dir=arguments.directory) as temporary, asyncio.Runner() as loop:
+        server = LocalZooKeeper(Path(temporary) / "zookeeper")
+        loop.run(server.start())
+        try:
+            pairs = measure(arguments, Path(temporary), server.address)
+        finally:
+            loop.run(server.stop())
+    print("\n".join(table(pairs)))
+    if arguments.json is not None:
+        report: dict[str, Any] = {**vars(arguments), "pairs": [[asdict(each) for each in pair] for pair in pairs]}
+        arguments.json.write_text(json.dumps(report, default=str, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
