@@ -22,6 +22,8 @@ import bookkeeper
 import bookkeeper.sync
 from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.cli.local.cluster import BookieProcess, LocalCluster
+from bookkeeper.metadata import open_driver
+from bookkeeper.metadata.api import MetadataDriver
 from bookkeeper.runtime.loop_thread import LoopThread
 from bookkeeper.runtime.real import RealRuntime
 from tests.support.waiting import wait_until
@@ -72,6 +74,20 @@ class LiveCluster:
     def close(self) -> None:
         self._run(self._cluster.stop())
         self._thread.stop()
+
+    def with_store(self, work: Callable[[MetadataDriver], Coroutine[Any, Any, T]]) -> T:
+        """What `work` makes of the metadata store, in a session of its own."""
+
+        async def run() -> T:
+            runtime = RealRuntime()
+            driver = open_driver(self.uri, runtime, bookkeeper.ClientConfiguration())
+            await driver.open()
+            try:
+                return await work(driver)
+            finally:
+                await driver.close()
+
+        return self._run(run())
 
     # --- ledgers ---
 
@@ -134,6 +150,21 @@ def corrupt(bookie: BookieProcess, payload: bytes) -> None:
             log.write_bytes(data)
             changed += 1
     assert changed == 1, f"{payload!r} is in {changed} entry logs of {bookie.id}"
+
+
+def rewrite(bookie: BookieProcess, change: Mapping[bytes, Callable[[bytes], bytes]], overhead: int) -> None:
+    """Change entries, found by their payloads (which must occur once), in a stopped bookie's entry logs: each as it is
+    stored, of which the first `overhead` bytes are header and digest, becomes another one of its size."""
+    left = dict(change)
+    for log in sorted(bookie.directory.glob("ledgers/current/*.log")):
+        data = bytearray(log.read_bytes())
+        for payload in [payload for payload in left if payload in data]:
+            at, end = data.find(payload) - overhead, data.find(payload) + len(payload)
+            new = left.pop(payload)(bytes(data[at:end]))
+            assert len(new) == end - at
+            data[at:end] = new
+        log.write_bytes(data)
+    assert not left, f"not in the entry logs of {bookie.id}: {sorted(left)}"
 
 
 def lose(bookie: BookieProcess, ledger_id: int, entry_ids: list[int]) -> None:

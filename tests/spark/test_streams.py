@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+import bookkeeper.spark
 import bookkeeper.sync
 from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.opening import open_namespace
@@ -271,6 +272,62 @@ def test_wrong_options_are_told_in_one_line(
     assert "Traceback (most" not in str(caught.value)
 
 
+def test_a_query_waits_for_enough_and_tells_how_far_it_is(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    """And retention keeps what it has not read."""
+    streams.append("slow", numbers(0, 60), roll=20)
+    options = {"stream": "slow", "startingOffsets": "earliest", "maxRecordsPerTrigger": 30, "minPollInterval": "100ms"}
+    patient = {"minEntriesPerTrigger": 15, "maxTriggerDelay": "1000s", "sourceId": "dashboard"}
+    seen: list[bytes] = []
+    query = (
+        following(spark, streams.where, **options, **patient)()
+        .writeStream.foreachBatch(lambda batch, _: seen.extend(bytes(row[0]) for row in batch.collect()))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+
+    def behind() -> int | None:
+        progress = query.lastProgress
+        return None if progress is None else bookkeeper.spark.lag(streams.where, progress).get("slow")
+
+    wait_until(lambda: behind() is not None and len(seen) + (behind() or 0) == 60, "lag and what was read add up")
+    read = len(seen)
+    assert 0 < read <= 60
+    streams.append("slow", numbers(60, 500))
+    wait_until(lambda: len(seen) == 500 or (behind() or 99) < 15, "so few are left that it waits")
+    query.stop()
+    assert sorted(seen) == numbers(0, len(seen))
+    position = streams.do(lambda namespace: namespace.subscriptions("slow").get("dashboard"))
+    assert position is not None
+    assert position.segment > 0
+
+
+def test_tasks_have_so_many_records_at_most(spark: SparkSession, streams: Streams, cluster: LiveCluster) -> None:
+    streams.append("many", numbers(0, 300))
+    frame = spark.read.format("bookkeeper").options(uri=streams.where, stream="many", maxRecordsPerPartition="60")
+    sizes = frame.load().select("txid").rdd.glom().map(len).collect()
+    assert sum(sizes) == 300
+    assert max(sizes) <= 90, "an estimate from the average entry"
+    ledger = cluster.write(numbers(0, 100))
+    raw = spark.read.format("bookkeeper").options(uri=cluster.uri, ledgers=str(ledger), maxRecordsPerPartition="30")
+    assert sorted(raw.load().rdd.glom().map(len).collect()) == [25, 25, 25, 25]
+
+
+def test_a_run_that_ends_with_what_is_there_misses_a_stream_that_is_gone(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    for name in ("stays", "goes"):
+        streams.append(name, numbers(0, 10))
+    query = Query(following(spark, streams.where, streams="stays,goes", startingOffsets="earliest"), tmp_path)
+    query.run()
+    assert sorted(query.rows) == sorted(numbers(0, 10) * 2)
+    streams.do(lambda namespace: namespace.delete("goes"))
+    with pytest.raises(PySparkException, match="there is no stream goes"):
+        query.run()
+
+
 # --- writing ---
 
 
@@ -306,6 +363,29 @@ def test_a_batch_write_is_visible_at_once_and_not_repeated(spark: SparkSession, 
     uncounted.options(uri=streams.where, stream="w3", commitTimeout="60").mode("append").save()
     assert sorted(streams.payloads("w3")) == numbers(0, 600)
     assert leftovers(streams) == []
+
+
+def test_overwriting_replaces_what_is_there_at_once(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """By a batch write, and by each batch of a query with outputMode complete; not by one without rows."""
+    streams.append("whole", numbers(0, 50), roll=20)
+    streams.append("beside", numbers(0, 5))
+    options = {"uri": streams.where, "commitTimeout": "60"}
+    frame = frame_of(spark, [("whole", payload) for payload in numbers(50, 80)])
+    for _ in range(2):
+        frame.write.format("bookkeeper").options(**options, sinkId="daily", epoch="1").mode("overwrite").save()
+    assert sorted(streams.payloads("whole")) == numbers(50, 80)
+    assert streams.payloads("beside") == numbers(0, 5)
+    with pytest.raises(PySparkException, match="no rows to overwrite anything with"):
+        frame.limit(0).write.format("bookkeeper").options(**options).mode("overwrite").save()
+    assert sorted(streams.payloads("whole")) == numbers(50, 80)
+
+    for sum_of in (30, 31):
+        counted = following(spark, streams.where, stream="whole", startingOffsets="earliest")().groupBy().count()
+        query = counted.selectExpr("cast(count as string) as payload").writeStream.format("bookkeeper")
+        query = query.options(stream="total", **options).outputMode("complete").trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+        assert streams.payloads("total") == [b"%d" % sum_of]
+        streams.append("whole", numbers(80, 81))
 
 
 def test_a_batch_write_that_fails_leaves_nothing(spark: SparkSession, streams: Streams) -> None:

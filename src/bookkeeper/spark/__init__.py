@@ -16,22 +16,26 @@ values    what the text of an option says
 where     conditions on ids; bounds is what they leave
 streaming/ reading streams, and ledgers that grow
 writing/  writing streams
+archive/  segments that were offloaded to files
 tables/   metadata as tables
 planning  from a selection of ledgers to pieces of work of about equal size
 reading   what a task does
 rows      types of the columns, and batches of them; what makes columns of packed entries is client/reads/columns
 session   one client per process and cluster
 replicas  every copy of a range of entries, as arrays
-jobs/     export, ingest, scrub, usage
+files     where jobs write files
+jobs/     export, ingest, mend, offload, rereplicate, scrub, usage
 errors    what goes wrong, in words for the person at the driver
 launch    starting Spark from a command
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..types import parse_bookie_id
 from .launch import require_packages
 
 if TYPE_CHECKING:
@@ -39,12 +43,18 @@ if TYPE_CHECKING:
 
     from .jobs.export import ExportReport
     from .jobs.ingest import IngestReport
+    from .jobs.mending import MendReport
+    from .jobs.offloading import OffloadReport
+    from .jobs.rebuild import RebuildReport
+    from .jobs.rereplicate import RereplicateReport
     from .jobs.running import OnProgress
     from .jobs.scrub import ScrubReport
     from .jobs.usage import UsageReport
     from .options import ReadOptions
 
-__all__ = ["enable", "export", "ingest", "read_ledgers", "scrub", "usage"]
+__all__ = [
+    "enable", "export", "ingest", "lag", "mend", "offload", "read_ledgers", "rebuild", "rereplicate", "scrub", "usage",
+]  # fmt: skip
 
 
 def enable(spark: SparkSession) -> None:
@@ -68,6 +78,24 @@ def read_ledgers(
     if where is not None:
         options["where"] = where
     return spark.read.format("bookkeeper").options(**_texts(uri, ledgers, options)).load()
+
+
+def lag(namespace: str, progress: Mapping[str, Any], **options: Any) -> dict[str, int]:
+    """For each stream that a query reads, how many records it has not read yet.
+
+    - `namespace`: its address, as the option `uri` of the query.
+    - `progress`: `query.lastProgress`, or `event.progress` in `onQueryProgress` of a `StreamingQueryListener`.
+    - `options`: settings of the client (`bk.*`), `metadataTimeout`.
+
+    Streams that are gone are left out. Raises what the metadata service raises.
+    """
+    from .options import ReadOptions
+    from .session import namespace_session
+    from .streaming.lag import records_behind
+
+    parsed = ReadOptions.parse({"uri": namespace, "ledgers": "all", **_as_text(options)})
+    with namespace_session(parsed.uri, parsed.configuration(), parsed.metadata_timeout) as connected:
+        return connected.run(records_behind(connected.client, progress))
 
 
 def export(
@@ -129,6 +157,105 @@ def ingest(
     return job.ingest(spark, plan, on_progress)
 
 
+def offload(
+    spark: SparkSession | None,
+    uri: str,
+    archive: str,
+    *,
+    stream: str | None = None,
+    pattern: str | None = None,
+    older_than: float = 0.0,
+    keep: int = 0,
+    delete: bool = False,
+    apply: bool = False,
+    at_once: int | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> OffloadReport:
+    """Make Parquet files of completed segments of streams, which reads of the stream by Spark follow from then on.
+
+    - `uri`: address of the namespace. `stream` or `pattern` (of whole names): which streams.
+    - `archive`: a directory, or an address such as `s3://bucket/path`, that readers and executors can open.
+    - `older_than`: seconds since a segment was completed. `keep`: so many newest ones are left alone.
+    - `delete`: then truncate the streams as far as they are in the archive and subscribers have read them, and delete
+      the ledgers. Other readers than Spark's find the streams shorter then.
+    - `apply`: do it. Else it is only said what would be done, and `spark` may be None.
+    - `at_once`: tasks at most. `options`: those of a read.
+
+    Begin it again after a failure: what is in the archive is not written again. Raises `ArchiveError`,
+    `StreamNotFoundError`, and what reading raises.
+    """
+    require_packages()
+    from .jobs import offloading as work
+    from .streaming.stream_options import StreamOptions
+
+    named = {"stream": stream, "streamPattern": pattern}
+    given = {"uri": uri, **{key: value for key, value in named.items() if value is not None}, **_as_text(options)}
+    job = work.OffloadJob(StreamOptions.parse(given, streaming=False), archive, older_than, keep, delete, at_once)
+    return work.offload(spark, job, apply=apply, on_progress=on_progress)
+
+
+def rereplicate(
+    spark: SparkSession,
+    uri: str,
+    lost: Sequence[str],
+    ledgers: str | int = "all",
+    *,
+    recover_open: bool = False,
+    rate: int = -1,
+    at_once: int | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> RereplicateReport:
+    """Copy what lost bookies held to others, and take them out of the ledgers' metadata. Bookies that run are drained.
+
+    - `recover_open`: ledgers that are being written are fenced, closed and copied, too; else they are left alone.
+    - `rate`: bytes that each task reads in a second at most; -1: no bound. `at_once`: tasks at most.
+    - `options`: those of a read. Raises `ConfigurationError` for a name that no bookie can have.
+
+    Safe beside autorecovery. Run it again after a failure: what is done is not done again.
+    """
+    parsed = replace(_parse(uri, ledgers, options), as_admin=True)
+    from .jobs import rereplicate as job
+
+    bookies = [parse_bookie_id(name) for name in lost]
+    return job.rereplicate(
+        spark, parsed, bookies, recover_open=recover_open, rate=rate, at_once=at_once, on_progress=on_progress
+    )
+
+
+def rebuild(
+    spark: SparkSession,
+    uri: str,
+    ledgers: str,
+    *,
+    bookies: int,
+    passwords: Sequence[bytes] = (),
+    ensemble_size: int | None = None,
+    write_quorum: int | None = None,
+    end_at_gaps: bool = False,
+    apply: bool = False,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> RebuildReport:
+    """Write records again that the metadata store has lost, from the entries that the bookies list.
+
+    - `ledgers`: the ids to look for, as `0-99999`. `bookies`: so many must run, or nothing is done.
+    - `passwords`: one of them, or none, is each ledger's.
+    - `ensemble_size`, `write_quorum`: of all of these ledgers, if known.
+    - `end_at_gaps`: a ledger of which nobody lists an entry, but later ones, ends before it unless it was confirmed.
+    - `apply`: fence them and write the records, closed at the last entry. Else it is only said what would be written.
+    - `options`: those of a read.
+
+    Bookies must not collect garbage (`gcWaitTime`) until nothing is undecided. Raises `OptionError`, `JobError`.
+    """
+    parsed = replace(_parse(uri, ledgers, options), as_admin=True)
+    from .jobs import rebuild as job
+
+    known = job.Known(tuple(dict.fromkeys([*passwords, b""])), ensemble_size, write_quorum, bookies, end_at_gaps)
+    return job.rebuild(spark, parsed, known, apply=apply, on_progress=on_progress)
+
+
 def scrub(
     spark: SparkSession, uri: str, ledgers: str | int = "all", *, on_progress: OnProgress | None = None, **options: Any
 ) -> ScrubReport:
@@ -137,6 +264,29 @@ def scrub(
     from .jobs import scrub as job
 
     return job.scrub(spark, parsed, on_progress=on_progress)
+
+
+def mend(
+    spark: SparkSession,
+    uri: str,
+    found: ScrubReport,
+    *,
+    rate: int = -1,
+    at_once: int | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> MendReport:
+    """Write the copies again that a scrub found missing, damaged or divergent, from good ones.
+
+    - `rate`: bytes that each task reads in a second at most; -1: no bound. `at_once`: tasks at most.
+    - `options`: those of a read.
+
+    Safe beside autorecovery. Ledgers of bookies that could not be asked are marked for it.
+    """
+    parsed = replace(_parse(uri, "all", options), as_admin=True)
+    from .jobs import mending as job
+
+    return job.mend(spark, parsed, found.rows, rate=rate, at_once=at_once, on_progress=on_progress)
 
 
 def usage(

@@ -66,6 +66,10 @@ class ExportError(BookKeeperError):
     """What was written is not what was read, or not all of it."""
 
 
+class ArchiveError(BookKeeperError):
+    """A file that a segment was offloaded to is gone, damaged, or not what was written."""
+
+
 class JobError(BookKeeperError):
     """Spark could not run a job to its end."""
 

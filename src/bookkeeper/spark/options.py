@@ -38,6 +38,7 @@ NAMES = {
         "failOnDataLoss",
         "targetPartitionBytes",
         "minPartitions",
+        "maxRecordsPerPartition",
         "maxBatchBytes",
         "maxBatchRows",
         "readConcurrency",
@@ -48,16 +49,19 @@ NAMES = {
 METADATA = "ledgermetadata."
 CLIENT = "bk."
 STREAMS = (
-    "stream", "streams", "streampattern", "rowmode", "txidastimestamp",
+    "stream", "streams", "streampattern", "rowmode", "includeheaders", "txidastimestamp", "readfrom",
     "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingtxid",
     "startingoffsetsbytimestampstrategy", "endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "endingtxid",
 )  # fmt: skip
 """Options of reads of streams (`streaming.stream_options`)."""
 
-TRIGGERS = ("maxentriespertrigger", "maxbytespertrigger", "maxrecordspertrigger", "minpollinterval")
+TRIGGERS = (
+    "maxentriespertrigger", "maxbytespertrigger", "maxrecordspertrigger", "minentriespertrigger", "maxtriggerdelay",
+    "minpollinterval", "sourceid",
+)  # fmt: skip
 """Options of `readStream`."""
 
-NOT_YET = ("includecontrol", "includeheaders")
+NOT_YET = ("includecontrol",)
 
 CATALOG = ("provider", "owner", "location", "comment", "tblproperties")
 """Options that Spark adds when a table is made of a source."""
@@ -141,6 +145,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     target_partition_bytes: int = 128 << 20
     min_partitions: int = 1
+    max_partition_records: int | None = None
     max_batch_bytes: int = 4 << 20
     max_batch_rows: int = 65536
     read_concurrency: int = 8
@@ -175,6 +180,7 @@ class ReadOptions:
         values["fail_on_data_loss"] = flag(given, "failOnDataLoss", True)
         values["target_partition_bytes"] = size(given, "targetPartitionBytes", 128 << 20)
         values["min_partitions"] = number(given, "minPartitions", 1, least=1)
+        values["max_partition_records"] = number(given, "maxRecordsPerPartition", None, least=1)
         values["max_batch_bytes"] = size(given, "maxBatchBytes", 4 << 20)
         if values["max_batch_bytes"] > LARGEST_BATCH:
             raise OptionError(f"maxBatchBytes is above {LARGEST_BATCH >> 20} MiB, the most that Arrow batches may have")
@@ -257,8 +263,21 @@ def client_setting(key: str) -> str | None:
     return setting
 
 
+KAFKA = {
+    "kafka.bootstrap.servers": "uri",
+    "subscribe": "streams",
+    "subscribepattern": "streamPattern",
+    "topic": "stream",
+    "maxoffsetspertrigger": "maxRecordsPerTrigger",
+    "minoffsetspertrigger": "minEntriesPerTrigger",
+}
+"""What options of Spark's Kafka source and sink are called here."""
+
+
 def similar(name: str, names: Mapping[str, str]) -> str:
     """A hint at an option that may be meant."""
+    if name in KAFKA:
+        return f"; what Kafka's source and sink call so is {KAFKA[name]} here"
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {names[near[0]]}?" if near else ""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,6 +49,8 @@ class EntryRange(NamedTuple):
     last: int
     bytes: int
     """Of payload; an estimate from the ledger's average."""
+    records: int = 0
+    """An estimate, too; 0: nobody asked."""
 
     @property
     def entries(self) -> int:
@@ -98,9 +101,10 @@ async def plan_read(bk: BookKeeper, options: ReadOptions, already: Mapping[int, 
         for snapshot in snapshots
         for piece in cut(snapshot, entries.within(_next(already.get(snapshot.ledger_id)), MAX_LEDGER_ID))
     ]
-    plan = Plan(
-        tuple(snapshots), tuple(into_partitions(ranges, options.target_partition_bytes, options.min_partitions))
-    )
+    if (most := options.max_partition_records) is not None:
+        ranges = [part for piece in ranges for part in counted(piece, 1.0, most)]
+    partitions = into_partitions(ranges, options.target_partition_bytes, options.min_partitions, most)
+    plan = Plan(tuple(snapshots), tuple(partitions))
     log.info(
         "%s, ledgers %s: %d ledgers, %d entries, about %d bytes in %d tasks",
         *(options.uri, options.selection, len(plan.snapshots), plan.entries, plan.bytes, len(plan.partitions)),
@@ -223,14 +227,24 @@ def fragments(metadata: LedgerMetadata, last: int) -> list[tuple[int, int]]:
     return list(zip(firsts, ends, strict=True)) if firsts else []
 
 
-def into_partitions(ranges: Sequence[EntryRange], target: int, at_least: int) -> list[tuple[EntryRange, ...]]:
-    """Partitions of about `target` bytes; at least so many, if there are that many entries.
+def counted(piece: EntryRange, each: float, most: int) -> list[EntryRange]:
+    """A range, whose entries have `each` records, in equal parts of at most so many; a single entry may have more."""
+    parts = min(piece.entries, -(-piece.entries // max(1, int(most / each))))
+    cut_up = split(piece, max(1, piece.bytes), None, parts)
+    return [part._replace(records=math.ceil(part.entries * each)) for part in cut_up]
+
+
+def into_partitions(
+    ranges: Sequence[EntryRange], target: int, at_least: int, most: int | None = None
+) -> list[tuple[EntryRange, ...]]:
+    """Partitions of about `target` bytes; at least so many, if there are that many entries; of at most `most` records,
+    if the ranges are `counted`.
 
     To begin with a range costs time, too. So a wish for many partitions divides what all of it costs, not the payload:
     thousands of small ledgers stay as few tasks as were asked for.
     """
     if at_least == 1:
-        return pack([part for piece in ranges for part in split(piece, target)], target)
+        return pack([part for piece in ranges for part in split(piece, target)], target, 1, most)
     wanted = min(at_least, sum(piece.entries for piece in ranges))
     # An entry without payload counts as a byte, so that a ledger of such entries can be cut, too.
     share = sum(piece.bytes + piece.entries for piece in ranges) // at_least + 1
@@ -239,36 +253,47 @@ def into_partitions(ranges: Sequence[EntryRange], target: int, at_least: int) ->
         parts = [part for piece in ranges for part in split(piece, target, share)]
         share = max(1, share // 2)
     cost = sum(part.bytes + PIECE_COST for part in parts)
-    return pack(parts, min(target, -(-cost // at_least)), at_least)
+    return pack(parts, min(target, -(-cost // at_least)), at_least, most)
 
 
-def split(piece: EntryRange, target: int, share: int | None = None) -> list[EntryRange]:
-    """A range in equal parts of about `target` bytes; none of them larger than `share`, unless it is one entry."""
+def split(piece: EntryRange, target: int, share: int | None = None, least: int = 1) -> list[EntryRange]:
+    """A range in equal parts of about `target` bytes, at least so many; none of them larger than `share`, unless it is
+    one entry."""
     count = piece.entries
-    parts = max(1, round(piece.bytes / target))
+    parts = max(least, round(piece.bytes / target))
     if share is not None:
         parts = max(parts, -(-(piece.bytes + count) // share))
     parts = min(count, parts)
     bounds = [piece.first + count * number // parts for number in range(parts + 1)]
     return [
-        EntryRange(piece.ledger_id, start, end - 1, piece.bytes * (end - start) // count)
+        EntryRange(
+            piece.ledger_id,
+            start,
+            end - 1,
+            piece.bytes * (end - start) // count,
+            -(-piece.records * (end - start) // count),
+        )
         for start, end in pairwise(bounds)
     ]
 
 
-def pack(ranges: Sequence[EntryRange], target: int, at_least: int = 1) -> list[tuple[EntryRange, ...]]:
-    """Neighbours together, up to about `target` bytes; at least so many partitions, if there are that many ranges."""
+def pack(
+    ranges: Sequence[EntryRange], target: int, at_least: int = 1, most: int | None = None
+) -> list[tuple[EntryRange, ...]]:
+    """Neighbours together, up to about `target` bytes and `most` records; at least so many partitions, if there are
+    that many ranges."""
     partitions: list[tuple[EntryRange, ...]] = []
     current: list[EntryRange] = []
-    size = 0
+    size = records = 0
     for number, piece in enumerate(ranges):
         cost = piece.bytes + PIECE_COST
         one_each = len(ranges) - number < at_least - len(partitions)  # what is left is needed for partitions of its own
-        if current and (size + cost > target or one_each):
+        full = size + cost > target or (most is not None and records + piece.records > most)
+        if current and (full or one_each):
             partitions.append(tuple(current))
-            current, size = [], 0
+            current, size, records = [], 0, 0
         current.append(piece)
-        size += cost
+        size, records = size + cost, records + piece.records
     if current:
         partitions.append(tuple(current))
     return partitions

@@ -121,12 +121,12 @@ async def _unlisted_now(replicas: Replicas, pieces: Sequence[tuple[int, int]]) -
             for index, bookie in enumerate(metadata.ensemble_at(first)):
                 listed = lists[bookie]
                 if listed is not None:
-                    absent = _held(schedule, index, ids) & ~_mask(listed, first, last)
+                    absent = _held(schedule, index, ids) & ~listed_mask(listed, first, last)
                     found += [(str(bookie), start + first, stop + first) for start, stop in _runs(absent)]
     return found
 
 
-def _mask(listed: Availability, first: int, last: int) -> npt.NDArray[np.bool_]:
+def listed_mask(listed: Availability, first: int, last: int) -> npt.NDArray[np.bool_]:
     """Which of the entries `first` to `last` are listed."""
     mask = np.zeros(last - first + 1, np.bool_)
     for start, end, size, period in listed.groups:

@@ -33,8 +33,9 @@ from ..errors import (
     StreamNotFoundError,
     Unsupported,
 )
-from ..metadata.tree import RecordTree
+from ..metadata.tree import Operation, RecordTree
 from .dlsn import DLSN
+from .formats.keyed import Codec
 from .formats.records import END_TXID
 from .formats.segment import SegmentMetadata, decode_segment
 from .ledgers import Replication, StreamLedgers
@@ -58,6 +59,7 @@ from .reading.verify import CheckedSegment, verify_stream
 from .recovery import recover_stream
 from .retention.choice import RetentionPolicy
 from .retention.maintenance import Maintained, lead, maintain
+from .retention.offloaded import OffloadIndex
 from .retention.policies import StreamPolicy, decode_policy, encode_policy
 from .retention.truncation import Retained, Truncation
 from .writer import StreamWriter, open_writer
@@ -104,6 +106,7 @@ class _Owned:
 
     lock: Callable[[str, float | None], Awaitable[LogLock]]
     segments: Callable[[str, LogLock], NamedSegments]
+    supersede: Callable[[str, int], Awaitable[Sequence[Operation]]]
 
 
 class Namespace:
@@ -175,6 +178,7 @@ class Namespace:
                 return
             raise
         try:
+            await self.offloads(name).clear()
             await self._logs.delete(
                 name,
                 lock.member,
@@ -188,10 +192,13 @@ class Namespace:
     async def rename(self, old: str, new: str, *, lock_timeout: float | None = 30.0) -> None:
         """Give a stream another name, once nobody writes it.
 
-        Raises `StreamNotFoundError`, `StreamExistsError`, `NotOwnerError`, `LockError`.
+        Raises `StreamNotFoundError`, `StreamExistsError`, `NotOwnerError`, `LockError`, `Unsupported` for one of which
+        segments were offloaded.
         """
         lock = await self._locked(old, lock_timeout)
         try:
+            if await self.offloads(old).load():
+                raise Unsupported(f"stream {old} has segments in Parquet files, which would be lost to readers")
             await self._logs.rename(old, new, lock.member)
         finally:
             await lock.release()
@@ -386,15 +393,18 @@ class Namespace:
         *,
         staging: Staging | str | None = None,
         reset: bool = False,
+        supersede: bool = False,
         lock_timeout: float | None = 30.0,
     ) -> Published:
         """Make closed ledgers, which were written elsewhere, the next segments of streams: all or none, and once only.
 
-        - `drafts`: by the names of the streams, in order.
+        - `drafts`: by the names of the streams, in order. With a key there may be none: then only the epoch counts.
         - `key`: what makes it happen once only. The same key again does nothing, and the result says so. None: without;
           then a call whose answer was lost can be repeated as long as its segments are in the stream.
         - `staging`: the run that the ledgers belong to, or its path. Those that are not published are deleted.
         - `reset`: another query takes the sink over, with epochs of its own.
+        - `supersede`: truncate all that the streams have, at the same moment: readers see what was there or what is
+          published. Its ledgers go as those of other truncated segments do, by `purge` or `truncate`.
         - `lock_timeout`: seconds to wait for each stream that is written; None: for ever.
 
         Segments without transaction ids get the time, or the highest id that is there, if that is higher. What is more
@@ -404,12 +414,13 @@ class Namespace:
         After `ServiceUnavailable` it is not known what happened: call again with the same key. Raises
         `EpochConflictError`, `TxidOrderError`, `EndOfStreamError`, `NotOwnerError` (a stream is written),
         `StagingLostError`, `StreamNotFoundError`, `IncorrectParameterError` (a ledger is not as its draft says),
-        `RecordTooLarge` (too many without a key); nothing is published then.
+        `RecordTooLarge` (too many without a key, or too many to be superseded), `Unsupported` (segments of a version
+        that cannot be truncated); nothing is published then.
         """
         by_name = {self._logs.paths(name).name: tuple(some) for name, some in drafts.items()}
         run = self._run_of(by_name, key, staging)
         publisher = self._publisher()
-        done = await publisher.publish(by_name, key, run, reset=reset, lock_timeout=lock_timeout)
+        done = await publisher.publish(by_name, key, run, reset=reset, lock_timeout=lock_timeout, supersede=supersede)
         if key is not None:
             try:
                 await self._collector(publisher).collect_sink(key.sink, self._runtime.wall_ms())
@@ -442,7 +453,8 @@ class Namespace:
         return await self._collector(self._publisher(), lost_after).collect(self._runtime.wall_ms(), lock_timeout)
 
     def _publisher(self) -> Publisher:
-        return Publisher(self._tree, self.path, _Owned(self._locked, self._segments), self._ledgers, self._runtime)
+        owned = _Owned(self._locked, self._segments, lambda name, first: self._truncation(name).supersede(first))
+        return Publisher(self._tree, self.path, owned, self._ledgers, self._runtime)
 
     def _collector(self, publisher: Publisher, lost_after: float = LOST_AFTER) -> Collector:
         return Collector(self._tree, self.path, publisher, self._ledgers.delete, lost_after)
@@ -468,6 +480,13 @@ class Namespace:
         known = found.value if found is not None else {}
         expected = found.version if found is not None else None
         await self._settings.put(encode_policy(policy, known), stream=name, expected=expected)
+
+    async def codec(self, name: str) -> Codec:
+        """What the payloads of a stream are, by its policy and that of the namespace; `raw` if they do not say.
+
+        `KeyedRecord` makes and reads those that are `kv1`. The stream need not be there. Raises `StreamMetadataError`.
+        """
+        return (await self._effective(name)).codec or Codec.RAW
 
     async def _effective(self, name: str) -> StreamPolicy:
         stream = self._logs.paths(name).name
@@ -592,6 +611,10 @@ class Namespace:
     def subscriptions(self, name: str) -> Subscriptions:
         """The subscribers of a stream, and how far they have come. Raises `InvalidStreamNameError`."""
         return Subscriptions(self._tree, self._changeable().paths(name))
+
+    def offloads(self, name: str) -> OffloadIndex:
+        """Where copies of a stream's segments are outside the cluster. Raises `InvalidStreamNameError`."""
+        return OffloadIndex(self._tree, self._logs.paths(name))
 
     def list(self, prefix: str = "", *, recursive: bool = False) -> AsyncGenerator[str, None]:
         """Names of streams, ascending: those directly below `prefix`; with `recursive` all below it. A federated

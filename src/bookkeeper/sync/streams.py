@@ -28,6 +28,7 @@ from ..runtime.loop_thread import LoopThread
 from ..streams import namespace as aio
 from ..streams import writer as aio_writer
 from ..streams.dlsn import DLSN
+from ..streams.formats.keyed import Codec
 from ..streams.formats.segment import SegmentMetadata
 from ..streams.ledgers import Replication
 from ..streams.namespace import LOST_AFTER, StreamInfo
@@ -231,6 +232,7 @@ class Namespace(ClosedAtExit, Blocking):
         *,
         staging: Staging | str | None = None,
         reset: bool = False,
+        supersede: bool = False,
         lock_timeout: float | None = 30.0,
         timeout: float | None = None,
     ) -> Published:
@@ -239,7 +241,9 @@ class Namespace(ClosedAtExit, Blocking):
         After `TimeoutError` it is not known what happened: call again with the same key.
         """
         run = staging._staging if isinstance(staging, Staging) else staging
-        publishing = self._namespace.publish_segments(drafts, key, staging=run, reset=reset, lock_timeout=lock_timeout)
+        publishing = self._namespace.publish_segments(
+            drafts, key, staging=run, reset=reset, supersede=supersede, lock_timeout=lock_timeout
+        )
         return self._call(publishing, timeout)
 
     def collect_staged(
@@ -251,6 +255,10 @@ class Namespace(ClosedAtExit, Blocking):
     def policy(self, name: str | None = None, *, timeout: float | None = None) -> StreamPolicy:
         """What a stream, or the namespace, says of retention and replication."""
         return self._call(self._namespace.policy(name), timeout)
+
+    def codec(self, name: str, *, timeout: float | None = None) -> Codec:
+        """What the payloads of a stream are, by its policy and that of the namespace."""
+        return self._call(self._namespace.codec(name), timeout)
 
     def set_policy(self, policy: StreamPolicy, name: str | None = None, *, timeout: float | None = None) -> None:
         """Replace what a stream, or the namespace, says of retention and replication."""
@@ -456,9 +464,9 @@ class Staging(Blocking):
         """A new draft for a stream, in a ledger of its own."""
         return StagedSegment(self._call(self._staging.open_segment(stream, policy), timeout), self._thread)
 
-    def beat(self, *, timeout: float | None = None) -> None:
-        """Say that the run is alive."""
-        self._call(self._staging.beat(), timeout)
+    def beat(self, after: float = 0.0, *, timeout: float | None = None) -> None:
+        """Say that the run is alive, unless somebody has within `after` seconds."""
+        self._call(self._staging.beat(after), timeout)
 
 
 class StagedSegment(Blocking):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bookkeeper.errors import NoSuchLedgerOnMetadataError
 from bookkeeper.spark.bounds import ALL, Bounds
 from bookkeeper.spark.options import ReadOptions
-from bookkeeper.spark.planning import PIECE_COST, EntryRange, into_partitions, pack, plan_read, split
+from bookkeeper.spark.planning import PIECE_COST, EntryRange, counted, into_partitions, pack, plan_read, split
 from tests.support.fake_bookie import FakeCluster
 from tests.unit.client.support import make_ledger
 
@@ -54,6 +54,31 @@ def test_every_entry_is_in_one_partition_of_about_the_size(lengths: list[tuple[i
         for piece in partition:
             entries, whole = lengths[piece.ledger_id]
             assert piece.bytes <= 1.5 * target + whole / entries + 1  # an entry is not cut
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 10**6), st.floats(1.0, 50.0)), max_size=20),
+    st.integers(1, 10**6),
+    st.integers(1, 9),
+    st.integers(1, 500),
+)
+def test_no_partition_has_more_records_than_wanted(
+    lengths: list[tuple[int, int, float]], target: int, at_least: int, most: int
+) -> None:
+    """Unless a single entry has."""
+    ranges = [
+        part
+        for ledger, (entries, size, each) in enumerate(lengths)
+        for part in counted(EntryRange(ledger, 5, 4 + entries, size), each, most)
+    ]
+    partitions = into_partitions(ranges, target, at_least, most)
+    flat = [piece for partition in partitions for piece in partition]
+    assert [(piece.ledger_id, entry) for piece in flat for entry in range(piece.first, piece.last + 1)] == [
+        (ledger, entry) for ledger, (entries, _, _) in enumerate(lengths) for entry in range(5, 5 + entries)
+    ]
+    for partition in partitions:
+        records = sum(piece.entries * lengths[piece.ledger_id][2] for piece in partition)
+        assert records <= most or sum(piece.entries for piece in partition) == 1
 
 
 sizes = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 10**9)), min_size=1, max_size=50)

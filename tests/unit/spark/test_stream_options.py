@@ -95,6 +95,12 @@ def test_a_pattern_fits_whole_names() -> None:
         (True, {"ledgers": "5", "rowMode": "kafka"}, "it goes with the option stream"),
         (True, {"stream": "a", "maxBytesPerTrigger": "0"}, "is not a size"),
         (True, {"streams": ",".join(map(str, range(5001)))}, "too many"),
+        (True, {"stream": "a", "includeHeaders": "true"}, "it goes with rowMode=kafka"),
+        (True, {"stream": "a", "maxTriggerDelay": "3m"}, "it goes with minEntriesPerTrigger"),
+        (True, {"stream": "a", "minEntriesPerTrigger": "3", "maxEntriesPerTrigger": "2"}, "is more than"),
+        (True, {"ledgers": "5", "sourceId": "x"}, "ledgers have none"),
+        (True, {"stream": "a", "sourceId": "x/y"}, "no name of a subscriber"),
+        (False, {"stream": "a", "sourceId": "x"}, "goes with readStream"),
     ],
 )
 def test_what_is_wrong(streaming: bool, options: dict[str, str], why: str) -> None:

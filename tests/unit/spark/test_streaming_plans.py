@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.spark.errors import OptionError
-from bookkeeper.spark.streaming.admission import Limits, admit
+from bookkeeper.spark.streaming.admission import Limits, Patience, admit, waiting
 from bookkeeper.spark.streaming.offsets import LEDGERS, STREAMS, Offset
 from bookkeeper.spark.streaming.spans import Log, Place, Span, between, resume
 
@@ -181,6 +181,18 @@ def test_one_large_entry_is_read_by_itself() -> None:
     start = {"x": Place(1, 0)}
     stop = admit(big, start, {"x": big["x"].end(start["x"])}, Limits(bytes=10))
     assert between(big["x"], start["x"], stop["x"])[0][1:3] == (0, 0)
+
+
+def test_a_batch_waits_until_it_is_worth_its_while() -> None:
+    patience = Patience(100, 60.0)
+    assert patience.is_over(1, None), "the first one comes at once"
+    assert not patience.is_over(99, 59.0)
+    assert patience.is_over(100, 0.0)
+    assert patience.is_over(1, 60.0)
+    logs = {"a": Log("a", (Span(1, 7, 30, final=True), Span(2, 8, 5))), "b": Log("b", (Span(1, 9, 4),))}
+    starts = {"a": Place(1, 10), "b": Place(1, 4), "gone": Place(3, 0)}
+    ends = {"a": Place(2, 5), "b": Place(1, 4), "gone": Place(3, 0)}
+    assert waiting(logs, starts, ends) == 25
 
 
 def test_every_log_gets_on_while_others_have_much() -> None:

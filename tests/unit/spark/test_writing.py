@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -10,11 +11,14 @@ import pytest
 from bookkeeper.spark.errors import JobError, OptionError
 from bookkeeper.spark.writing.committing import check, commit, end_runs
 from bookkeeper.spark.writing.fingerprint import fingerprint_of
-from bookkeeper.spark.writing.sink_options import SinkOptions, layout
+from bookkeeper.spark.writing.shapes import Fields
+from bookkeeper.spark.writing.sink_options import Layout, SinkOptions, layout
 from bookkeeper.spark.writing.tasks import Batch, TaskWriter, Written
-from bookkeeper.streams.errors import EpochConflictError
+from bookkeeper.streams.errors import EpochConflictError, StagingLostError
 from bookkeeper.streams.formats.codec import Compression
+from bookkeeper.streams.formats.keyed import Codec, KeyedRecord
 from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.publishing.staging import encode_run, load_run
 from tests.support.fake_bookie import FakeCluster
 
 BATCH = Batch("sink", 7, "0a", "query", counted=True)
@@ -75,6 +79,73 @@ async def test_an_older_epoch_and_other_data_are_refused(namespace: Namespace) -
     assert len(await contents(namespace, "a")) == 3
 
 
+async def test_a_batch_without_rows_counts(namespace: Namespace) -> None:
+    """Else two copies of a checkpoint go on, one that found no rows and one that found some, and write those twice."""
+    first, other, following = replace(BATCH, run="0a"), replace(BATCH, run="0b"), replace(BATCH, epoch=8, run="0c")
+    await commit(namespace, 7, [await written(namespace, first, 0)], fingerprint="no rows")
+    with pytest.raises(EpochConflictError):
+        await commit(namespace, 7, [await written(namespace, other, 0, "a")], fingerprint="some")
+    await commit(namespace, 8, [await written(namespace, following, 0, "a")], fingerprint="what follows")
+    await commit(namespace, 8, [await written(namespace, replace(following, run="0d"), 0)], fingerprint="what follows")
+    assert len(await contents(namespace, "a")) == 3
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+async def test_a_run_is_heard_of_while_a_task_waits_for_rows(namespace: Namespace, rows: int) -> None:
+    """Its next ones, or its first ones: the run is that of other tasks then."""
+    path = (await namespace.stage("sink", 7, query="query", run="0a")).path
+    tree = namespace.client.context.driver.tree
+    task = TaskWriter(namespace, BATCH, beat_seconds=0.02)
+    await task.begin()
+    await task.add([("a", [b"x"] * rows)])
+    for _ in range(2):
+        silent = replace(await load_run(tree, path), time=5)
+        await tree.write(path, encode_run(silent), silent.version)
+        while (await load_run(tree, path)).time == 5:
+            await asyncio.sleep(0.01)
+    await task.finish(0)
+    silent = await load_run(tree, path)
+    await asyncio.sleep(0.05)
+    assert await load_run(tree, path) == silent, "a task that is over says no more"
+
+
+async def test_a_task_of_any_length_says_once_that_its_run_is_alive(namespace: Namespace) -> None:
+    tree = namespace.client.context.driver.tree
+    path = (await namespace.stage("sink", 7, query="query", run="0a")).path
+    run = replace(await load_run(tree, path), time=5)
+    await tree.write(path, encode_run(run), run.version)
+    task = TaskWriter(namespace, BATCH)
+    await task.begin()
+    while (await load_run(tree, path)).time == 5:
+        await asyncio.sleep(0.01)
+    await task.abort()
+
+
+async def test_a_task_whose_run_was_given_up_ends_with_its_next_rows(namespace: Namespace) -> None:
+    task = TaskWriter(namespace, BATCH, beat_seconds=0.02)
+    await task.begin()
+    await task.add([("a", [b"x"])])
+    await namespace.collect_staged(lost_after=-1)
+
+    async def wait_for_rows() -> None:
+        while True:
+            await task.add([])
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(StagingLostError):
+        await wait_for_rows()
+    await task.abort()
+    assert [ledger async for ledger in namespace.client.list_ledgers()] == []
+
+
+async def test_a_batch_whose_run_was_given_up_is_not_published(namespace: Namespace) -> None:
+    message = await written(namespace, BATCH, 0, "a")
+    await namespace.collect_staged(lost_after=-1)
+    with pytest.raises(StagingLostError):
+        await commit(namespace, 7, [message])
+    assert await namespace.last_published("sink") is None
+
+
 async def test_a_task_writes_to_so_many_streams_only(namespace: Namespace) -> None:
     task = TaskWriter(namespace, BATCH, max_ledgers=1)
     await task.begin()
@@ -82,6 +153,49 @@ async def test_a_task_writes_to_so_many_streams_only(namespace: Namespace) -> No
         await task.add([("a", [b"x"]), ("b", [b"y"])])
     await task.abort()
     assert [ledger async for ledger in namespace.client.list_ledgers()] == []
+
+
+async def write(namespace: Namespace, epoch: int, *rows: tuple[str, Fields]) -> None:
+    """A batch of one task."""
+    task = TaskWriter(namespace, replace(BATCH, epoch=epoch, run=f"{epoch:02x}"))
+    await task.begin()
+    try:
+        await task.add(rows)
+        await commit(namespace, epoch, [await task.finish(0)])
+    except OptionError:
+        await task.abort()
+        raise
+
+
+async def test_a_new_stream_has_keys_if_its_first_rows_do(namespace: Namespace) -> None:
+    keyed = Fields("value", [b"v", None], [b"k", b"gone"], [[("h", b"1")], ()], [5, None])
+    await namespace.create("empty")
+    for epoch, name in enumerate(("a", "empty")):
+        await write(namespace, epoch, (name, keyed), ("nothing", Fields("value", [], [])))
+        assert await namespace.codec(name) is Codec.KV1
+        assert [KeyedRecord.decode(payload) for payload in await contents(namespace, name)] == [
+            KeyedRecord(b"v", b"k", (("h", b"1"),), 5),
+            KeyedRecord(None, b"gone"),
+        ]
+    await write(namespace, 2, ("a", Fields("value", [b"KV\x01 a value that looks like one with a key"])))
+    last = (await contents(namespace, "a"))[-1]
+    assert KeyedRecord.decode(last).value == b"KV\x01 a value that looks like one with a key"
+    assert not await namespace.exists("nothing")
+
+
+async def test_a_stream_without_keys_takes_none(namespace: Namespace) -> None:
+    await write(namespace, 0, ("a", Fields("value", [b"x"])))
+    await write(namespace, 1, ("a", Fields("value", [b"y"], [None], [()], [7])))
+    assert await contents(namespace, "a") == [b"x", b"y"]
+    assert await namespace.codec("a") is Codec.RAW
+    for fields, why in (
+        (Fields("value", [b"x"], [b"k"]), "rows have a key"),
+        (Fields("value", [b"x"], None, [[("h", None)]]), "rows have a key"),
+        (Fields("value", [b"x", None]), "1 rows have null for value"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            await write(namespace, 2, ("a", fields))
+    assert len(await contents(namespace, "a")) == 2
 
 
 @pytest.mark.parametrize(
@@ -117,6 +231,20 @@ def test_wrong_options(options: dict[str, str], why: str) -> None:
 def test_columns() -> None:
     options = SinkOptions.parse({"uri": "x", "stream": "s"}, streaming=True)
     assert layout([("value", "string"), ("topic", "string")], options).stream == "topic"
-    for wrong in ([("key", "binary"), ("value", "binary")], [("payload", "int")], [("stream", "string")]):
+    kafka = [
+        ("key", "string"),
+        ("value", "binary"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+    ]
+    assert layout(kafka, options) == Layout("value", None, "key", None, "timestamp")
+    for wrong in (
+        [("key", "int"), ("value", "binary")],
+        [("payload", "binary"), ("offset", "bigint")],
+        [("payload", "binary"), ("headers", "map<string,string>")],
+        [("payload", "int")],
+        [("stream", "string")],
+    ):
         with pytest.raises(OptionError):
             layout(wrong, options)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import StreamMetadataError
 from bookkeeper.streams.formats.codec import Compression
+from bookkeeper.streams.formats.keyed import Codec
 from bookkeeper.streams.ledgers import Replication
 from bookkeeper.streams.policy import LARGEST_BODY, Visibility, WritePolicy
 from bookkeeper.streams.retention.choice import RetentionMode, RetentionPolicy
@@ -36,7 +37,13 @@ WRITING = st.builds(
     st.none() | st.floats(0, 1e9),
     st.none() | st.integers(1, 1 << 40),
 )
-POLICIES = st.builds(StreamPolicy, st.none() | RETENTION, st.none() | REPLICATION, st.none() | WRITING)
+POLICIES = st.builds(
+    StreamPolicy,
+    st.none() | RETENTION,
+    st.none() | REPLICATION,
+    st.none() | WRITING,
+    st.none() | st.sampled_from(Codec),
+)
 
 
 @given(POLICIES, st.dictionaries(st.text("xyz", min_size=1), st.integers()))
@@ -76,6 +83,7 @@ def test_what_is_not_said_has_its_default() -> None:
         {"segment": {"roll_bytes": "much"}},
         {"write": {"visibility": "soon"}},
         {"write": {"linger": -1}},
+        {"codec": "kv2"},
     ],
     ids=str,
 )

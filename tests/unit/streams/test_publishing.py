@@ -130,7 +130,7 @@ def test_what_cannot_be_published_is_refused() -> None:
     draft = SegmentDraft(7, 1, 0, 0)
     with pytest.raises(EndOfStreamError):
         place(StreamState([], 0, END_TXID), [draft], 0)
-    for wrong in ({}, {"a": ()}, {"a": (draft,), "b": (draft,)}):
+    for wrong in ({"a": ()}, {"a": (draft,), "b": (draft,)}):
         with pytest.raises(IncorrectParameterError):
             check_drafts(wrong)
     for values in ((1, 0, 0, 0), (1, 1, -1, 0), (1, 1, 0, 0, 5), (1, 1, 0, 0, 5, 4), (1, 1, 0, 0, 1, END_TXID)):

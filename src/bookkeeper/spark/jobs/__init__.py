@@ -4,7 +4,10 @@ short forms.
 export   ledgers as Parquet files; export_file is one of them, export_manifest what there are, export_check
          whether they are what was planned
 ingest   files, and tables of other databases, into streams
-scrub    every copy of every entry against the metadata
+rereplicate  what lost bookies held, to others; repairing is what its tasks repair with
+offloading  segments of streams as Parquet files, which may leave the cluster then
+rebuild  records that the metadata store has lost; inference is what lists of entries tell
+scrub    every copy of every entry against the metadata; mending writes again what it found bad
 usage    entries and bytes of each ledger on each bookie
 running  how jobs run: a task for each unit of work, progress, plain errors
 """

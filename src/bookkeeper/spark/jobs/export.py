@@ -21,15 +21,14 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from ..errors import ExportError, OptionError
+from ..files import open_files
 from ..options import ReadOptions
 from ..planning import EntryRange, Plan, plan_read
 from ..session import Session
@@ -83,7 +82,7 @@ class Output:
 
     def __init__(self, output: str) -> None:
         """Raises `OptionError` for an address that is none, `ExportError` for one that another version wrote."""
-        self.files, self.root = _open(output)
+        self.files, self.root = open_files(output)
         self.location = output if "://" in output else self.root
         """What executors open."""
         self.manifest = Manifest(self.files, self.root)
@@ -200,7 +199,7 @@ def _written(
     counter = Counter(spark)
 
     def work(worker: Session, ranges: tuple[EntryRange, ...]) -> Iterator[tuple[Any, ...]]:
-        files, root = _open(location)
+        files, root = open_files(location)
         part = write_part(worker, options, files, root, ranges, compression, resume)
         counter.add(part.sums.rows, part.sums.bytes)
         ledgers = part.sums.by_ledger
@@ -260,17 +259,6 @@ def exported_paths(output: str) -> list[str]:
     """The files of all finished exports to an output: what to give to `spark.read.parquet` while one is under way."""
     here = Output(output)
     return [f"{here.location.rstrip('/')}/{name}" for name in here.manifest.paths()]
-
-
-def _open(output: str) -> tuple[fs.FileSystem, str]:
-    """The file system of an output and the path in it. Raises `OptionError` for an address that is none."""
-    if "://" not in output:
-        return fs.LocalFileSystem(), str(Path(output).absolute())
-    try:
-        files, path = fs.FileSystem.from_uri(output)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise OptionError(f"cannot write to {output}: {error}") from error
-    return files, path
 
 
 def _listed(files: fs.FileSystem, root: str) -> list[fs.FileInfo]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark import StorageLevel
+from pyspark import RDD, StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -94,13 +94,27 @@ def on_units(
     if not units:
         return spark.createDataFrame([], schema)
 
+    def run(here: Session, mine: Iterable[T]) -> Iterator[tuple[Any, ...]]:
+        for unit in mine:
+            yield from work(here, unit)
+
+    return on_parts(spark, spark.sparkContext.parallelize(list(units), len(units)), run, options, schema)
+
+
+def on_parts(
+    spark: SparkSession,
+    parts: RDD[T],
+    work: Callable[[Session, Iterable[T]], Iterator[tuple[Any, ...]]],
+    options: ReadOptions,
+    schema: StructType,
+) -> DataFrame:
+    """The rows that `work(session, elements)` gives for each partition, a task each. Runs when they are asked for."""
+
     def run(mine: Iterable[T]) -> Iterator[tuple[Any, ...]]:
         with plain_errors(), session(options.uri, options.configuration(), options.metadata_timeout) as here:
-            for unit in mine:
-                yield from work(here, unit)
+            yield from work(here, mine)
 
-    rows = spark.sparkContext.parallelize(list(units), len(units)).mapPartitions(run)
-    return spark.createDataFrame(rows, schema, verifySchema=False)
+    return spark.createDataFrame(parts.mapPartitions(run), schema, verifySchema=False)
 
 
 def materialize(frame: DataFrame) -> DataFrame:

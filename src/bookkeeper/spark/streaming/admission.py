@@ -38,6 +38,28 @@ class Limits:
 UNLIMITED = Limits()
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a query waits until a batch is worth its while."""
+
+    entries: int = 0
+    """Waiting over all logs: then it is."""
+    delay: float = 900.0
+    """Seconds after the last batch: then it is in any case."""
+
+    def is_over(self, entries: int, waited: float | None) -> bool:
+        """`waited`: seconds since the last batch; None: this is the first one that the process makes."""
+        return waited is None or waited >= self.delay or entries >= self.entries
+
+
+IMPATIENT = Patience()
+
+
+def waiting(logs: Mapping[str, Log], starts: Mapping[str, Place], ends: Mapping[str, Place]) -> int:
+    """Entries between two places, over all logs that are there."""
+    return sum(_count(between(log, starts[name], ends[name])) for name, log in logs.items())
+
+
 def admit(
     logs: Mapping[str, Log], starts: Mapping[str, Place], ends: Mapping[str, Place], limits: Limits
 ) -> dict[str, Place]:
@@ -71,8 +93,7 @@ def _count(some: Sequence[Reach]) -> int:
 
 def _cost(reach: Reach, entries: int) -> Cost:
     span = reach.span
-    each = span.records / span.end if span.records and span.end else 1.0
-    return entries, entries * span.entry_bytes, entries * each
+    return entries, entries * span.entry_bytes, entries * span.entry_records
 
 
 def _fill(some: Sequence[Reach], limits: Limits, room: float) -> int:

@@ -6,21 +6,24 @@ anew goes on as the one before it would have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ...client.client import BookKeeper
 from ...errors import StreamNotFoundError
 from ...runtime.api import Runtime
+from ...streams.dlsn import DLSN
 from ...streams.namespace import Namespace
+from ...streams.retention.offloaded import Offloaded
+from ..archive.ranges import ArchivedRange
 from ..bounds import ALL
 from ..errors import OptionError
-from ..planning import EntryRange, cut, into_partitions
-from .admission import UNLIMITED, admit
+from ..planning import EntryRange, Snapshot, counted, cut, into_partitions
+from .admission import UNLIMITED, admit, waiting
 from .looking import Sight
 from .offsets import Offset
-from .spans import Log, Place, between, resume
+from .spans import Log, Place, Reach, between, resume
 from .starting import LATEST, AtTxid, Starting
 from .stream_options import StreamOptions, check_count
 
@@ -39,6 +42,8 @@ class Facts:
     """Records before this entry and slot are left out."""
     stop: tuple[int, int] | None = None
     """And those from this entry and slot on; None: none are."""
+    keyed: bool = False
+    """Whether the stream's codec is kv1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class Work:
     ranges: tuple[EntryRange, ...]
     facts: Mapping[int, Facts]
     """Of segments, by ledger; none for raw ledgers."""
+    archived: tuple[ArchivedRange, ...] = ()
+    """Before all that: entries of segments that are read from files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +80,13 @@ class Follower:
         """`namespace`: None for raw ledgers."""
         self._options = options
         self._runtime = runtime
-        self._sight = Sight(client, namespace, options.reads)
+        self._sight = Sight(client, namespace, options.reads, options.read_from)
         self.target: Mapping[str, Place] | None = None
         """Nothing behind it is read: for a query that ends with what is there."""
         self._view: _View | None = None
         self._looked = 0.0
+        self._last_batch: float | None = None
+        """When one was made last, by this process."""
 
     async def begin(self) -> Offset:
         """Where a new query starts. Raises `StreamNotFoundError`, `NoSuchLedgerOnMetadataError`."""
@@ -148,7 +157,23 @@ class Follower:
             ends = {name: _least(end, self.target.get(name), view.starts[name]) for name, end in ends.items()}
         logs = {name: view.logs.get(name) or Log(name, ()) for name in ends}
         newcomers = {name: place for name, place in view.starts.items() if name not in start.places}
-        return start.to(admit(logs, view.starts, ends, self._options.limits if limited else UNLIMITED), newcomers)
+        if limited and self.target is None and not start.first and not self._is_due(view, ends):
+            return start
+        end = start.to(admit(logs, view.starts, ends, self._options.limits if limited else UNLIMITED), newcomers)
+        if end is not start:
+            self._last_batch = self._runtime.now()
+        return end
+
+    def _is_due(self, view: _View, ends: Mapping[str, Place]) -> bool:
+        waited = None if self._last_batch is None else self._runtime.now() - self._last_batch
+        return self._options.patience.is_over(waiting(view.logs, view.starts, ends), waited)
+
+    async def remember(self, reached: Offset) -> None:
+        """Store how far the query has come, for those who watch it, and so that what follows is kept. What fails is
+        told in the log: the checkpoint is what counts."""
+        if self._options.source_id is not None:
+            for name, place in reached.places.items():
+                await self._sight.subscribe(self._options.source_id, name, DLSN(*place.where))
 
     def _check(self, offset: Offset) -> None:
         """Raises `OptionError` for an offset of another query."""
@@ -198,7 +223,9 @@ class Follower:
                 self._sight.lose(name, resumed.lost)
                 log = await self._sight.look(name, resumed.place) or log
             logs[name], starts[name] = log, resumed.place
-        self._sight.forget({span.ledger_id for log in logs.values() for span in log.spans if span.end is not None})
+        self._sight.forget(
+            logs, {span.ledger_id for log in logs.values() for span in log.spans if span.end is not None}
+        )
         return _View(logs, starts)
 
     async def work(self, start: Offset, end: Offset) -> list[Work]:
@@ -211,15 +238,22 @@ class Follower:
         """The tasks that read from one place of each log to another."""
         view = await self._view_from(starts)
         ranges: list[EntryRange] = []
+        archived: list[ArchivedRange] = []
         facts: dict[int, Facts] = {}
         for name, log in view.logs.items():
             place, end = view.starts[name], ends[name]
             reached = log.end(place)
             if reached.where < end.where:
                 self._sight.lose(name, f"it ends at {reached}, and was to be read to {end}")
-            for reach in between(log, place, end):
+            reaches = between(log, place, end)
+            keyed = bool(reaches) and await self._sight.keyed(name)
+            for reach in reaches:
                 seen = self._sight.seen[reach.span.ledger_id]
-                ranges += cut(seen.snapshot, ALL.within(reach.first, reach.last))
+                if seen.copy is not None:
+                    archived.append(_archived(seen.copy, reach))
+                    continue
+                assert seen.snapshot is not None
+                ranges += self._cut(seen.snapshot, reach)
                 if (segment := seen.segment) is not None:
                     facts[segment.ledger_id] = Facts(
                         name,
@@ -229,12 +263,41 @@ class Follower:
                         segment.sequence_id,
                         (reach.first, reach.first_slot),
                         None if reach.stop_slot is None else (reach.last, reach.stop_slot),
+                        keyed,
                     )
         reads = self._options.reads
-        return [
+        most = reads.max_partition_records
+        first = [Work((), {}, tuple(some)) for some in _packed(archived, reads.target_partition_bytes)]
+        return first + [
             Work(some, {piece.ledger_id: facts[piece.ledger_id] for piece in some if piece.ledger_id in facts})
-            for some in into_partitions(ranges, reads.target_partition_bytes, reads.min_partitions)
+            for some in into_partitions(ranges, reads.target_partition_bytes, reads.min_partitions, most)
         ]
+
+    def _cut(self, snapshot: Snapshot, reach: Reach) -> list[EntryRange]:
+        ranges = cut(snapshot, ALL.within(reach.first, reach.last))
+        most = self._options.reads.max_partition_records
+        if most is None:
+            return ranges
+        return [part for piece in ranges for part in counted(piece, reach.span.entry_records, most)]
+
+
+def _archived(copy: Offloaded, reach: Reach) -> ArchivedRange:
+    size = int(reach.span.entry_bytes * (reach.last - reach.first + 1))
+    return ArchivedRange(copy.uri, copy.rows, reach.first, reach.last, reach.first_slot, reach.stop_slot, size)
+
+
+def _packed(ranges: Sequence[ArchivedRange], wanted: int) -> Iterator[list[ArchivedRange]]:
+    """In parts of about so many bytes, in order: large files in several, small ones together."""
+    some: list[ArchivedRange] = []
+    size = 0
+    for piece in (part for each in ranges for part in each.parts(wanted)):
+        if some and size + piece.bytes > wanted:
+            yield some
+            some, size = [], 0
+        some.append(piece)
+        size += piece.bytes
+    if some:
+        yield some
 
 
 def _least(end: Place, target: Place | None, start: Place) -> Place:

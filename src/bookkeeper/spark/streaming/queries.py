@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -31,6 +32,7 @@ from ..planning import EntryRange
 from ..reading import RangeReader, Tally
 from ..rows import BatchMaker, adopt_schema
 from ..session import Connected, namespace_session, session
+from .archived_rows import ArchiveReader
 from .following import Follower, Work
 from .offsets import LEDGERS, STREAMS, Offset
 from .records import RecordBatches, adopt_record_schema
@@ -48,12 +50,17 @@ class ReadWork(InputPartition):
         """Address of the cluster that has the ledgers."""
         self.ranges = tuple(tuple(piece) for piece in work.ranges)
         self.facts = dict(work.facts)
+        self.archived = work.archived
 
 
 def read_work(options: StreamOptions, work: ReadWork) -> Iterator[pa.RecordBatch]:
     """A task's rows."""
     reads = options.reads
     tally = Tally()
+    if work.archived:
+        with plain_errors():
+            yield from ArchiveReader(options).batches(work.archived)
+        return
     with plain_errors(), session(work.cluster, reads.configuration(), reads.metadata_timeout) as connected:
         reader = RangeReader(connected.client, [EntryRange(*piece) for piece in work.ranges], reads, tally)
         pieces = connected.stream(reader.pieces())
@@ -131,7 +138,8 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One of the limits, so that Spark knows that there is any: which ones there are is known here."""
         limits = self._options.limits
         if limits.none:
-            return ReadAllAvailable()
+            least = self._options.patience.entries
+            return ReadMinRows(least) if least else ReadAllAvailable()
         rows = limits.entries or limits.records
         return ReadMaxRows(rows) if rows is not None else ReadMaxBytes(limits.bytes or 1)
 
@@ -157,7 +165,16 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with plain_errors():
             begin, stop = Offset.from_json(start), Offset.from_json(end)
         works = self._driver.run(lambda follower: follower.work(begin, stop))
+        self._driver.run(lambda follower: follower.remember(begin.start_for(stop)))
         return [ReadWork(self._driver.cluster, work) for work in works]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done. Spark says so late, and not of the last one: nothing but `sourceId` depends on it."""
+        if self._options.source_id is None:
+            return
+        with plain_errors():
+            reached = Offset.from_json(end)
+        self._driver.run(lambda follower: follower.remember(reached))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows."""

@@ -9,9 +9,13 @@
 | sequence_id | bigint | number in the stream, from 0 |
 | timestamp | timestamp | the transaction id as milliseconds since 1970, if it can be; null with txidAsTimestamp=false |
 | payload | binary | what was appended |
+| key, headers | binary, array of key and value | of streams whose codec is kv1; else null |
+
+Files that segments were offloaded to (`archive.segment_file`) have event_time besides: the record's own time, or null.
 
 With rowMode=kafka the columns are those of Spark's Kafka source: a stream is a topic with one partition, and the offset
-of a record is its sequence id. There are no keys.
+of a record is its sequence id. Of a stream whose codec is kv1 (`formats.keyed`) the payload is the value alone, and the
+timestamp the record's own, if it has one.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -35,6 +40,7 @@ from pyspark.sql.types import (
 from ...streams.dlsn import DLSN
 from ...streams.errors import CorruptEntryError
 from ...streams.formats.entry import decode_entry
+from ...streams.formats.keyed import KeyedRecord
 from ...streams.formats.stored import StoredRecords
 from ..errors import OptionError
 from ..reading import Piece
@@ -42,6 +48,8 @@ from .following import Facts
 from .stream_options import StreamOptions, check_record_columns
 
 _MOMENT = pa.timestamp("us", tz="UTC")
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_ARROW_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 TYPES: dict[str, tuple[DataType, pa.DataType]] = {
     "stream": (StringType(), pa.string()),
     "segment": (LongType(), pa.int64()),
@@ -52,6 +60,7 @@ TYPES: dict[str, tuple[DataType, pa.DataType]] = {
     "txid": (LongType(), pa.int64()),
     "sequence_id": (LongType(), pa.int64()),
     "timestamp": (TimestampType(), _MOMENT),
+    "event_time": (TimestampType(), _MOMENT),
     "payload": (BinaryType(), pa.binary()),
     "key": (BinaryType(), pa.binary()),
     "value": (BinaryType(), pa.binary()),
@@ -59,7 +68,11 @@ TYPES: dict[str, tuple[DataType, pa.DataType]] = {
     "partition": (IntegerType(), pa.int32()),
     "offset": (LongType(), pa.int64()),
     "timestampType": (IntegerType(), pa.int32()),
+    "headers": (ArrayType(_HEADER), pa.list_(pa.field("element", _ARROW_HEADER))),
 }
+OF_KEYED = frozenset(("payload", "value", "key", "headers", "timestamp", "event_time"))
+"""Columns that differ where the codec is kv1."""
+
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999: Spark knows no later time."""
 
@@ -71,15 +84,32 @@ class Entry(NamedTuple):
     ledger: int
     entry: int
     stored: StoredRecords
+    keyed: Sequence[KeyedRecord] | None = None
+    """What the payloads mean; None: nothing, for the stream is raw, or nobody asks."""
 
     def txids(self) -> Sequence[int]:
         """Of records that were written before they got their place, that of the segment."""
         txids, first = self.stored.txids, self.facts.first_txid
         return txids if not txids or txids[0] >= first else [max(txid, first) for txid in txids]
 
-    def times(self) -> Iterable[int | None]:
-        """In microseconds, if transaction ids are milliseconds."""
-        return (txid * 1000 if 0 <= txid <= LATEST_MS else None for txid in self.txids())
+    def times(self, *, by_txid: bool = True) -> Iterable[int | None]:
+        """In microseconds: the records' own, or else the transaction ids, if those are milliseconds."""
+        own = (each.event_ms for each in self.keyed) if self.keyed is not None else repeat(None)
+        for txid, event_ms in zip(self.txids(), own, strict=False):
+            ms = txid if event_ms is None and by_txid else event_ms
+            yield ms * 1000 if ms is not None and 0 <= ms <= LATEST_MS else None
+
+    def values(self) -> Iterable[bytes | None]:
+        return self.stored.payloads if self.keyed is None else (each.value for each in self.keyed)
+
+    def keys(self) -> Iterable[bytes | None]:
+        return repeat(None, len(self.stored)) if self.keyed is None else (each.key for each in self.keyed)
+
+    def headers(self) -> Iterable[list[dict[str, object]] | None]:
+        """As Spark's Kafka source has them: null where there are none."""
+        for record in self.keyed or repeat(None, len(self.stored)):
+            some = record.headers if record is not None else ()
+            yield [{"key": name, "value": value} for name, value in some] or None
 
     def sequence_ids(self) -> Iterable[int]:
         return map((self.facts.sequence_id - 1).__add__, self.stored.positions)
@@ -102,11 +132,12 @@ _VALUES: dict[str, Callable[[Entry], Iterable[Any]]] = {
     "slot": lambda entry: entry.stored.slots,
     "dlsn": Entry.dlsns,
     "txid": Entry.txids,
-    "timestamp": Entry.times,
     "sequence_id": Entry.sequence_ids,
     "offset": Entry.sequence_ids,
-    "payload": lambda entry: entry.stored.payloads,
-    "value": lambda entry: entry.stored.payloads,
+    "payload": Entry.values,
+    "value": Entry.values,
+    "key": Entry.keys,
+    "headers": Entry.headers,
 }
 """Of the records of an entry, by column; the other columns are the same everywhere."""
 
@@ -119,8 +150,8 @@ def record_schema(columns: Iterable[str]) -> StructType:
 def adopt_record_schema(options: StreamOptions, schema: StructType) -> StreamOptions:
     """The options for a schema that the user gave. Raises `OptionError` if it does not fit the data."""
     columns = check_record_columns([field.name for field in schema.fields], tuple(TYPES))
-    if not set(columns) <= set(options.columns):
-        raise OptionError(f"the schema has columns that are not read; there are {', '.join(options.columns)}")
+    if not set(columns) <= set(options.every):
+        raise OptionError(f"the schema has columns that are not read; there are {', '.join(options.every)}")
     for field in schema.fields:
         wanted = TYPES[field.name][0]
         if field.dataType != wanted or not field.nullable:
@@ -139,6 +170,7 @@ class RecordBatches:
         self._max_bytes = options.reads.max_batch_bytes
         self._max_rows = options.reads.max_batch_rows
         self._moments = options.txid_as_timestamp
+        self._looks_inside = bool(OF_KEYED.intersection(self._columns))
         self.schema = pa.schema([pa.field(name, TYPES[name][1]) for name in self._columns])
 
     def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
@@ -152,13 +184,22 @@ class RecordBatches:
             for number, (start, stop) in enumerate(pairwise(run.offsets.tolist())):
                 entry = run.first + number
                 stored = _decode(facts, run.ledger_id, entry, payload[start:stop])
-                entries.append(Entry(facts, run.ledger_id, entry, stored))
+                keyed = self._keyed(stored, facts, run.ledger_id, entry)
+                entries.append(Entry(facts, run.ledger_id, entry, stored, keyed))
                 size += stop - start
                 rows += len(stored)
                 if size >= self._max_bytes or rows >= self._max_rows:
                     yield from self._made(entries, rows)
                     entries, size, rows = [], 0, 0
         yield from self._made(entries, rows)
+
+    def _keyed(self, stored: StoredRecords, facts: Facts, ledger: int, entry: int) -> Sequence[KeyedRecord] | None:
+        if not (facts.keyed and self._looks_inside):
+            return None
+        try:
+            return list(map(KeyedRecord.decode, stored.payloads))
+        except CorruptEntryError as error:
+            raise _located(error, facts, ledger, entry) from error
 
     def _made(self, entries: list[Entry], rows: int) -> Iterator[pa.RecordBatch]:
         arrays = [pa.array(self._values(name, entries, rows), TYPES[name][1]) for name in self._columns]
@@ -167,11 +208,13 @@ class RecordBatches:
             yield batch.slice(start, self._max_rows)
 
     def _values(self, name: str, entries: list[Entry], rows: int) -> list[Any]:
-        if name == "timestamp" and not self._moments:
-            return [None] * rows
+        if name == "timestamp":
+            return [moment for entry in entries for moment in entry.times(by_txid=self._moments)]
+        if name == "event_time":
+            return [moment for entry in entries for moment in entry.times(by_txid=False)]
         value = _VALUES.get(name)
-        if value is None:  # key, partition, timestampType
-            return [None if name == "key" else 0] * rows
+        if value is None:  # partition, timestampType
+            return [0] * rows
         return list(chain.from_iterable(map(value, entries)))
 
 
@@ -180,11 +223,15 @@ def _decode(facts: Facts, ledger: int, entry: int, data: bytes) -> StoredRecords
     try:
         stored = decode_entry(data, enveloped=facts.enveloped)
     except CorruptEntryError as error:
-        raise CorruptEntryError(
-            f"stream {facts.stream}, segment {facts.number}, ledger {ledger}, entry {entry}: {error}", error.offset
-        ) from error
+        raise _located(error, facts, ledger, entry) from error
     stored = stored.users(facts.first[1] if entry == facts.first[0] else 0)
     if facts.stop is None or entry != facts.stop[0]:
         return stored
     stop = facts.stop[1]
     return stored.where(slot < stop for slot in stored.slots)
+
+
+def _located(error: CorruptEntryError, facts: Facts, ledger: int, entry: int) -> CorruptEntryError:
+    """With the place in its text."""
+    where = f"stream {facts.stream}, segment {facts.number}, ledger {ledger}, entry {entry}"
+    return CorruptEntryError(f"{where}: {error}", error.offset)

@@ -72,6 +72,11 @@ class Span:
         """Payload of an entry, on average."""
         return self.bytes / self.end if self.end else 0.0
 
+    @property
+    def entry_records(self) -> float:
+        """Records of an entry, on average; 1 if that is not known."""
+        return self.records / self.end if self.records and self.end else 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Log:

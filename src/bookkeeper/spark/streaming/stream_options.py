@@ -13,7 +13,7 @@ from ..errors import OptionError
 from ..options import STREAMS as STREAM_OPTIONS
 from ..options import TRIGGERS, ReadOptions
 from ..values import choice, flag, number, seconds, size
-from .admission import UNLIMITED, Limits
+from .admission import IMPATIENT, UNLIMITED, Limits, Patience
 from .offsets import LEDGERS, STREAMS
 from .starting import BY_TIME, EARLIEST, LATEST, Starting, parse_starting
 
@@ -24,6 +24,8 @@ RECORD_COLUMNS = (
     "stream", "segment", "ledger_id", "entry_id", "slot", "dlsn", "txid", "sequence_id", "timestamp", "payload",
 )  # fmt: skip
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+KEY, HEADERS = "key", "headers"
+READ_FROM = ("auto", "ledger", "archive")
 
 NAMING = ("stream", "streams", "streampattern")
 """Options that name what is read; one of them makes it a read of streams."""
@@ -46,14 +48,21 @@ class StreamOptions:
     logs: tuple[str, ...]
     """Names of streams, or ids of ledgers."""
     columns: tuple[str, ...]
+    every: tuple[str, ...]
+    """Those that a schema may name."""
     starting: Starting
     ending: Starting
     pattern: str | None = None
     """All streams whose whole name fits this regular expression, in place of `logs`."""
     limits: Limits = UNLIMITED
+    patience: Patience = IMPATIENT
     min_poll: float = 1.0
     """Seconds between two looks at the ends of the logs, at least."""
     txid_as_timestamp: bool = True
+    read_from: str = "auto"
+    """Which copy of a segment that was offloaded: `ledger`, `archive`, or the ledger as long as it is there."""
+    source_id: str | None = None
+    """The subscriber of each stream that the query's progress is stored for."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> StreamOptions:
@@ -71,12 +80,16 @@ class StreamOptions:
             _refuse(given, _OF_LEDGERS, "it is for ledgers, and this reads streams")
             reads = ReadOptions.parse({**rest, "ledgers": "all"})
             pattern, names = _pattern(given), _names(given)
-            columns = _columns(given)
+            columns, every = _columns(given)
         else:
-            _refuse(given, ("rowmode", "txidastimestamp", *BY_TIME), "it goes with the option stream")
+            _refuse(
+                given,
+                ("rowmode", "includeheaders", "txidastimestamp", "readfrom", *BY_TIME),
+                "it goes with the option stream",
+            )
             reads = ReadOptions.parse(rest)
             pattern, names = None, _ledgers(reads)
-            columns = reads.columns
+            columns = every = reads.columns
         check_count(names)
         kind = STREAMS if of_streams else LEDGERS
         known = names if pattern is None else None
@@ -85,16 +98,16 @@ class StreamOptions:
             kind,
             names,
             columns,
+            every,
             parse_starting(given, "starting", LATEST if streaming else EARLIEST, kind, known),
             parse_starting(given, "ending", LATEST, kind, known),
             pattern,
-            Limits(
-                number(given, "maxEntriesPerTrigger", None, least=1),
-                size(given, "maxBytesPerTrigger", 0) or None,
-                number(given, "maxRecordsPerTrigger", None, least=1),
-            ),
+            _limits(given),
+            _patience(given),
             seconds(given, "minPollInterval", 1.0),
             flag(given, "txidAsTimestamp", True),
+            choice(given, "readFrom", READ_FROM),
+            _source_id(given, kind),
         )
 
     def reads_stream(self, name: str) -> bool:
@@ -108,7 +121,7 @@ class StreamOptions:
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
     """Those of a read of streams. Raises `OptionError`."""
-    return _columns({key.lower(): value for key, value in options.items()})
+    return _columns({key.lower(): value for key, value in options.items()})[0]
 
 
 def check_count(names: Iterable[str]) -> None:
@@ -132,6 +145,35 @@ def _refuse(given: Mapping[str, str], names: Iterable[str], why: str) -> None:
     for name in names:
         if name in given:
             raise OptionError(f"{name}: {why}")
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    return Limits(
+        number(given, "maxEntriesPerTrigger", None, least=1),
+        size(given, "maxBytesPerTrigger", 0) or None,
+        number(given, "maxRecordsPerTrigger", None, least=1),
+    )
+
+
+def _patience(given: Mapping[str, str]) -> Patience:
+    least = number(given, "minEntriesPerTrigger", None, least=1)
+    if least is None:
+        _refuse(given, ("maxtriggerdelay",), "it goes with minEntriesPerTrigger")
+    most = number(given, "maxEntriesPerTrigger", None, least=1)
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minEntriesPerTrigger={least} is more than maxEntriesPerTrigger={most}")
+    return Patience(least or 0, seconds(given, "maxTriggerDelay", 900.0))
+
+
+def _source_id(given: Mapping[str, str], kind: str) -> str | None:
+    name = given.get("sourceid")
+    if name is None:
+        return None
+    if kind != STREAMS:
+        raise OptionError("sourceId: it names a subscriber of streams, and ledgers have none")
+    if not name or "/" in name:
+        raise OptionError(f"sourceId={name!r} is no name of a subscriber")
+    return name
 
 
 def _pattern(given: Mapping[str, str]) -> str | None:
@@ -174,14 +216,22 @@ def _ledgers(reads: ReadOptions) -> tuple[str, ...]:
     return tuple(str(ledger_id) for ledger_id in selection.ids)
 
 
-def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    every = KAFKA_COLUMNS if choice(given, "rowMode", ("native", "kafka")) == "kafka" else RECORD_COLUMNS
+def _columns(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those that are read, and those that a schema may name."""
+    if choice(given, "rowMode", ("native", "kafka")) == "kafka":
+        usual: tuple[str, ...]
+        every: tuple[str, ...] = (*KAFKA_COLUMNS, HEADERS)
+        usual = every if flag(given, "includeHeaders", False) else KAFKA_COLUMNS
+    else:
+        _refuse(given, ("includeheaders",), "it goes with rowMode=kafka; else columns may name key and headers")
+        every, usual = (*RECORD_COLUMNS, KEY, HEADERS), RECORD_COLUMNS
     if "columns" not in given:
-        return every
+        return usual, every
     names = [name.strip() for name in given["columns"].split(",") if name.strip()]
     if not names:
         raise OptionError("columns names no column")
-    return check_record_columns(names, every)
+    named = check_record_columns(names, every)
+    return named, named
 
 
 def check_record_columns(names: list[str], every: tuple[str, ...]) -> tuple[str, ...]:

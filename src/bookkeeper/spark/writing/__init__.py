@@ -1,6 +1,8 @@
 """Spark writes streams, each batch exactly once (spec streams §17.6).
 
 sink_options  what there is to say, and what goes together
+shapes        rows as records: values, keys, headers, times
+framing       which streams have keys, and what payloads are made of that
 tasks         what a task does: ledgers of its own, which are nobody's yet
 committing    what the driver does: all of them become segments, in one transaction
 fingerprint   what a batch was made from, out of the query's checkpoint

@@ -3,7 +3,9 @@
 Theory of operation
 
 `Namespace.publish_segments` does it, in one transaction with the marker of the sink, or by an intent. So a batch whose
-driver dies is either published and its marker says so, or not at all; when it is repeated, the marker decides.
+driver dies is either published and its marker says so, or not at all; when it is repeated, the marker decides. A batch
+without rows counts, too: else a checkpoint that was put back could read on, unnoticed, where another one had found
+nothing to write, and both would write what comes next.
 
 An error here ends a query. So what may pass is tried again here: the same key again finds out what became of the first
 try. After a failure Spark has the batch aborted. That ends its run, which fails if the run was published after all:
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ...errors import BookKeeperError, NotOwnerError, ServiceUnavailable, StreamConflictError
 from ...streams.errors import EpochConflictError
@@ -23,6 +26,7 @@ from ...streams.publishing.drafts import SegmentDraft
 from ...streams.publishing.marker import Decision, PublishKey, decide
 from ...streams.publishing.staging import run_path, sink_path
 from ..errors import JobError
+from .framing import make_keyed
 from .tasks import Batch, Written
 
 log = logging.getLogger(__name__)
@@ -66,9 +70,12 @@ async def commit(
     fingerprint: str | None = None,
     reset: bool = False,
     create_streams: bool = True,
+    overwrite: bool = False,
     timeout: float = 600.0,
 ) -> None:
     """Publish what the tasks of a batch wrote; nothing happens if it is published already.
+
+    - `overwrite`: truncate what the streams have that rows go to, at the same moment.
 
     Tries for `timeout` seconds. Raises `EpochConflictError`, `StagingLostError`, `EndOfStreamError`,
     `StreamNotFoundError`, `JobError`; and what is left of what may pass.
@@ -83,7 +90,8 @@ async def commit(
     while True:
         try:
             left = max(deadline - runtime.now(), PAUSE)
-            await _publish(namespace, drafts, key, messages, reset=reset, create=create_streams, lock_timeout=left)
+            how = _How(reset, create_streams, overwrite, left)
+            await _publish(namespace, drafts, key, messages, how)
             break
         except PASSING as error:
             if runtime.now() + PAUSE >= deadline:
@@ -96,27 +104,37 @@ async def commit(
         log.warning("sink %s, epoch %d: what was not published is deleted later: %s", batch.sink, epoch, error)
 
 
+class _How(NamedTuple):
+    """What the options say of a commit."""
+
+    reset: bool
+    create: bool
+    overwrite: bool
+    lock_timeout: float
+
+
 async def _publish(
     namespace: Namespace,
     drafts: Mapping[str, Sequence[SegmentDraft]],
     key: PublishKey | None,
     messages: Sequence[Written | None],
-    *,
-    reset: bool,
-    create: bool,
-    lock_timeout: float,
+    how: _How,
 ) -> None:
-    skipped = any(message is not None and message.skipped for message in messages)
-    if key is not None and (skipped or not drafts):
-        decision = decide(await namespace.last_published(key.sink), key, reset=reset)
-        if skipped and decision is not Decision.DONE:
+    if key is not None and any(message is not None and message.skipped for message in messages):
+        decision = decide(await namespace.last_published(key.sink), key, reset=how.reset)
+        if decision is not Decision.DONE:
             raise EpochConflictError(f"sink {key.sink}: epoch {key.epoch} was published, and is not any more")
-    if skipped or not drafts:  # a batch without rows publishes nothing
         return
-    for name in drafts if create else ():
+    if key is None and not drafts:
+        return
+    for name in drafts if how.create else ():
         await namespace.create(name, exist_ok=True)
-    path = next(message.run for message in messages if message is not None and message.run is not None)
-    done = await namespace.publish_segments(drafts, key, staging=path, reset=reset, lock_timeout=lock_timeout)
+    for name in sorted({name for each in messages if each is not None for name in each.keyed}):
+        await make_keyed(namespace, name)
+    path = next((message.run for message in messages if drafts and message is not None and message.run), None)
+    done = await namespace.publish_segments(
+        drafts, key, staging=path, reset=how.reset, supersede=how.overwrite, lock_timeout=how.lock_timeout
+    )
     log.info("%s: %s", key or "a batch", "was published before" if done.already else done.streams)
 
 

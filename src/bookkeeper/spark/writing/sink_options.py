@@ -31,6 +31,17 @@ NAMES = {
 }
 PAYLOADS = ("payload", "value")
 TARGETS = ("stream", "topic")
+BYTES = ("binary", "string")
+TYPES = {
+    **dict.fromkeys((*PAYLOADS, "key"), BYTES),
+    **dict.fromkeys(TARGETS, ("string",)),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+"""What columns may be."""
+
+OF_KAFKA = ("partition", "offset", "timestampType")
+"""Columns of rows as Kafka's source gives them, which say nothing of a record: left out, as Kafka's sink does."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,9 @@ class Layout:
     payload: str
     stream: str | None
     """None: all rows go to the stream of the options."""
+    key: str | None = None
+    headers: str | None = None
+    timestamp: str | None = None
 
 
 def layout(columns: Sequence[tuple[str, str]], options: SinkOptions) -> Layout:
@@ -109,20 +123,20 @@ def layout(columns: Sequence[tuple[str, str]], options: SinkOptions) -> Layout:
     types = dict(columns)
     payloads = [name for name in PAYLOADS if name in types]
     targets = [name for name in TARGETS if name in types]
-    others = sorted(set(types) - {*PAYLOADS, *TARGETS})
+    others = sorted(set(types) - {*TYPES, *(OF_KAFKA if "value" in types else ())})
     if len(payloads) != 1 or len(targets) > 1 or others:
         what = f"{', '.join(others)} cannot be written" if others else "that is not what there is"
         raise OptionError(
-            f"a record has a column payload (or value), and perhaps stream (or topic): {what}. Put what you have into "
-            "the payload, as with to_json(struct(*))"
+            "a record has a column payload (or value), and perhaps stream (or topic), key, headers and timestamp: "
+            f"{what}. Put what you have into the payload, as with to_json(struct(*))"
         )
-    if types[payloads[0]] not in ("binary", "string"):
-        raise OptionError(f"the column {payloads[0]} is {types[payloads[0]]}: binary or string can be written")
-    if targets and types[targets[0]] != "string":
-        raise OptionError(f"the column {targets[0]} is {types[targets[0]]}: it must be a string")
+    for name, wanted in TYPES.items():
+        if name in types and types[name] not in wanted:
+            raise OptionError(f"the column {name} is {types[name]}: {' or '.join(wanted)} can be written")
     if not targets and options.stream is None:
         raise OptionError("give the option stream, or a column stream, to say where records go")
-    return Layout(payloads[0], targets[0] if targets else None)
+    optional = {name: name if name in types else None for name in ("key", "headers", "timestamp")}
+    return Layout(payloads[0], targets[0] if targets else None, **optional)
 
 
 def _sort_out(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -6,34 +6,45 @@ All tasks of a batch, and all attempts of each, share a *run* (`streams.publishi
 each stream that its rows go to, and tells the driver of them in a message. Nobody reads a draft. What no message tells
 of that the driver has got, as that of an attempt that was repeated, is deleted with the run.
 
+A run of which nothing is heard for long counts as dead. So each task says now and then that it is alive, also while it
+waits for rows, and before it has written any: for a batch may take days, in tasks of minutes, or in one that gets its
+first row when the others have long been done.
+
 A batch may be repeated because the driver died after it had published it. Then the marker of the sink says so, and the
 task drains its rows without writing them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import StreamNotFoundError
-from ...runtime.api import Runtime
-from ...streams.errors import RecordTooLargeError
+from ...errors import BookKeeperError, StreamNotFoundError
+from ...runtime.tasks import TaskScope
+from ...streams.errors import RecordTooLargeError, StagingLostError
 from ...streams.formats.codec import Compression
 from ...streams.namespace import Namespace
 from ...streams.policy import WritePolicy
 from ...streams.publishing.marker import Marker, State
 from ...streams.publishing.staged import StagedSegment, Staging
+from ...streams.publishing.staging import run_path, sink_path
 from ..errors import OptionError
+from .framing import Framing
+from .shapes import Fields
+
+log = logging.getLogger(__name__)
 
 ENTRY_BYTES = 256 << 10
 """Of an entry of a draft: large ones, for nobody waits for a record."""
 
 BEAT_SECONDS = 600.0
-"""How often a task says that its run is alive."""
+"""How often a run is heard of, at least."""
 
-Rows = Sequence[tuple[str, Sequence[bytes]]]
-"""Payloads, with the stream that they go to."""
+Rows = Sequence[tuple[str, Fields | Sequence[bytes]]]
+"""Records, or payloads as they are stored, with the stream that they go to."""
 
 UNCOUNTED = "spark-batch"
 """The sink of batch writes that are not counted: their runs are below it, and it has no marker."""
@@ -63,6 +74,8 @@ class Written:
     drafts: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """By stream; `SegmentDraft.to_json`."""
     rows: int = 0
+    keyed: Sequence[str] = ()
+    """New streams, whose codec is to be kv1."""
     skipped: bool = False
     """Nothing was written, because the epoch is published."""
 
@@ -76,7 +89,7 @@ def is_published(marker: Marker | None, batch: Batch) -> bool:
 
 
 class TaskWriter:
-    """Writes the rows of one task."""
+    """Writes the rows of one task: `begin`, `add` again and again, then `finish`, or `abort` after an error."""
 
     def __init__(
         self,
@@ -86,23 +99,28 @@ class TaskWriter:
         compression: Compression = Compression.NONE,
         create_streams: bool = True,
         max_ledgers: int = 64,
+        beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self._namespace = namespace
         self._batch = batch
         self._policy = WritePolicy(buffer_bytes=ENTRY_BYTES, compression=compression)
         self._create = create_streams
         self._max_ledgers = max_ledgers
-        self._runtime: Runtime = namespace.client.context.runtime
+        self._beat_seconds = beat_seconds
+        self._tasks = TaskScope(namespace.client.context.runtime, "task of a write")
         self._staging: Staging | None = None
+        self._lost: StagingLostError | None = None
+        self._framing = Framing(namespace)
         self._open: dict[str, StagedSegment] = {}
         self._rows = 0
-        self._beat = self._runtime.now()
         self.skips = False
         """Whether the batch is published already: its rows are not written then."""
 
     async def begin(self) -> None:
-        """To be called first."""
+        """To be called first; `finish` or `abort` must follow."""
         self.skips = is_published(await self._namespace.last_published(self._batch.sink), self._batch)
+        if not self.skips:
+            self._tasks.spawn(self._keep_alive(), name="heartbeat")
 
     async def add(self, rows: Rows) -> None:
         """Write some rows.
@@ -112,21 +130,24 @@ class TaskWriter:
         """
         if self.skips:
             return
-        for stream, payloads in rows:
+        if self._lost is not None:
+            raise self._lost
+        for stream, records in rows:
+            payloads = await self._framing.payloads(stream, records) if isinstance(records, Fields) else records
             if payloads:
                 await self._append(stream, payloads)
-        if self._staging is not None and self._runtime.now() - self._beat > BEAT_SECONDS:
-            self._beat = self._runtime.now()
-            await self._staging.beat()
 
     async def finish(self, partition: int) -> Written:
         """Store all; what the driver is to be told. Raises as `add`."""
         drafts = [(name, (await segment.finish()).to_json()) for name, segment in self._open.items()]
+        await self._tasks.close()
         path = self._staging.path if self._staging is not None else None
-        return Written(self._batch, partition, path, drafts, self._rows, self.skips)
+        keyed = sorted(self._framing.made)
+        return Written(self._batch, partition, path, drafts, self._rows, keyed, self.skips)
 
     async def abort(self) -> None:
         """Delete what is not finished; the rest goes with the run."""
+        await self._tasks.close()
         for segment in self._open.values():
             await segment.abort()
 
@@ -156,3 +177,18 @@ class TaskWriter:
             batch = self._batch
             self._staging = await self._namespace.stage(batch.sink, batch.epoch, query=batch.query, run=batch.run)
         return await self._staging.open_segment(stream, self._policy)
+
+    async def _keep_alive(self) -> None:
+        """Until the task is over, or its run. As long as it has written nothing, there may be no run yet."""
+        path = run_path(sink_path(self._namespace.path, self._batch.sink), self._batch.epoch, self._batch.run)
+        while True:
+            joined = self._staging
+            try:
+                await (joined or await self._namespace.join_staging(path)).beat(after=self._beat_seconds)
+            except StagingLostError as error:
+                if joined is not None:
+                    self._lost = error
+                    return
+            except BookKeeperError as error:
+                log.warning("run %s could not be told to be alive: %s", path, error)
+            await asyncio.sleep(self._beat_seconds / 2)

@@ -19,12 +19,13 @@ from pyspark.sql.types import StructType
 
 from ...errors import BookKeeperError
 from ...streams.namespace import Namespace
-from ..errors import JobError, OptionError, plain_errors
+from ..errors import JobError, plain_errors
 from ..session import Connected, namespace_session
 from .committing import commit, end_runs
 from .fingerprint import read_fingerprint
+from .shapes import rows_of
 from .sink_options import Layout, SinkOptions, layout
-from .tasks import UNCOUNTED, Batch, Rows, TaskWriter, Written
+from .tasks import UNCOUNTED, Batch, TaskWriter, Written
 
 log = logging.getLogger(__name__)
 
@@ -36,27 +37,9 @@ class TaskMessage(WriterCommitMessage):
         self.written = written
 
 
-def plan(options: SinkOptions, schema: StructType, overwrite: bool) -> Layout:
+def plan(options: SinkOptions, schema: StructType) -> Layout:
     """Raises `OptionError` for what cannot be written."""
-    if overwrite:
-        raise OptionError("streams are appended to: use mode('append'), or outputMode('append')")
     return layout([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
-
-
-def rows_of(batch: pa.RecordBatch, columns: Layout, stream: str | None) -> Rows:
-    """Payloads by stream. Raises `OptionError` for rows without."""
-    payloads = batch.column(columns.payload).cast(pa.binary())
-    if payloads.null_count:
-        raise OptionError(f"{payloads.null_count} rows have null for {columns.payload}: a record has a payload")
-    if columns.stream is None:
-        return [(stream or "", payloads.to_pylist())]
-    found: dict[str, list[bytes]] = {}
-    for name, payload in zip(batch.column(columns.stream).to_pylist(), payloads.to_pylist(), strict=True):
-        target = name or stream
-        if not target:
-            raise OptionError(f"a row has no {columns.stream}, and the option stream is not given")
-        found.setdefault(target, []).append(payload)
-    return list(found.items())
 
 
 def _connected(options: SinkOptions) -> AbstractContextManager[Connected[Namespace]]:
@@ -96,9 +79,11 @@ def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Written | None
 class RecordWriter(DataSourceArrowWriter):
     """A batch write: all of it becomes visible at once."""
 
-    def __init__(self, options: SinkOptions, columns: Layout) -> None:
+    def __init__(self, options: SinkOptions, columns: Layout, overwrite: bool = False) -> None:
+        """`overwrite`: the streams that rows go to have nothing else afterwards."""
         self._options = options
         self._columns = columns
+        self._overwrite = overwrite
         counted = options.epoch is not None
         self._batch = Batch(options.sink_id or UNCOUNTED, options.epoch or 0, uuid.uuid4().hex, None, counted)
 
@@ -108,15 +93,18 @@ class RecordWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish."""
-        options = self._options
+        options, told = self._options, _told(messages)
         with plain_errors(), _connected(options) as connected:
+            if self._overwrite and not any(each is None or each.rows or each.skipped for each in told):
+                raise JobError("there are no rows to overwrite anything with; Namespace.truncate empties a stream")
             connected.run(
                 commit(
                     connected.client,
                     self._batch.epoch,
-                    _told(messages),
+                    told,
                     reset=options.reset,
                     create_streams=options.create_streams,
+                    overwrite=self._overwrite,
                     timeout=options.commit_timeout,
                 )
             )
@@ -130,9 +118,11 @@ class RecordWriter(DataSourceArrowWriter):
 class QueryWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query: each batch is published once."""
 
-    def __init__(self, options: SinkOptions, columns: Layout) -> None:
+    def __init__(self, options: SinkOptions, columns: Layout, overwrite: bool = False) -> None:
+        """`overwrite`: each batch is all that the streams have afterwards that its rows go to."""
         self._options = options
         self._columns = columns
+        self._overwrite = overwrite
         self._run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -158,6 +148,7 @@ class QueryWriter(DataSourceStreamArrowWriter):
                     fingerprint=read_fingerprint(options.checkpoint, batchId),
                     reset=options.reset,
                     create_streams=options.create_streams,
+                    overwrite=self._overwrite,
                     timeout=options.commit_timeout,
                 )
             )

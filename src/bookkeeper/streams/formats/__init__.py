@@ -5,6 +5,7 @@ segment      the record of a segment
 entry        an entry: its envelope, and which records it must hold
 records      records in an entry
 stored       what is in an entry, in columns
+keyed        records with keys and headers
 record_set   many payloads in one record
 lz4          compressed blocks
 codec        which codecs there are, by number

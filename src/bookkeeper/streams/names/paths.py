@@ -14,6 +14,7 @@
 Beside the streams, ours alone:
 
 <namespace>/.retention/<name, percent-encoded>.<life>    how far the stream is to be truncated (`retention.mark`)
+<namespace>/.offload/<name, percent-encoded>.<life>      parent of what says where copies of segments are (`offloaded`)
 """
 
 from __future__ import annotations
@@ -105,6 +106,10 @@ class LogPaths:
     def truncation(self, life: int) -> str:
         """`life`: `Node.stamp` of `root`. A stream that was deleted and made anew has another record."""
         return f"{self.namespace}/.retention/{quote(self.name, safe='')}.{life}"
+
+    def offload(self, life: int) -> str:
+        """`life`: as for `truncation`."""
+        return f"{self.namespace}/.offload/{quote(self.name, safe='')}.{life}"
 
     def segment(self, name: str) -> str:
         return f"{self.segments}/{name}"

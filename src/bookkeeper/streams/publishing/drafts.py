@@ -67,10 +67,10 @@ class SegmentDraft:
 
 
 def check_drafts(drafts: Drafts) -> None:
-    """Raises `IncorrectParameterError` for a ledger that is in there twice, and if there is nothing."""
+    """Raises `IncorrectParameterError` for a ledger that is in there twice, and for a stream that gets nothing."""
     ledgers = [draft.ledger_id for some in drafts.values() for draft in some]
-    if not ledgers or not all(drafts.values()):
-        raise IncorrectParameterError("there is nothing to publish, or nothing for one of the streams")
+    if not all(drafts.values()):
+        raise IncorrectParameterError("there is nothing to publish for one of the streams")
     if len(set(ledgers)) < len(ledgers):
         raise IncorrectParameterError("a ledger can become one segment only: one is there twice")
 

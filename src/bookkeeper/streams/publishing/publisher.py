@@ -30,6 +30,7 @@ from ...errors import (
     BookKeeperError,
     IncorrectParameterError,
     LockError,
+    NoSuchLedgerOnMetadataError,
     NotOwnerError,
     RecordRefused,
     RecordTooLarge,
@@ -40,6 +41,7 @@ from ...errors import (
 from ...metadata.tree import Create, Delete, Operation, RecordTree, Write
 from ...metadata.versions import Version
 from ...runtime.api import Runtime
+from ..errors import StagingLostError
 from ..ledgers import StreamLedgers
 from ..named_segments import NamedSegments
 from ..names.lock import LogLock
@@ -87,6 +89,10 @@ class Streams(Protocol):
     def segments(self) -> Callable[[str, LogLock], NamedSegments]:
         """Its segments, as their owner sees them from now on."""
 
+    @property
+    def supersede(self) -> Callable[[str, int], Awaitable[Sequence[Operation]]]:
+        """What truncates all that it has before a segment, in the transaction that adds that segment."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Order:
@@ -97,6 +103,8 @@ class _Order:
     version: Version | None
     """Of the marker that the decision to publish was made by."""
     run: str | None
+    supersede: bool
+    """What the streams have is truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +136,19 @@ class Publisher:
         self._runtime = runtime
 
     async def publish(
-        self, drafts: Drafts, key: PublishKey | None, run: str | None, *, reset: bool, lock_timeout: float | None
+        self,
+        drafts: Drafts,
+        key: PublishKey | None,
+        run: str | None,
+        *,
+        reset: bool,
+        lock_timeout: float | None,
+        supersede: bool = False,
     ) -> Published:
         """See `Namespace.publish_segments`."""
         check_drafts(drafts)
+        if not drafts and key is None:
+            raise IncorrectParameterError("there is nothing to publish, and no epoch that would count without")
         count = sum(map(len, drafts.values()))
         if count > MOST_DRAFTS:
             raise IncorrectParameterError(f"{count} segments at once are too many: {MOST_DRAFTS} at most")
@@ -148,7 +165,7 @@ class Publisher:
                 await self._check_ledgers(drafts)
             async with self._locked(drafts, lock_timeout) as locks:
                 try:
-                    done = await self._publish(_Order(drafts, key, version, run), locks)
+                    done = await self._publish(_Order(drafts, key, version, run, supersede), locks)
                 except REFUSALS as error:
                     refused = error
                     continue
@@ -175,10 +192,16 @@ class Publisher:
             yield locks
 
     async def _check_ledgers(self, drafts: Drafts) -> None:
-        """Raises `IncorrectParameterError` for ledgers that are not as their drafts say."""
+        """Raises `IncorrectParameterError` for ledgers that are not as their drafts say, `StagingLostError` for those
+        that were collected."""
 
         async def check(draft: SegmentDraft) -> None:
-            found = await self._ledgers.metadata(draft.ledger_id)
+            try:
+                found = await self._ledgers.metadata(draft.ledger_id)
+            except NoSuchLedgerOnMetadataError:
+                if not draft.staged:
+                    raise
+                raise StagingLostError(f"ledger {draft.ledger_id} was deleted, for its run was given up") from None
             if not found.closed or found.last_entry_id != draft.last_entry:
                 end = f"closed with entry {found.last_entry_id}" if found.closed else "not closed"
                 raise IncorrectParameterError(f"ledger {draft.ledger_id} is {end}, its draft says {draft.last_entry}")
@@ -197,6 +220,9 @@ class Publisher:
             return Published(True, streams)
         if operations is None:
             raise IncorrectParameterError("these ledgers are segments already, of another epoch")
+        if order.supersede:
+            for name, (first, _) in sorted(streams.items()):
+                operations += await self._streams.supersede(name, first)
         run = await open_run(self._tree, order.run) if order.run is not None else None
         if order.key is not None and order.version is None:
             await self._tree.make(sink_path(self._namespace, order.key.sink))
@@ -206,6 +232,11 @@ class Publisher:
         if len(operations) <= 3 * MOST_AT_ONCE and self._tree.limits.hold(operations):
             await self._tree.commit(operations)
             return Published(False, streams)
+        if order.supersede:
+            raise RecordTooLarge(
+                f"{', '.join(streams)}: what is there cannot be truncated in the transaction that publishes: with "
+                f"{len(operations)} changes it is too large. Truncate and purge first, then append"
+            )
         if order.key is None or marker is None:
             raise RecordTooLarge("more segments than one transaction bears: give a sink and an epoch")
         await self._intend(order, marker, run)

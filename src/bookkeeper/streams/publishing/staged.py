@@ -63,9 +63,12 @@ class Staging:
             raise StagingLostError(f"run {self.path} was given up")
         return segment
 
-    async def beat(self) -> None:
-        """Say that the run is alive; needed now and then of one that takes long. Raises `StagingLostError`."""
-        await beat(self._tree, self.path, self._runtime.wall_ms())
+    async def beat(self, after: float = 0.0) -> None:
+        """Say that the run is alive; needed now and then of one that takes long. Raises `StagingLostError`.
+
+        - `after`: nothing is done if somebody has said so within so many seconds. So many may say it.
+        """
+        await beat(self._tree, self.path, self._runtime.wall_ms(), after * 1000)
 
 
 class StagedSegment:

@@ -146,10 +146,12 @@ async def add_token(tree: RecordTree, path: str, ledger_id: int) -> None:
     raise StreamConflictError(f"the record of run {path} changes all the time")
 
 
-async def beat(tree: RecordTree, path: str, now_ms: int) -> None:
-    """Say that a run is alive. Raises `StagingLostError`."""
+async def beat(tree: RecordTree, path: str, now_ms: int, after_ms: float = 0.0) -> None:
+    """Say that a run is alive, unless somebody has said so within `after_ms`. Raises `StagingLostError`."""
     for _ in range(MOST_ATTEMPTS):
         run = await open_run(tree, path)
+        if now_ms - run.time < after_ms:
+            return
         try:
             await tree.write(path, encode_run(replace(run, time=now_ms)), run.version)
             return

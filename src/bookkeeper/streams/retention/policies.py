@@ -1,6 +1,6 @@
 """What the records of a namespace and of a stream say of them (spec streams §15.4). Pure.
 
-    {"integrity": {"digest": "crc32"},
+    {"codec": "kv1", "integrity": {"digest": "crc32"},
      "replication": {"ack_quorum": 2, "ensemble": 3, "write_quorum": 3},
      "retention": {"max_age": 86400, "max_bytes": null, "min_segments": 1, "mode": "auto",
                    "protect_subscriptions": true},
@@ -19,6 +19,7 @@ from typing import Any
 from ...errors import ConfigurationError, StreamMetadataError
 from ...types import DigestType
 from ..formats.codec import Compression
+from ..formats.keyed import Codec
 from ..ledgers import Replication
 from ..policy import Visibility, WritePolicy
 from .choice import MIN_KEPT, RetentionMode, RetentionPolicy
@@ -33,7 +34,8 @@ WRITING: dict[str, Callable[[Any], Any]] = {
 }
 """How the values of these groups are read; they have the names of `WritePolicy`."""
 
-GROUPS = (RETENTION, REPLICATION, INTEGRITY, SEGMENT, WRITE)
+CODEC = "codec"
+GROUPS = (RETENTION, REPLICATION, INTEGRITY, SEGMENT, WRITE, CODEC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class StreamPolicy:
     """Bookies and copies of new segments; its digest, too. The password is not stored: give it to `open_namespace`."""
     write: WritePolicy | None = None
     """When entries leave, when readers see them, when a segment is rolled; `pending_bytes` is not stored."""
+    codec: Codec | None = None
+    """What the payloads are, for those who look into them, as Spark does. Writers and readers do not."""
 
     def applied_to(self, default: Replication) -> Replication:
         """How new segments are replicated, with the password of `default`."""
@@ -56,7 +60,7 @@ class StreamPolicy:
 
 def encode_policy(policy: StreamPolicy, known: Mapping[str, Any]) -> dict[str, Any]:
     """The record, with what it has besides (`known`)."""
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, Any] = {}
     if policy.retention is not None:
         groups[RETENTION] = {
             "mode": policy.retention.mode.value,
@@ -81,6 +85,8 @@ def encode_policy(policy: StreamPolicy, known: Mapping[str, Any]) -> dict[str, A
             "visibility": policy.write.visibility.value,
             "compression": policy.write.compression.name.lower(),
         }
+    if policy.codec is not None:
+        groups[CODEC] = policy.codec.value
     kept = {name: value for name, value in known.items() if name not in GROUPS}
     return kept | groups
 
@@ -88,9 +94,15 @@ def encode_policy(policy: StreamPolicy, known: Mapping[str, Any]) -> dict[str, A
 def decode_policy(settings: Mapping[str, Any], where: str) -> StreamPolicy:
     """From the record. Raises `StreamMetadataError`; `where` is for its text."""
     try:
-        return StreamPolicy(_retention(settings.get(RETENTION)), _replication(settings), _write(settings))
+        return StreamPolicy(
+            _retention(settings.get(RETENTION)), _replication(settings), _write(settings), _codec(settings.get(CODEC))
+        )
     except (ConfigurationError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise StreamMetadataError(f"the policy of {where} makes no sense: {error}") from None
+
+
+def _codec(name: str | None) -> Codec | None:
+    return None if name is None else Codec(name)
 
 
 def _retention(group: Mapping[str, Any] | None) -> RetentionPolicy | None:

@@ -23,11 +23,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...errors import NoSuchRecord, RecordChanged, RecordExists, StreamConflictError
+from ...errors import NoSuchRecord, RecordChanged, RecordExists, StreamConflictError, Unsupported
 from ...metadata.tree import Create, Delete, Operation, RecordTree
 from ..dlsn import DLSN, LOWER_BOUND
 from ..errors import SegmentFormatError
 from ..formats.segment import SegmentMetadata, decode_segment, encode_segment
+from ..formats.segment import Truncation as Marking
 from ..names.paths import LogPaths
 from ..names.segments import SegmentCodec, SegmentList
 from .choice import RetentionMode, RetentionPolicy, attainable, cut, deletable, expired, marks
@@ -41,6 +42,7 @@ MOST_ATTEMPTS = 100
 MARKED_AT_ONCE = 500
 """Segments that one transaction marks, where the store would take more."""
 
+TRUNCATED = Marking.TRUNCATED
 CODEC = SegmentCodec(decode_segment, number=lambda segment: segment.number, order=lambda segment: segment.order)
 
 
@@ -88,6 +90,22 @@ class Truncation:
                 continue
             return await self.finish()
         raise self._too_busy()
+
+    async def supersede(self, first: int) -> list[Operation]:
+        """What a transaction must do besides that adds segments from number `first` on, so that the stream begins with
+        these: all that are there are marked. They must be completed. Raises `Unsupported` for what cannot be marked."""
+        mark = await load_mark(self._tree, self._paths)
+        names = {segment: name for name, segment in (await self._list.named()).items()}
+        segments = sorted(names, key=lambda segment: segment.order)
+        changes = marks(segments, DLSN(first, 0, 0))
+        marked = dict(changes)
+        if any(marked.get(segment, segment).truncation is not TRUNCATED for segment in segments):
+            raise Unsupported(f"stream {self._paths.name} has segments of old writers, which cannot be truncated")
+        batch: list[Operation] = [mark.overwritten(first)]
+        for old, new in changes:
+            path = self._paths.segment(names[old])
+            batch += [Delete(path), Create(path, encode_segment(new))]
+        return batch
 
     async def finish(self) -> DLSN:
         """Mark what was decided to be truncated, here or by a client that has died; where the stream begins now."""

@@ -1,0 +1,77 @@
+"""Rows as records: what of a batch of rows goes to which stream (spec streams §17.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ...streams.formats.keyed import Headers
+from ..errors import OptionError
+from .sink_options import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of some records, all of one length. None: the rows have no such column."""
+
+    column: str
+    """What the column of the values is called."""
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Headers] | None = None
+    times: Sequence[int | None] | None = None
+    """Milliseconds since 1970."""
+
+    @property
+    def wants_keys(self) -> bool:
+        """Whether the rows have more than values."""
+        return self.keys is not None or self.headers is not None
+
+    def take(self, rows: Sequence[int]) -> Fields:
+        """Some of them."""
+
+        def some(column: Sequence[Any] | None) -> Any:
+            return None if column is None else [column[row] for row in rows]
+
+        return Fields(self.column, some(self.values), some(self.keys), some(self.headers), some(self.times))
+
+
+def rows_of(batch: pa.RecordBatch, columns: Layout, stream: str | None) -> list[tuple[str, Fields]]:
+    """Records by stream. Raises `OptionError` for rows that go nowhere."""
+    fields = _fields(batch, columns)
+    if columns.stream is None:
+        return [(stream or "", fields)]
+    found: dict[str, list[int]] = {}
+    for row, name in enumerate(batch.column(columns.stream).to_pylist()):
+        target = name or stream
+        if not target:
+            raise OptionError(f"a row has no {columns.stream}, and the option stream is not given")
+        found.setdefault(target, []).append(row)
+    return [(name, fields if len(rows) == batch.num_rows else fields.take(rows)) for name, rows in found.items()]
+
+
+def _fields(batch: pa.RecordBatch, columns: Layout) -> Fields:
+    def bytes_of(name: str) -> list[bytes | None]:
+        return batch.column(name).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+
+    times = None
+    if columns.timestamp is not None:
+        moments = batch.column(columns.timestamp).cast(pa.timestamp("ms", tz="UTC"), safe=False)
+        times = moments.cast(pa.int64()).to_pylist()
+    return Fields(
+        columns.payload,
+        bytes_of(columns.payload),
+        bytes_of(columns.key) if columns.key is not None else None,
+        list(map(_headers, batch.column(columns.headers).to_pylist())) if columns.headers is not None else None,
+        times,
+    )
+
+
+def _headers(given: Iterable[Mapping[str, Any]] | None) -> Headers:
+    found = [(each["key"], each["value"]) for each in given or () if each is not None]
+    if any(name is None for name, _ in found):
+        raise OptionError("a header of a row has no key")
+    return found

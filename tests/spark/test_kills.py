@@ -1,0 +1,15 @@
+"""The short form of `make spark-kills`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .kills import campaign
+
+
+@pytest.mark.timeout(900)
+async def test_what_queries_write_survives_kills_of_driver_worker_and_bookie(tmp_path: Path) -> None:
+    played = await campaign(tmp_path, rounds=3, seed=1)
+    assert {"driver", "bookie"} <= set(played.deaths)
