@@ -71,6 +71,10 @@ $(VENV)/.spark: $(VENV)/.base
 demo-spark: java $(VENV)/.spark ## ingest real data, read it with Spark while a bookie is killed, export, scrub, chart (JDK 17+)
 	$(BIN)/bookkeeper spark demo $${FILE:+"$$FILE"}
 
+.PHONY: demo-pipeline
+demo-pipeline: java $(VENV)/.spark ## files to Parquet through two streams, with a worker, a bookie and the driver killed on the way (FILE=...; JDK 17+)
+	$(BIN)/bookkeeper spark demo-pipeline $${FILE:+"$$FILE"}
+
 # --- tests ---
 
 .PHONY: test
@@ -114,10 +118,23 @@ else
 	$(BIN)/python -m tests.simulation.stream_campaign --seeds $(SEEDS) --first $(FIRST)
 endif
 
+.PHONY: simulate-sinks
+simulate-sinks: setup ## what Spark's sink does, with drivers and executors that die, in the simulated world (SEEDS=1000 FIRST=0; SEED=n)
+ifeq ($(origin SEED),command line)
+	$(BIN)/python -m tests.simulation.stream_campaign --story sinks --seed $(SEED)
+else
+	$(BIN)/python -m tests.simulation.stream_campaign --story sinks --seeds $(SEEDS) --first $(FIRST)
+endif
+
 .PHONY: stream-kills
 stream-kills: ROUNDS = 20
 stream-kills: setup ## kill -9 of a stream's writer, its reader and bookies in turn (ROUNDS=20 RECORDS=1000000)
 	$(BIN)/python -m tests.integration.stream_kills --rounds $(ROUNDS) --records $(RECORDS)
+
+.PHONY: spark-kills
+spark-kills: ROUNDS = 50
+spark-kills: java setup ## kill -9 of a driver with two streaming queries, of its Python workers, and of bookies in turn (ROUNDS=50)
+	$(BIN)/python -m tests.spark.kills --rounds $(ROUNDS)
 
 .PHONY: cancellations
 cancellations: setup ## operations cancelled at drawn awaits in the simulated cluster (CANCELLATIONS=1000, FIRST=0)
@@ -165,6 +182,10 @@ site: $(VENV)/.docs ## build the site in build/site; a broken link, a page witho
 	@echo "build/site/index.html"
 
 # --- measuring ---
+
+.PHONY: bench-heal
+bench-heal: jdk setup ## how soon a cluster is whole after it lost a bookie, beside Apache BookKeeper's autorecovery (QUICK=1: two minutes)
+	$(BIN)/python -m bench.heal $${QUICK:+--quick}
 
 .PHONY: bench
 bench: setup ## microseconds per stage of the data path

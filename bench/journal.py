@@ -111,7 +111,8 @@ async def measure(
     stats, delays = journal.stats, sorted(load.delays)
     print(
         f"{name:14} {stats.records / wall:9.0f} records/s  {cpu / stats.records * 1e6:7.2f} us CPU/record  "
-        f"{cpu / wall * 100:4.0f}% CPU  {stats.batches / wall:6.0f} batches/s  {stats.syncs / wall:6.0f} syncs/s  "
+        f"{cpu / wall * 100:4.0f}% CPU  {stats.batches / wall:6.0f} batches/s  "
+        f"{stats.sync.succeeded / wall:6.0f} syncs/s  "
         f"p50 {delays[len(delays) // 2] * 1e3:6.2f} ms  p99 {delays[int(len(delays) * 0.99)] * 1e3:6.2f} ms"
     )
 

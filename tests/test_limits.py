@@ -13,7 +13,7 @@ from bookkeeper.config import ClientConfiguration, ServerConfiguration
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "bookkeeper"
-ROOMS = ("autorecovery", "bookie", "client", "metadata", "protocol", "streams")
+ROOMS = ("admin", "autorecovery", "bookie", "client", "metadata", "protocol", "streams")
 SETTINGS = {*ServerConfiguration.model_fields, *ClientConfiguration.model_fields}
 GROWING = {"append", "appendleft", "extend", "insert"}
 QUEUES = {"deque", "Queue", "SimpleQueue", "LifoQueue", "PriorityQueue"}

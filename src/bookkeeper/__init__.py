@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         TxidOrderError,
     )
     from .streams.formats.codec import Compression
+    from .streams.formats.keyed import Codec, KeyedRecord
     from .streams.ledgers import Replication
     from .streams.namespace import Namespace, Position, StreamInfo
     from .streams.opening import open_namespace
@@ -194,6 +195,7 @@ _PUBLIC = {
         "TxidOrderError",
     ),
     "streams.formats.codec": ("Compression",),
+    "streams.formats.keyed": ("Codec", "KeyedRecord"),
     "streams.ledgers": ("Replication",),
     "streams.namespace": (
         "Namespace",
@@ -248,6 +250,7 @@ __all__ = [
     "ClientConfiguration",
     "ClientError",
     "Collected",
+    "Codec",
     "Compression",
     "ConfigurationError",
     "CorruptEntryError",
@@ -263,6 +266,7 @@ __all__ = [
     "IllegalOpError",
     "IncorrectParameterError",
     "InvalidStreamNameError",
+    "KeyedRecord",
     "LATEST",
     "LastConfirmedAndEntry",
     "LedgerAdvWriter",

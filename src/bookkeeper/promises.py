@@ -10,9 +10,6 @@ Every known setting is one of four:
 - always so (`ALWAYS_SO`): what it asks for is what happens anyway.
 
 A test goes through all settings and holds them against these lists; docs/not-there-yet.md says the same to operators.
-
-Metrics are only warned about: Apache's `bk_server.conf` has `statsProviderClass` active as it is shipped, and a bookie
-reads that file as it is.
 """
 
 from __future__ import annotations
@@ -37,7 +34,10 @@ REFUSED: Mapping[str, str] = {
     "permittedStartupUsers": (
         "the user is not checked yet: remove the line, and let the service manager see to the right user"
     ),
-    "httpServerEnabled": "there is no HTTP server yet, and health checks of it would fail: remove the line",
+    "httpServerTlsEnable": (
+        "the HTTP server has no TLS yet: remove the line, and let httpServerHost be an address that only a proxy with "
+        "TLS reaches"
+    ),
 }
 """What a bookie does not start with, why, and what to do."""
 
@@ -47,12 +47,8 @@ REFUSED_BY_CLIENTS: Mapping[str, str] = {
 }
 """The same of clients."""
 
-NO_METRICS = "metrics are not published yet (statsProviderClass): nobody listens on prometheusStatsHttpPort"
-
 _WITHOUT_EFFECT = """
-    statsProviderClass prometheusStatsHttpEnable prometheusStatsHttpAddress prometheusStatsHttpPort
-    prometheusStatsLatencyRolloverSeconds exposeDefaultJVMMetrics sanityCheckMetricsEnabled
-    httpServerPort httpServerHost
+    sanityCheckMetricsEnabled
     tlsClientAuthentication tlsKeyStoreType tlsKeyStore tlsKeyStorePasswordPath tlsTrustStoreType tlsTrustStore
     tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds tlsEnabledCipherSuites
     tlsEnabledProtocols
@@ -61,8 +57,8 @@ _WITHOUT_EFFECT = """
 """
 
 WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
-"""Settings of a bookie that do nothing yet: details of what is refused above, of metrics, and of
-waiting that does not happen here."""
+"""Settings of a bookie that do nothing yet: details of what is refused above, one metric, and waiting that does not
+happen here."""
 
 ALWAYS_SO: frozenset[str] = frozenset({"verifyMetadataOnGC", "useTransactionalCompaction"})
 """Garbage collection always asks the store again before it deletes; compaction always survives a crash."""

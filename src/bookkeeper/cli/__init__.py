@@ -12,5 +12,6 @@ shell/     `shell ...`: BookKeeper's admin shell
 local/     clusters on this machine, and demonstrations
 bench      `bench ...`: how fast a cluster is; latency keeps its histogram
 spark      `spark ...`: jobs over many ledgers; jobs has their options and their progress
+upkeep/    jobs of `spark` that change what is stored
 reference  writes the reference pages from the program itself
 """

@@ -74,7 +74,9 @@ COMMANDS = {
         "demo_heal",
         "Kill a bookie for good, wipe another one, and watch the cluster become whole again by itself.",
     ),
-    "spark": CommandPlace("spark", "app", "Export, scrub and measure ledgers, ingest files, with Apache Spark."),
+    "spark": CommandPlace(
+        "spark", "app", "Export, scrub and measure ledgers, ingest files, offload streams, with Apache Spark."
+    ),
     "version": CommandPlace("app", "version", "Version of this program and of what it stands on."),
 }
 

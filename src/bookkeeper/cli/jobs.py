@@ -106,6 +106,11 @@ class JobOptions:
         return SparkOptions(self.master, self.conf, self.verbose, self.as_json).on_spark(name, doing)
 
 
+def parsed_as_admin(uri: str, ledgers: str, option: list[str] | None) -> ReadOptions:
+    """Options of a job that looks after a cluster: which ledgers, with the passwords that are in the metadata."""
+    return JobOptions(uri, ledgers, option=option).reading_as_admin()
+
+
 @contextmanager
 def cli_errors() -> Iterator[None]:
     """Turns this package's errors into one line and an exit code."""

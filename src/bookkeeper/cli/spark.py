@@ -16,6 +16,10 @@ from ..spark.launch import require_java, require_packages
 from .jobs import DryRunOption, JobOptions, MasterOption, RowsOption, SparkOptions, cli_errors, write_rows
 from .options import PasswordOption, grouped, pairs
 from .output import console, counted, entries_text, execute, fail, human_bytes, print_json, print_table
+from .upkeep.mending import show_mended
+from .upkeep.offload import offload
+from .upkeep.rebuild import rebuild
+from .upkeep.rereplicate import RateOption, rereplicate
 
 if TYPE_CHECKING:
     from ..spark.jobs.export import ExportReport
@@ -24,7 +28,12 @@ if TYPE_CHECKING:
     from ..spark.jobs.usage import UsageReport
     from ..spark.planning import Plan
 
-app = typer.Typer(no_args_is_help=True, help="Export, scrub and measure ledgers, ingest files, with Apache Spark.")
+app = typer.Typer(
+    no_args_is_help=True, help="Export, scrub and measure ledgers, ingest files, offload streams, with Apache Spark."
+)
+app.command()(rereplicate)
+app.command()(rebuild)
+app.command()(offload)
 
 EXIT_FOUND = 3
 """A scrub ran to its end and found something."""
@@ -165,14 +174,21 @@ def _show_preview(found: IngestPreview, stream: str, as_json: bool) -> None:
 
 @app.command()
 @grouped
-def scrub(job: JobOptions, output: RowsOption = None) -> None:
+def scrub(
+    job: JobOptions,
+    output: RowsOption = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Write copies again that are bad, from good ones.")] = False,
+    rate: RateOption = -1,
+) -> None:
     """Read every copy of every entry: is it there, is its digest right, are there as many as the metadata say?
 
-    Nothing is changed. Exit code 3 when something is not as it should be.
+    Nothing is changed without --repair. Exit code 3 when something is not as it should be, and was not repaired.
     """
+    mended = None
     with cli_errors():
         options = job.reading_as_admin()
         from ..spark.jobs import scrub as work
+        from ..spark.jobs.mending import mend
 
         plan = work.plan_scrub(options)
         if job.dry_run:
@@ -181,11 +197,14 @@ def scrub(job: JobOptions, output: RowsOption = None) -> None:
         with job.on_spark("scrub", "scrubbing") as (spark, on_progress):
             report = work.scrub(spark, options, plan=plan, on_progress=on_progress)
             write_rows(report.rows, output)
+            if repair and not report.clean:
+                mended = mend(spark, options, report.rows, rate=rate, on_progress=on_progress)
     if job.as_json:
-        print_json(report.as_dict())
+        print_json(report.as_dict() | ({"repair": mended.as_dict()} if mended else {}))
     else:
         _show_scrub(report)
-    if not report.clean:
+        show_mended(mended)
+    if not report.clean and not (mended and mended.done):
         raise typer.Exit(EXIT_FOUND)
 
 
@@ -338,3 +357,32 @@ def demo(
 
         with tempfile.TemporaryDirectory(prefix="bookkeeper-demo-") as temporary:
             execute(lambda runtime: spark_demo.demo(runtime, Path(temporary), file, chart, master))
+
+
+@app.command(name="demo-pipeline")
+def demo_pipeline(
+    file: Annotated[
+        Path | None, typer.Argument(help="Input, lines of text. Default: the sources of Python's standard library.")
+    ] = None,
+    chart: Annotated[Path, typer.Option("--chart", help="Where the chart goes.")] = Path("demo-pipeline.png"),
+    drive: Annotated[str | None, typer.Option("--drive", hidden=True, help="Be the driver; FILE: its folder.")] = None,
+) -> None:
+    """Files to Parquet through two streams, with a worker, a bookie and the driver killed on the way."""
+    if drive is not None:
+        from .local import pipeline
+
+        assert file is not None
+        with cli_errors():
+            pipeline.drive(drive, file)
+        return
+    if file is not None and not file.is_file():
+        fail(f"{file} is not a file")
+    if not chart.absolute().parent.is_dir():
+        fail(f"{chart.absolute().parent} is not a directory")
+    with cli_errors():
+        require_packages("matplotlib")
+        require_java()
+        from .local import pipeline_demo
+
+        with tempfile.TemporaryDirectory(prefix="bookkeeper-demo-") as temporary:
+            execute(lambda runtime: pipeline_demo.demo(runtime, Path(temporary), file, chart))

@@ -128,7 +128,13 @@ def test_every_hint_to_install_something_names_this_distribution() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "command"), [("demo", "demo"), ("demo-heal", "demo-heal"), ("demo-spark", "spark demo")]
+    ("target", "command"),
+    [
+        ("demo", "demo"),
+        ("demo-heal", "demo-heal"),
+        ("demo-spark", "spark demo"),
+        ("demo-pipeline", "spark demo-pipeline"),
+    ],
 )
 @pytest.mark.parametrize("file", ["", "/tmp/my file.log", '/tmp/it\'s $(this) "file".log'])
 def test_make_hands_on_a_file_of_any_name(tmp_path: Path, target: str, command: str, file: str) -> None:

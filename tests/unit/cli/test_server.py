@@ -62,7 +62,7 @@ class FakeBookie:
 async def run(bookie: FakeBookie, *signals: signal.Signals) -> ExitCode:
     """Run until it has come as far as it does, send the signals, wait for the end."""
     fake: Any = bookie
-    running = asyncio.ensure_future(server._run(RealRuntime(), fake, ServerConfiguration()))
+    running = asyncio.ensure_future(server._run(RealRuntime(), fake, ServerConfiguration(), lambda _: None))
     while not bookie.events and not running.done():
         await asyncio.sleep(0)
     for number in signals:

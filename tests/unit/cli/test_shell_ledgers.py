@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.cli.shell.bookies import size_text
+from bookkeeper.admin.sizes import size_text
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata import LedgerMetadata
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, MetadataDriver, Mode

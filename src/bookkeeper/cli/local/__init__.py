@@ -5,5 +5,7 @@ localbookie  `bookkeeper localbookie`
 demo         `bookkeeper demo`
 heal_demo    `bookkeeper demo-heal`
 spark_demo   `bookkeeper spark demo`
+pipeline_demo  `bookkeeper spark demo-pipeline`: the cluster, the kills, the comparison
+pipeline     what its driver does, and what must come of it
 child        a process that does not outlive the one that started it
 """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from ...admin.overview import cluster_info
+from ...admin.sizes import size_text
 from ...client.client import BookieInfo, BookKeeper
 from ...errors import MetadataError
 from ...metadata.api import BookieServiceInfo, Endpoint, MetadataDriver, Mode
@@ -84,19 +85,6 @@ async def _place(runtime: Runtime, driver: MetadataDriver, bookie: BookieId) -> 
     return Place(bookie, at.host, at.port, address, named)
 
 
-UNITS = ("", "KB", "MB", "GB", "TB")
-
-
-def size_text(size: int) -> str:
-    """Bytes as this shell writes them: `1500(1.5KB)`, powers of 1000, three decimals at most, rounded down."""
-    power = min((len(str(size)) - 1) // 3, len(UNITS) - 1)
-    if not power:
-        return str(size)
-    whole, part = divmod(size * 1000 // 1000**power, 1000)
-    decimals = f"{part:03d}".rstrip("0")
-    return f"{size}({whole}{'.' if decimals else ''}{decimals}{UNITS[power]})"
-
-
 @grouped
 def bookieinfo(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Ask all bookies that run how much space their disks have."""
@@ -127,34 +115,10 @@ def bookieinfo(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
 def clusterinfo(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
     """Say how the cluster stands: its auditor, whether ledgers wait for repair, how many bookies there are."""
 
-    async def look(driver: MetadataDriver) -> dict[str, Any]:
-        known = (await driver.discovery.list_all()).value
-        writable = (await driver.discovery.list(Mode.WRITABLE)).value
-        read_only = (await driver.discovery.list(Mode.READ_ONLY)).value
-        auditor = await driver.auditor.current()
-        return {
-            "auditorElected": auditor is not None,
-            "auditorId": auditor or "",
-            "clusterUnderReplicated": await _is_marked(driver),
-            "ledgerReplicationEnabled": await driver.underreplication.is_enabled(),
-            "totalBookiesCount": len(known),
-            "writableBookiesCount": len(writable),
-            "readonlyBookiesCount": len(read_only),
-            "unavailableBookiesCount": len(known - writable - read_only),
-        }
-
-    found = in_cluster(cluster, look)
+    found = in_cluster(cluster, cluster_info)
     if not as_json:
         console.print("--------- Cluster Info ---------")
     print_json(found)
-
-
-async def _is_marked(driver: MetadataDriver) -> bool:
-    """Whether a ledger waits for repair."""
-    async with aclosing(driver.underreplication.list()) as marks:
-        async for _ in marks:
-            return True
-    return False
 
 
 @grouped

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from ...admin.sanity import try_bookie, try_ledger
 from ...bookie.node.identity import identify
-from ...client.client import RESERVED, BookKeeper
-from ...client.writer import LedgerWriter
-from ...errors import BKError, BookKeeperError, ConfigurationError
+from ...client.client import BookKeeper
+from ...errors import ConfigurationError
 from ...metadata.api import MetadataDriver
-from ...metadata.ledger_metadata import LedgerMetadata
 from ...runtime import Runtime
-from ...types import BookieId, DigestType
+from ...types import BookieId
 from ..options import JsonOption, grouped
 from ..output import console, fail, print_json
 from .common import ClusterOptions, with_client
 from .places import configured
-
-AT_ONCE = 100
-"""Appends that are under way."""
 
 ENTRY = bytes(range(100))
 
@@ -57,7 +51,7 @@ def simpletest(
             ack_quorum=shape.ack_quorum,
             custom_metadata={"Bookie": b"simpletest"},
         )
-        await _try(client, writer, [ENTRY] * count)
+        await try_ledger(client, writer, [ENTRY] * count)
         return writer.id
 
     ledger_id = with_client(cluster, work)
@@ -80,27 +74,7 @@ def bookiesanity(
 
     async def work(runtime: Runtime, driver: MetadataDriver, client: BookKeeper) -> BookieId:
         own = (await identify(runtime, config)).bookie_id
-        ledger_id = await driver.ids.allocate()
-        # one that waits for its writer: so the bookie is ours to choose
-        record = LedgerMetadata(
-            ledger_id,
-            1,
-            1,
-            1,
-            {0: (own,)},
-            digest_type=DigestType.MAC,
-            password=b"",
-            custom_metadata={RESERVED: b"1"},
-        )
-        await driver.ledgers.create(ledger_id, record)
-        try:
-            async with asyncio.timeout(timeout):
-                await _try(client, await client.claim_ledger(ledger_id), [b"entry-%d" % n for n in range(count)])
-        except TimeoutError:
-            raise BookKeeperError(f"bookie {own} was not done after {timeout} s") from None
-        finally:
-            with suppress(BKError):
-                await client.delete_ledger(ledger_id)
+        await try_bookie(driver, client, own, entries=count, timeout=timeout)
         return own
 
     try:
@@ -111,21 +85,3 @@ def bookiesanity(
         print_json({"bookie": own, "passed": True})
     else:
         console.print("Bookie sanity test succeeded")
-
-
-async def _try(client: BookKeeper, writer: LedgerWriter, entries: list[bytes]) -> None:
-    """Append these, close, read, compare; the ledger is gone afterwards. Raises `BookKeeperError`."""
-    try:
-        async with writer:
-            for start in range(0, len(entries), AT_ONCE):
-                await asyncio.gather(*map(writer.append, entries[start : start + AT_ONCE]))
-        async with client.open_ledger(writer.id) as reader:
-            if reader.last_add_confirmed != len(entries) - 1:
-                raise BookKeeperError(
-                    f"ledger {writer.id} ends with entry {reader.last_add_confirmed}, not {len(entries) - 1}"
-                )
-            async for entry in reader.entries():
-                if bytes(entry.data) != entries[entry.entry_id]:
-                    raise BookKeeperError(f"entry {entry.entry_id} of ledger {writer.id} is not what was written")
-    finally:
-        await client.delete_ledger(writer.id)
