@@ -11,12 +11,6 @@ from enum import IntEnum
 
 from .picture import Kind, Picture
 
-FULL = 0.9
-"""A disk that is used to this share is worth a warning; bookies stop writing at `diskUsageThreshold`, 0.95."""
-
-SLOW_SECONDS = 1.0
-"""A bookie that takes so long for a small question is in trouble."""
-
 OLD_MARK_SECONDS = 3600
 """Repair that has not come so long does not come by itself."""
 
@@ -199,7 +193,7 @@ def slow(picture: Picture) -> Finding | None:
     found = {
         bookie: seen.seconds
         for bookie, seen in picture.bookies.items()
-        if seen.seconds is not None and seen.seconds > SLOW_SECONDS
+        if seen.seconds is not None and seen.seconds > picture.worth.slow_seconds
     }
     if not found:
         return None
@@ -223,7 +217,7 @@ def read_only(picture: Picture) -> Finding | None:
 
 
 def full(picture: Picture) -> Finding | None:
-    found = {bookie: seen.used for bookie, seen in picture.bookies.items() if seen.used >= FULL}
+    found = {bookie: seen.used for bookie, seen in picture.bookies.items() if seen.used >= picture.worth.full}
     found = {bookie: used for bookie, used in found.items() if bookie not in picture.read_only}
     if not found:
         return None

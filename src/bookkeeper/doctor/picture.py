@@ -26,6 +26,16 @@ class BookieSeen:
         return 1 - self.free / self.total if self.total else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """From where on it is worth a warning."""
+
+    full: float = 0.9
+    """Share of a bookie's disks that is used; bookies stop writing at `diskUsageThreshold`, 0.95."""
+    slow_seconds: float = 1.0
+    """A bookie that takes longer for a small question is in trouble."""
+
+
 @dataclass(slots=True)
 class Kind:
     """Ledgers of one kind."""
@@ -73,6 +83,7 @@ class Picture:
     read_only: frozenset[BookieId] = frozenset()
     cookies: frozenset[BookieId] = frozenset()
     """Bookies that belong to the cluster."""
+    worth: Worth = Worth()
     bookies: dict[BookieId, BookieSeen] = field(default_factory=dict)
     """The registered ones."""
     auditor: BookieId | None = None

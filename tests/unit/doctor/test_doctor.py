@@ -16,7 +16,7 @@ from bookkeeper.config import ServerConfiguration
 from bookkeeper.doctor.copies import copies_left
 from bookkeeper.doctor.findings import CHECKS, Finding, Severity, examine
 from bookkeeper.doctor.look import look, sort_in
-from bookkeeper.doctor.picture import EXAMPLES, BookieSeen, Kind, Ledgers, Picture
+from bookkeeper.doctor.picture import EXAMPLES, BookieSeen, Kind, Ledgers, Picture, Worth
 from bookkeeper.errors import CorruptMetadata
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.quorum.distribution import Distribution, quorum_coverage
@@ -149,6 +149,11 @@ def test_what_the_doctor_advises_can_be_typed(name: str) -> None:
     (finding,) = examine(CASES[name][0])
     for verb in re.findall(r"`(?:bookkeeper shell )?([a-z]+_[a-z]+|(?<=shell )\w+)", finding.advice):
         assert verb in COMMANDS
+
+
+@pytest.mark.parametrize("name", ["slow-bookies", "nearly-full"])
+def test_from_where_on_a_bookie_is_worth_a_warning_can_be_said(name: str) -> None:
+    assert examine(replace(CASES[name][0], worth=Worth(full=1, slow_seconds=600))) == []
 
 
 def test_every_check_has_a_case() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,7 @@ from ...autorecovery.daemon import connected
 from ...config import ServerConfiguration
 from ...doctor.findings import Finding, Severity, examine
 from ...doctor.look import look
-from ...doctor.picture import Picture
+from ...doctor.picture import Picture, Worth
 from ...errors import BookKeeperError, NotInitialized
 from ...runtime import Runtime
 from ..options import JsonOption, grouped
@@ -23,9 +23,35 @@ EXIT_UNSEEN = EXIT_USAGE
 
 MARKS = {Severity.DANGER: "danger", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
+DiskFullOption = Annotated[
+    float,
+    typer.Option(
+        "--disk-full",
+        envvar="BOOKKEEPER_DOCTOR_DISK_FULL",
+        min=0,
+        max=1,
+        help="Warn of bookies of whose disks this share is used.",
+    ),
+]
+
+SlowOption = Annotated[
+    float,
+    typer.Option(
+        "--slow",
+        envvar="BOOKKEEPER_DOCTOR_SLOW",
+        min=0,
+        help="Warn of bookies that take longer to answer a small question, seconds.",
+    ),
+]
+
 
 @grouped
-def doctor(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
+def doctor(
+    cluster: ClusterOptions,
+    disk_full: DiskFullOption = Worth().full,
+    slow: SlowOption = Worth().slow_seconds,
+    as_json: JsonOption = False,
+) -> None:
     """Say what is wrong with a cluster, and what to do about it. Changes nothing.
 
     Looks at the metadata store, asks every bookie, and reads the record of every ledger. Exits with 0 if nothing needs
@@ -46,6 +72,7 @@ def doctor(cluster: ClusterOptions, as_json: JsonOption = False) -> None:
             fail(f"the cluster could not be looked at: {text_of(error)}", EXIT_UNSEEN)
 
     picture = execute(main)
+    picture.worth = Worth(disk_full, slow)
     findings = examine(picture)
     if as_json:
         print_json(_as_json(picture, findings))
