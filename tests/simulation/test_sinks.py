@@ -26,11 +26,11 @@ def test_who_does_not_die_is_not_disturbed(seed: int) -> None:
 
 
 FIRST_FOUND = {
-    "abort deletes what it is told of": 32,
-    "fingerprint ignored": 22,
-    "skipped is done": 4,
+    "abort deletes what it is told of": 4,
+    "fingerprint ignored": 23,
+    "skipped is done": 13,
     "sweeps the living": 4,
-    "deletes before it sweeps": 6,
+    "deletes before it sweeps": 39,
     "nothing is heard of a run": 5,
 }
 """The seed that finds it as the code is now, which is tried first; the others are found by seed 0."""

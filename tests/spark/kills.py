@@ -101,7 +101,7 @@ class Campaign:
         return f"distributedlog-{self.cluster.uri}?namespace=/kills"
 
     async def play(self, namespace: Namespace, rounds: int) -> None:
-        kinds = cycle((self.kill_driver, self.kill_worker, self.kill_bookie))
+        kinds = cycle((self.kill_driver, self.kill_bookie, self.kill_worker))
         async with namespace.open_writer("in", create=True) as writer:
             feeding = asyncio.ensure_future(self.feed(writer))
             try:

@@ -107,3 +107,17 @@ def test_the_reason_of_an_end_is_of_this_run(tmp_path: Path) -> None:
     with bookie.log.open("a") as log:
         log.write("error: of today\n")
     assert bookie.how_it_ended() == "was ended by SIGKILL: error: of today"
+
+
+def test_a_run_serves_when_it_has_said_so_itself(tmp_path: Path) -> None:
+    bookie = BookieProcess("b1", "127.0.0.1:1", 1, tmp_path)  # type: ignore[arg-type]
+    assert not bookie.serves
+    bookie.log.write_text("bookie 127.0.0.1:1 serves\n")
+    assert bookie.serves
+    bookie.log_start = bookie.log.stat().st_size
+    with bookie.log.open("a") as log:
+        log.write("INFO bookie 127.0.0.1:1 serves on port 1, writable\n")
+    assert not bookie.serves
+    with bookie.log.open("a") as log:
+        log.write("bookie 127.0.0.1:1 serves\n")
+    assert bookie.serves

@@ -38,6 +38,7 @@ from ...types import BookieId
 
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 60.0
+LOOK_SECONDS = 0.05
 
 
 class ClusterError(BookKeeperError):
@@ -68,20 +69,25 @@ class BookieProcess:
     def log(self) -> Path:
         return self.directory / "log.txt"
 
+    @property
+    def serves(self) -> bool:
+        """Whether this run has said that it is registered; the registration of one that was killed may outlive it."""
+        return any(re.fullmatch(r"bookie \S+ serves", line) for line in self._said())
+
     def how_it_ended(self) -> str:
         """Exit code or signal, and the last thing that this run said."""
         assert self.process is not None
         code = self.process.returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        words = self._last_words()
-        return f"{how}: {words}" if words else f"{how} (log: {self.log})"
+        said = self._said()
+        return f"{how}: {said[-1]}" if said else f"{how} (log: {self.log})"
 
-    def _last_words(self) -> str:
+    def _said(self) -> list[str]:
+        """The lines that this run has written."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(self.log_start)
-            lines = log.read().decode(errors="replace").strip().splitlines()
-            return lines[-1] if lines else ""
-        return ""
+            return log.read().decode(errors="replace").strip().splitlines()
+        return []
 
 
 @dataclass
@@ -236,7 +242,7 @@ class LocalCluster:
     async def wait_registered(
         self, *bookies: BookieProcess, mode: Mode = Mode.WRITABLE, timeout: float = START_TIMEOUT_SECONDS
     ) -> None:
-        """Wait until these bookies are registered, as writable. Raises `ClusterError` when one dies instead."""
+        """Wait until these runs of bookies are registered. Raises `ClusterError` when one dies instead."""
         driver = open_driver(self.uri, self.runtime)
         await driver.open()
         try:
@@ -251,12 +257,13 @@ class LocalCluster:
         wanted = {bookie.id for bookie in bookies}
         seen = asyncio.ensure_future(_until_all(watch, wanted))
         try:
-            while not seen.done():
+            while not (seen.done() and all(bookie.serves for bookie in bookies)):
                 for bookie in bookies:
                     if not bookie.running:
                         raise ClusterError(f"bookie {bookie.id} {bookie.how_it_ended()}")
-                await asyncio.wait([seen], timeout=0.1)
-            await seen
+                if seen.done():
+                    seen.result()
+                await asyncio.sleep(LOOK_SECONDS)
         finally:
             seen.cancel()
 
