@@ -19,7 +19,7 @@ from bookkeeper.errors import BKError
 
 from .processes import PASSWORD, payload
 
-ROUNDS = 20
+ROUNDS = 12
 ENTRIES = 3000
 
 
