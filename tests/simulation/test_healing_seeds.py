@@ -21,6 +21,7 @@ FOUND = [
     39,  # two bookies that were there lacked an entry, and there was one to spare
     700441,  # an auditor that could not resign, as the store was away, went on though it was cancelled
     709623,  # a fragment was repaired while the ledger was recovered, which is as it should be before the last one
+    900395,  # a journal told of a predecessor's end that only the page cache had
     700771,  # a bookie that is restarted need not know the fence of a ledger that was deleted
 ]
 """Seeds that once failed."""

@@ -14,7 +14,14 @@ def test_each_batch_is_published_once_whoever_dies(seed: int) -> None:
     tell(seed)
 
 
-@pytest.mark.parametrize("seed", range(8))
+FOUND = [
+    2410,  # the story itself: a bookie's start was given up while the store lost requests
+    5671,  # a ledger was made just after its collector had looked for it, and its token seen just before that went
+]
+"""Seeds that once failed."""
+
+
+@pytest.mark.parametrize("seed", [*range(8), *FOUND])
 def test_each_batch_is_published_once_whatever_fails(seed: int) -> None:
     tell(seed, hard=True)
 

@@ -336,3 +336,44 @@ def test_files_are_closed_by_name_only() -> None:
         assert box.replayed() == first
         assert {name: bytes(inode.seen) for name, inode in box.disk.names.items()} == before
         assert all(isinstance(inode, Inode) for inode in box.disk.names.values())
+
+
+@pytest.mark.parametrize("failed_sync", [True, False])
+def test_what_a_replay_saw_is_on_the_disk_before_the_next_file_tells_of_it(failed_sync: bool) -> None:
+    """The page cache had more than the disk, and the mark could not be written: a loss of power takes nothing then."""
+
+    async def cut_short(journal: Journal) -> None:
+        await started(journal)
+        acknowledged: list[int] = []
+        append(journal, 0, lambda: acknowledged.append(0))
+        await until(lambda: acknowledged == [0])
+        if failed_sync:
+            box.disk.faults.fail_next_sync = True
+        else:
+            box.disk._note = killed_by_a_sync
+        append(journal, 1, lambda: acknowledged.append(1))
+        await until(lambda: bool(box.fatal))
+
+    async def built_upon(journal: Journal) -> list[int]:
+        records = await started(journal)  # and no checkpoint
+        acknowledged: list[int] = []
+        append(journal, 2, lambda: acknowledged.append(2))
+        await until(lambda: acknowledged == [2])
+        return [record.entry_id for record in records]
+
+    def killed_by_a_sync(what: str) -> None:
+        if what.startswith("sync"):
+            box.disk._note = note
+            box.machine.kill()
+
+    with JournalMachine() as box:
+        note = box.disk._note
+        box.run(cut_short)
+        box.machine.kill()
+        assert box.run(built_upon) == [0, 1]
+        box.machine.power_off()
+        assert box.run(replayed_by) == [0, 1, 2]
+
+
+async def replayed_by(journal: Journal) -> list[int]:
+    return [record.entry_id for record in await started(journal)]

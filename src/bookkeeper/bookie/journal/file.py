@@ -18,6 +18,20 @@ from .format import SEALED_SINCE, SealHeader, encode_header, sealed_padding
 CACHE_BEHIND = 8 << 20
 """Bytes before the synced position that are left in the page cache, and the step in which older ones are dropped."""
 
+CHUNK = 4 << 20
+"""Bytes written again at once."""
+
+
+def write_again(files: Files, path: str, start: int, end: int) -> None:
+    """Make durable what is seen of a file in [start, end). Blocks. Raises `OSError`.
+
+    A sync alone would not do: one that failed has left pages that count as clean and are on no disk.
+    """
+    with files.open(path, "r+") as file:
+        for at in range(start, end, CHUNK):
+            file.pwrite(file.pread(min(CHUNK, end - at), at), at)
+        file.fsync()
+
 
 class JournalFile:
     """Creates the file durably: its header is synced, and so is its name."""

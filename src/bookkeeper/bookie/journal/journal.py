@@ -34,15 +34,15 @@ from dataclasses import dataclass, field
 from ...config import ServerConfiguration
 from ...errors import FatalBookieError
 from ...runtime import NO_SPACE, Runtime, TimerHandle
-from ..file_names import journal_ids
+from ..file_names import journal_ids, journal_name
 from ..stats import OpStats
 from .departure import Departures
-from .file import JournalFile
+from .file import JournalFile, write_again
 from .format import EXPLICIT_LAC, MINIMUM_VERSION
 from .gathering import Batch, Gathering
 from .lanes import Lanes
 from .last_mark import START, LogMark, MarkFiles
-from .replay import Apply, Damage, replay
+from .replay import Apply, Damage, Seen, replay
 from .retention import Retention
 from .room import Room
 from .telling import Done, Growth, Telling
@@ -109,7 +109,8 @@ class Journal:
         self.growth = Growth()
         self._file: JournalFile | None = None  # from start() on
         self._mark = START  # only grows
-        self._tail = START  # the end of the last file with anything in it, after replay
+        self._tail = START  # where the last file ended, after replay
+        self._seen: Seen | None = None  # what of that file may be on no disk
         self._error: FatalBookieError | None = None
         self._drained: asyncio.Future[None] | None = None  # from close() on; done when there is nothing left to do
 
@@ -135,20 +136,23 @@ class Journal:
             reached=self._reached,
         )
 
-    def _reached(self, mark: LogMark) -> None:
-        self._tail = mark
+    def _reached(self, mark: LogMark, seen: Seen) -> None:
+        self._tail, self._seen = mark, seen
         self._mark = max(self._mark, mark)
 
     def start(self) -> None:
         """Open a new file, after replay. Blocks. Raises `OSError`, `FatalBookieError`.
 
         Its id is beyond all there are, and beyond the mark, whatever the clock says: what is below the mark is never
-        replayed.
+        replayed. What replay has seen and no mark covers is on the disk before it is built upon.
         """
         assert self._file is None, "started already"
         ids = journal_ids(self._runtime.files.listdir(self._directory))
         next_id = max(ids[-1] if ids else self._runtime.wall_ms(), self._mark.journal_id) + 1
         try:
+            if self._seen is not None and self.retention.persisted < self._tail:
+                path = f"{self._directory}/{journal_name(self._seen.journal_id)}"
+                write_again(self._runtime.files, path, self._seen.start, self._seen.end)
             self._opened(self._lanes.create(next_id, self._tail))
         except OSError as error:
             raise OSError(error.errno, self._reason(error)) from error

@@ -11,6 +11,11 @@ chain: a file that ends earlier than its successor knows, or is missing, is dama
 A torn tail that a former start found and cut off lies behind that end, and is not looked at again. Files whose
 creation was cut short are no part of the chain.
 
+What was read need not be on the disk: after a crash of the process, or a failed sync, the page cache has more. Either
+the flush that follows replay makes it durable in the storage, and the mark says so, or it is written again where it was
+found and synced (`Seen`, `file.write_again`) before the next file tells that this one ended there, and before anybody
+is answered from it.
+
 `skipReplayJournalInvalidRecord` gives up the rest of a damaged file and starts nevertheless.
 """
 
@@ -19,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import CorruptStorageError
 from ...runtime import File, Files, Workers
@@ -42,6 +48,14 @@ class JournalSource:
     end: int | None
     """Where the next file says that this one ends; None if it is not known."""
     last: bool
+
+
+class Seen(NamedTuple):
+    """What replay read of a file although nobody says that it was synced: a page cache may be all that had it."""
+
+    journal_id: int
+    start: int
+    end: int
 
 
 class Damage:
@@ -116,9 +130,9 @@ async def replay(
     *,
     max_entry: int,
     damage: Damage,
-    reached: Callable[[LogMark], None],
+    reached: Callable[[LogMark, Seen], None],
 ) -> None:
-    """Apply all records after `mark`, in order; `reached` hears how far it is after each file. Reads on `lane`.
+    """Apply all records after `mark`, in order; `reached` hears after each file how far it is. Reads on `lane`.
 
     A file without a record moves the mark to its beginning only: it may be one whose creation failed at the sync, so
     that a loss of power still takes its header.
@@ -127,13 +141,13 @@ async def replay(
     """
     for source in await lane.submit(plan, files, directory, mark, damage):
         with files.open(f"{directory}/{journal_name(source.journal_id)}") as file:
-            end = await _replay_file(file, lane, source, apply, max_entry, damage)
-        reached(LogMark(source.journal_id, max(source.start, end)))
+            end, seen = await _replay_file(file, lane, source, apply, max_entry, damage)
+        reached(LogMark(source.journal_id, max(source.start, end)), seen)
 
 
 async def _replay_file(
     file: File, lane: Workers, source: JournalSource, apply: Apply, max_entry: int, damage: Damage
-) -> int:
+) -> tuple[int, Seen]:
     """Apply the records of one file; returns where they end, or where they were to begin if there are none."""
     count = 0
     scan = JournalScan(file, source.journal_id, source.start, max_entry=max_entry, end=source.end, last=source.last)
@@ -161,4 +175,4 @@ async def _replay_file(
         )
     if scan.skipped:
         log.warning("%s: skipped %d records of unknown kinds", file.path, scan.skipped)
-    return scan.position if count else source.start
+    return scan.position if count else source.start, Seen(source.journal_id, scan.synced, scan.position)

@@ -123,6 +123,8 @@ class JournalScan:
         self.header = header
         self.position = max(start, self.header.first_record)
         """The end of the last batch that counts; never within one."""
+        self.synced = start
+        """What is before it was synced, as the mark or a seal says; the rest up to `position` was only seen."""
         self.torn: str | None = None
         """Why reading ended, if not at the end of the data."""
         self.skipped = 0
@@ -270,6 +272,7 @@ class JournalScan:
                 or seal.crc != google_crc32c.value(batch)
             ):
                 raise _TornError(f"the batch at {start} does not match its seal")
+            self.synced = max(self.synced, seal.synced)
         return end
 
     # --- the end ---

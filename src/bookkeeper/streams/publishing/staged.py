@@ -22,7 +22,7 @@ from ..ledgers import StreamLedgers
 from ..packing import Entry, EntryPacker
 from ..policy import WritePolicy
 from .drafts import UNSTAMPED, SegmentDraft
-from .staging import add_token, beat, token_path
+from .staging import add_token, beat, open_run, token_path
 
 
 class Staging:
@@ -58,9 +58,11 @@ class Staging:
                 await self._tree.delete(token)
 
         segment = StagedSegment(ledger, policy or WritePolicy(), give_up)
-        if await self._tree.get(token, fresh=True) is None:  # who collected it found no ledger to delete
+        try:
+            await open_run(self._tree, self.path)
+        except StagingLostError:  # who collects it may have looked for the ledger before it was there
             await segment.abort()
-            raise StagingLostError(f"run {self.path} was given up")
+            raise
         return segment
 
     async def beat(self, after: float = 0.0) -> None:

@@ -10,9 +10,11 @@ The record of the run decides on all its ledgers at once. While it is open, toke
 publishes makes it *taken*, who cleans up makes it *swept*, both by compare-and-set: so a late publisher and a cleaner
 never both win. After either nothing is added any more.
 
-A token is written before its ledger is made, so that no ledger is without one, whoever dies. It goes in the
-transaction that makes its ledger a segment. Tokens that are left in a run that is swept, or taken and published to the
-end, are those of ledgers that nobody wants: of attempts that were repeated elsewhere (`collecting`).
+A token is written before its ledger is made, so that no ledger is without one, whoever dies. Who has made a ledger
+looks at the run once more: a run is over before its tokens are collected, so either the collector finds the ledger, or
+its maker finds the run over and deletes it. (The token says less: it may go right after it was seen.) A token goes in
+the transaction that makes its ledger a segment. Tokens that are left in a run that is swept, or taken and published
+to the end, are those of ledgers that nobody wants: of attempts that were repeated elsewhere (`collecting`).
 """
 
 from __future__ import annotations
