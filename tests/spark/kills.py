@@ -3,9 +3,11 @@
 The campaign appends numbered records to the stream `in`. One query copies them to the stream `copy`, the other counts
 them by key and window of event time into the stream `counts`. Both run in a driver of its own, with checkpoints. Kills
 are timed by what the sinks have published or begun to stage, not by the clock; whoever was killed is started again. At
-the end every record is in `copy` once, and was counted once, and nothing that was staged is left.
+the end every record is in `copy` once, and was counted once, and nothing that was staged is left. With `--zookeeper`
+the metadata store is a ZooKeeper server, which is killed and started again in its turn: all lose their connections.
 
     python -m tests.spark.kills --rounds 50
+    python -m tests.spark.kills --rounds 50 --zookeeper
     python -m tests.spark.kills drive URI DIRECTORY            the driver, as its own process
 """
 
@@ -21,6 +23,7 @@ import tempfile
 from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from itertools import count, cycle
 from pathlib import Path
 
@@ -28,6 +31,7 @@ from pyspark.sql.functions import window
 
 import bookkeeper
 from bookkeeper.cli.local.cluster import LocalCluster
+from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.spark.launch import spark_session
 from bookkeeper.streams.namespace import Namespace
@@ -88,20 +92,26 @@ def payload(number: int) -> bytes:
 class Campaign:
     """Kills, and what must come of the records."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path, seed: int) -> None:
+    def __init__(self, cluster: LocalCluster, store: LocalZooKeeper | None, directory: Path, seed: int) -> None:
         self.cluster = cluster
+        self.store = store
         self.directory = directory
         self.dice = random.Random(seed)
         self.driver: Process | None = None
         self.appended = 0
+        self.fed = False
         self.deaths: Counter[str] = Counter()
 
     @property
     def where(self) -> str:
+        if self.store is not None:
+            return f"distributedlog://{self.store.address}/kills"
         return f"distributedlog-{self.cluster.uri}?namespace=/kills"
 
     async def play(self, namespace: Namespace, rounds: int) -> None:
-        kinds = cycle((self.kill_driver, self.kill_bookie, self.kill_worker))
+        kinds = cycle((self.kill_driver, self.kill_bookie, self.kill_store, self.kill_worker))
+        if self.store is None:
+            kinds = cycle((self.kill_driver, self.kill_bookie, self.kill_worker))
         async with namespace.open_writer("in", create=True) as writer:
             feeding = asyncio.ensure_future(self.feed(writer))
             try:
@@ -113,18 +123,18 @@ class Campaign:
                     await next(kinds)()
                     await self.keep_driver()
             finally:
-                feeding.cancel()
-                await asyncio.wait([feeding])
-            if not feeding.cancelled():
-                feeding.result()
+                self.fed = True
+                await feeding
             await writer.append(b"%d %s %d" % (self.appended, LAST_KEY.encode(), self.appended + 1_000_000))
         await self.until(lambda: self.is_whole(namespace), "all is copied and counted")
         await self.end_driver()
         await self.check(namespace)
 
     async def feed(self, writer: StreamWriter) -> None:
-        """Append for ever."""
+        """Append until told to stop; never cancelled, for what was cancelled may be stored all the same."""
         for start in count(0, APPENDED_AT_ONCE):
+            if self.fed:
+                return
             await writer.append_batch([payload(number) for number in range(start, start + APPENDED_AT_ONCE)])
             self.appended = start + APPENDED_AT_ONCE
             await asyncio.sleep(PAUSE_SECONDS)
@@ -177,6 +187,12 @@ class Campaign:
         bookie = self.dice.choice(self.cluster.bookies)
         await self.cluster.kill(bookie)
         await self.cluster.restart(bookie)
+
+    async def kill_store(self) -> None:
+        assert self.store is not None
+        self.deaths["store"] += 1
+        await self.store.kill()
+        await self.store.restart()
 
     # --- progress ---
 
@@ -278,11 +294,17 @@ def _words(pid: int) -> bytes:
         return b""
 
 
-async def campaign(directory: Path, rounds: int, seed: int) -> Campaign:
+async def campaign(directory: Path, rounds: int, seed: int, *, zookeeper: bool = False) -> Campaign:
     """Play it on a cluster of its own. Raises `AssertionError`."""
     runtime = RealRuntime()
-    async with LocalCluster(runtime, directory / "cluster", 4) as cluster:
-        played = Campaign(cluster, directory, seed)
+    async with AsyncExitStack() as held:
+        store = LocalZooKeeper(directory / "zookeeper") if zookeeper else None
+        if store is not None:
+            await store.start()
+            held.push_async_callback(store.stop)
+        uri = store.uri if store is not None else ""
+        cluster = await held.enter_async_context(LocalCluster(runtime, directory / "cluster", 4, uri=uri))
+        played = Campaign(cluster, store, directory, seed)
         async with (
             bookkeeper.connect(cluster.uri, runtime=runtime) as bk,
             bookkeeper.open_namespace("/kills", client=bk, create=True, runtime=runtime) as namespace,
@@ -302,9 +324,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--zookeeper", action="store_true", help="metadata in a ZooKeeper server, which is killed, too")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        played = asyncio.run(campaign(Path(directory), given.rounds, given.seed))
+        played = asyncio.run(campaign(Path(directory), given.rounds, given.seed, zookeeper=given.zookeeper))
     deaths = ", ".join(f"{what} {times}" for what, times in sorted(played.deaths.items()))
     print(f"{played.appended:,} records, killed: {deaths}. duplicates = 0, lost = 0")
 
