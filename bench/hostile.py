@@ -3,9 +3,10 @@
     python -m bench.hostile [--seconds 120] [--connections 200] [--kinds name,...] [--json FILE]
 
 One bookie process. For each kind of hostile connection the good client, a process of its own, writes and reads for
-`--seconds` beside so many connections of it, and before that for up to 40 seconds alone. The hostile ones come from
-another process and from another address of loopback (peers take turns, and a peer is an address); one that the bookie
-closes is opened again. They take what processor time the others leave. The table says for each kind:
+`--seconds` beside so many connections of it. Before each `PIECE` of that it does so alone for half as long, so that
+what else goes on on the machine meets both. The hostile ones come from another process and from another address of
+loopback (peers take turns, and a peer is an address); one that the bookie closes is opened again. They take what
+processor time the others leave. The table says for each kind:
 
     failed    appends and reads of the good client that were not successful: there must be none
     add, read 99 % within so many ms, without and beside: beside should be at most twice as much
@@ -30,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,8 @@ FOREIGN = 1 << 50
 PAUSE = 0.005
 """Seconds between two requests of the good client."""
 
-LONGEST_BASELINE = 40.0
-"""Seconds that the good client is measured alone, before each kind."""
+PIECE = 20.0
+"""Seconds beside hostile connections, at most, until the good client is measured alone again."""
 
 
 def stated_memory(at_start: int) -> int:
@@ -280,6 +281,32 @@ async def attack(kind: str, port: int, connections: int) -> None:
 
 
 @dataclass
+class Taken:
+    """What the good client's requests took, in seconds."""
+
+    adds: list[float] = field(default_factory=list)
+    reads: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def more(self, other: Taken) -> None:
+        self.adds += other.adds
+        self.reads += other.reads
+        self.errors += other.errors
+
+    def latencies(self) -> Latencies:
+        return Latencies(
+            percentile(self.adds, 0.5),
+            percentile(self.adds, 0.99),
+            len(self.adds),
+            percentile(self.reads, 0.5),
+            percentile(self.reads, 0.99),
+            len(self.reads),
+            len(self.errors),
+            sorted(set(self.errors))[:5],
+        )
+
+
+@dataclass
 class Latencies:
     """Of what the good client did."""
 
@@ -297,21 +324,21 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000 if values else 0.0
 
 
-async def good(runtime: Runtime, uri: str, ledger_id: int, seconds: float) -> Latencies:
+async def good(runtime: Runtime, uri: str, ledger_id: int, seconds: float) -> Taken:
     """Append to a new ledger and read a written one for so long, one request each at a time, and at least one."""
-    took: dict[str, list[float]] = {"add": [], "read": []}
-    errors: list[str] = []
+    taken = Taken()
 
-    async def measure(name: str, request: Callable[[], Awaitable[Any]]) -> None:
+    async def measure(took: list[float], request: Callable[[], Awaitable[Any]]) -> None:
         began = time.monotonic()
-        end = began + seconds
-        while began < end or not took[name]:
+        settled, end = began + seconds / 20, began + seconds
+        while began < end or not took:
             try:
                 await request()
             except BookKeeperError as error:
-                errors.append(f"{name}: {type(error).__name__}: {error}")
+                taken.errors.append(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(0.1)
-            took[name].append(time.monotonic() - began)
+            if began >= settled:  # before it the bookie is not done yet with what was before
+                took.append(time.monotonic() - began)
             await asyncio.sleep(PAUSE)
             began = time.monotonic()
 
@@ -320,19 +347,9 @@ async def good(runtime: Runtime, uri: str, ledger_id: int, seconds: float) -> La
         reader = await client.open_ledger(ledger_id, password=PASSWORD)
         chance = random.Random(1)
         async with asyncio.TaskGroup() as group:
-            group.create_task(measure("add", lambda: writer.append(bytes(1000))))
-            group.create_task(measure("read", lambda: reader.read_entry(chance.randrange(1000))))
-    add, read = took["add"], took["read"]
-    return Latencies(
-        percentile(add, 0.5),
-        percentile(add, 0.99),
-        len(add),
-        percentile(read, 0.5),
-        percentile(read, 0.99),
-        len(read),
-        len(errors),
-        sorted(set(errors))[:5],
-    )
+            group.create_task(measure(taken.adds, lambda: writer.append(bytes(1000))))
+            group.create_task(measure(taken.reads, lambda: reader.read_entry(chance.randrange(1000))))
+    return taken
 
 
 # --- one run ---
@@ -384,6 +401,7 @@ class Bench:
         (self._bookie,) = cluster.bookies
         self._stated = stated_memory(cluster.resident_bytes(self._bookie))
         self._ledger = -1
+        self._most = 0
 
     async def prepare(self) -> None:
         """Write what is read: by the good client, and by the others."""
@@ -406,13 +424,21 @@ class Bench:
         sender.close()
 
     async def measure(self, kind: str, connections: int, seconds: float) -> Row:
-        """The good client without and beside this kind."""
-        without = await self._good(min(seconds, LONGEST_BASELINE))
+        """The good client without and beside this kind, by turns."""
+        without, beside = Taken(), Taken()
+        self._most = 0
+        pieces = max(1, round(seconds / PIECE))
+        for _ in range(pieces):
+            without.more(await self._good(seconds / pieces / 2))
+            beside.more(await self._beside(kind, connections, seconds / pieces))
+        return Row(kind, without.latencies(), beside.latencies(), self._most, self._stated)
+
+    async def _beside(self, kind: str, connections: int, seconds: float) -> Taken:
         attacker = await self._spawn("attack", kind, self._bookie.port, connections)
         try:
             await asyncio.sleep(min(2.0, seconds / 4))
             watching = asyncio.ensure_future(self._most_memory())
-            beside = await self._good(seconds)
+            taken = await self._good(seconds)
             watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
@@ -421,17 +447,16 @@ class Bench:
             await attacker.wait()
         if not self._bookie.running:
             raise SystemExit(f"the bookie ended beside {kind}")
-        return Row(kind, without, beside, self._most, self._stated)
+        return taken
 
-    async def _good(self, seconds: float) -> Latencies:
+    async def _good(self, seconds: float) -> Taken:
         client = await self._spawn("good", self._cluster.uri, self._ledger, seconds)
         out, _ = await client.communicate()
         if client.returncode:
             raise SystemExit("the good client ended with an error")
-        return Latencies(**json.loads(out))
+        return Taken(**json.loads(out))
 
     async def _most_memory(self) -> None:
-        self._most = 0
         while True:
             self._most = max(self._most, self._cluster.resident_bytes(self._bookie))
             await asyncio.sleep(0.1)
