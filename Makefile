@@ -133,8 +133,8 @@ stream-kills: setup ## kill -9 of a stream's writer, its reader and bookies in t
 
 .PHONY: spark-kills
 spark-kills: ROUNDS = 50
-spark-kills: java setup ## kill -9 of a driver with two streaming queries, of its Python workers, and of bookies in turn (ROUNDS=50)
-	$(BIN)/python -m tests.spark.kills --rounds $(ROUNDS)
+spark-kills: java setup ## kill -9 of a driver with two streaming queries, of its workers, of bookies, of a ZooKeeper in turn (ROUNDS=50; SQLITE=1: without one)
+	$(BIN)/python -m tests.spark.kills --rounds $(ROUNDS) $(if $(SQLITE),,--zookeeper)
 
 .PHONY: cancellations
 cancellations: setup ## operations cancelled at drawn awaits in the simulated cluster (CANCELLATIONS=1000, FIRST=0)
