@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
-from bookkeeper.errors import NotOwnerError, StreamNotFoundError
+from bookkeeper.errors import NotOwnerError, ServiceUnavailable, StreamNotFoundError
 from bookkeeper.spark.errors import OptionError
 from bookkeeper.spark.writing.appending import TaskAppender
 from bookkeeper.spark.writing.shapes import Fields
@@ -18,6 +18,7 @@ from bookkeeper.spark.writing.writers import plan
 from bookkeeper.streams.errors import RecordTooLargeError, TxidOrderError
 from bookkeeper.streams.formats.keyed import Codec
 from bookkeeper.streams.namespace import Namespace
+from bookkeeper.streams.writer import StreamWriter
 from tests.support.fake_bookie import FakeCluster
 
 BATCH = Batch("sink", 7, "0a", "query", counted=True)
@@ -95,6 +96,26 @@ async def test_a_stream_that_is_written_by_somebody_else_ends_the_task_at_last(n
             await task.add([("a", [b"ours"])])
         await task.abort()
     assert await contents(namespace, "a") == [b"theirs"]
+
+
+async def test_a_stream_that_cannot_be_given_back_does_not_keep_the_others(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = TaskAppender(namespace, BATCH)
+    await task.add([(name, [b"x"]) for name in "abc"])
+    abort = StreamWriter.abort
+    failing = iter((True, False, False))
+
+    async def fails(self: StreamWriter) -> None:
+        await abort(self)
+        if next(failing):
+            raise ServiceUnavailable("the store is away")
+
+    monkeypatch.setattr(StreamWriter, "abort", fails)
+    await task.abort()
+    assert next(failing, None) is None
+    for name in "abc":
+        assert (await namespace.info(name)).owner is None
 
 
 async def test_rows_that_cannot_be_written_are_named(namespace: Namespace) -> None:

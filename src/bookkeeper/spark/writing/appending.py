@@ -14,9 +14,10 @@ other for ever, who has to wait gives back first what it has.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
-from ...errors import NotOwnerError, StreamConflictError
+from ...errors import BookKeeperError, NotOwnerError, StreamConflictError
 from ...streams.errors import RecordTooLargeError
 from ...streams.formats.codec import Compression
 from ...streams.formats.keyed import Codec
@@ -25,6 +26,8 @@ from ...streams.policy import WritePolicy
 from ...streams.writer import StreamWriter
 from .framing import Framing, make_keyed
 from .tasks import Batch, Rows, Written, check_txids, refuse_missing, too_large
+
+log = logging.getLogger(__name__)
 
 
 class TaskAppender:
@@ -76,8 +79,11 @@ class TaskAppender:
     async def abort(self) -> None:
         """Let go of the streams: what was appended stays."""
         while self._open:
-            _, writer = self._open.popitem()
-            await writer.abort()
+            stream, writer = self._open.popitem()
+            try:
+                await writer.abort()
+            except BookKeeperError as error:  # the others are to be given back all the same
+                log.warning("stream %s is given back when the session ends: %s", stream, error)
 
     async def _append(self, stream: str, payloads: Sequence[bytes], txids: Sequence[int] | None) -> None:
         writer = self._open.get(stream)
