@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -9,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.spark.errors import OptionError
 from bookkeeper.spark.streaming.conditions import EVERY, Conditions, moment
+from bookkeeper.spark.streaming.following import Follower
 from bookkeeper.spark.streaming.records import TYPES
 from bookkeeper.spark.streaming.stream_options import StreamOptions
 from bookkeeper.streams.dlsn import DLSN
 from bookkeeper.streams.formats.segment import SegmentMetadata
+from bookkeeper.streams.namespace import Namespace
+from tests.support.fake_bookie import FakeCluster
 
 COLUMNS = ("segment", "txid", "sequence_id", "timestamp")
 CONDITIONS = st.lists(
@@ -107,3 +112,22 @@ def test_what_is_no_condition(text: str) -> None:
 def test_without_conditions_nothing_is_compared() -> None:
     assert EVERY.columns == ()
     assert EVERY.may_hold(SegmentMetadata(ledger_id=1, first_txid=0, number=1), keyed=False, by_txid=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "read"),
+    [("txid >= 10", {2, 3}), ("sequence_id = 1", {2}), ("segment < 2", {1}), ("timestamp > 20", set())],
+)
+async def test_segments_that_cannot_have_such_records_are_not_read(
+    cluster: FakeCluster, where: str, read: set[int]
+) -> None:
+    client = await cluster.connect()
+    await client.context.driver.tree.make("/ns")
+    namespace = Namespace(client, client.context.driver.tree, "/ns", None, "me", AsyncExitStack())
+    for txid in (0, 10, 20):
+        async with namespace.open_writer("a", create=True) as writer:
+            await writer.append(b"x", txid=txid)
+    options = StreamOptions.parse({"uri": "x", "stream": "a", "where": where}, streaming=False)
+    follower = Follower(client, namespace, options, RealRuntime())
+    works = await follower.work_between(await follower.places(options.starting), await follower.places(options.ending))
+    assert {facts.number for work in works for facts in work.facts.values()} == read
