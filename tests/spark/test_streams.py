@@ -8,11 +8,11 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -482,33 +482,37 @@ def test_appended_rows_are_visible_at_once_and_perhaps_twice(
     """A task that is killed had appended some; the write that is repeated appends all."""
     rows, die = 200, tmp_path / "die"
 
-    def slow_end(batches: Iterator[Any]) -> Iterator[Any]:
-        """Waits before the last rows until it is to die; once it has, no more."""
+    def killed_once(batches: Iterator[Any]) -> Iterator[Any]:
+        """Rows that are too large to wait in a buffer of Spark's. Before the last ones it waits until it is to die."""
         for batch in batches:
-            if batch.column(0)[0].as_py() >= rows - 20 and not die.with_suffix(".done").exists():
-                while not die.exists():
-                    time.sleep(0.01)
+            ids = batch.column(0).to_pylist()
+            if ids[0] >= rows - 20 and not die.with_suffix(".done").exists():
+                wait_until(die.exists, "it may die")
                 die.rename(die.with_suffix(".done"))
                 os.kill(os.getpid(), signal.SIGKILL)
-            yield batch
+            yield pa.RecordBatch.from_pydict({"payload": [b"record %06d" % n + bytes(10_000) for n in ids]})
+
+    frame = spark.range(0, rows, 1, 1).mapInArrow(killed_once, "payload binary")
+    options = {"uri": streams.where, "stream": "live", "delivery": "at-least-once"}
+    failures: list[PySparkException] = []
+
+    def write() -> None:
+        try:
+            frame.write.format("bookkeeper").options(**options).mode("append").save()
+        except PySparkException as error:
+            failures.append(error)
+
+    def there() -> list[bytes]:
+        if not streams.do(lambda namespace: namespace.exists("live")):
+            return []
+        return [payload[:13] for payload in streams.payloads("live")]
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
     try:
-        source = spark.range(0, rows, 1, 1).mapInArrow(slow_end, "id long")
-        frame = source.selectExpr("format_string('record %06d', id) as value")
-        writing = frame.write.format("bookkeeper").options(uri=streams.where, stream="live", delivery="at-least-once")
-        failures: list[PySparkException] = []
-
-        def write() -> None:
-            try:
-                writing.mode("append").save()
-            except PySparkException as error:
-                failures.append(error)
-
         task = threading.Thread(target=write)
         task.start()
-        wait_until(lambda: _there(streams, "live") >= 20, "rows are there while their task is running")
-        early = streams.payloads("live")
+        wait_until(lambda: len(there()) >= 20, "rows are there while their task is running")
+        early = there()
         die.touch()
         task.join()
         assert len(failures) == 1
@@ -516,14 +520,10 @@ def test_appended_rows_are_visible_at_once_and_perhaps_twice(
         assert len(failures) == 1
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    found = streams.payloads("live")
+    found = there()
     assert set(found) == set(numbers(0, rows))
     assert all(found.count(row) == 2 for row in early), "at least once, not exactly"
     assert found[-rows:] == numbers(0, rows), "in order"
-
-
-def _there(streams: Streams, name: str) -> int:
-    return len(streams.payloads(name)) if streams.do(lambda namespace: namespace.exists(name)) else 0
 
 
 def test_a_query_appends_to_several_streams(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
