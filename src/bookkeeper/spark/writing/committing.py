@@ -40,6 +40,7 @@ PAUSE = 1.0
 """Seconds before another try."""
 
 MERGED = MergePolicy()
+"""What is merged if nobody says it."""
 
 PASSING = (ServiceUnavailable, NotOwnerError, StreamConflictError)
 """What may be better in a moment: the store is away, a stream is written, others are faster."""
