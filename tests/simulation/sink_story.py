@@ -7,8 +7,8 @@ on writing. A driver that dies, just before or after a change of the metadata as
 one with the checkpoint. Beside them jobs write batches of their own, counted and not, and somebody cleans up all the
 time, with a patience so short that a run must be heard of to stay.
 
-What becomes of the checkpoint is drawn: it is kept; two drivers have it at once; backups of it are put back; or it is
-lost, and a query with another id takes over the sink.
+What is merged before it is published is drawn, and what becomes of the checkpoint: it is kept; two drivers have it at
+once; backups of it are put back; or it is lost, and a query with another id takes over the sink.
 
 After each change the watch (`sink_watch`) looks at what is published. At the end each number that the query has read is
 in its stream once, in the order of batches and partitions, of batches that failed nothing is there, and no ledger is
@@ -25,6 +25,7 @@ from bookkeeper.errors import BookKeeperError, NotOwnerError
 from bookkeeper.metadata.tree import TransactionLimits
 from bookkeeper.spark.writing.committing import commit, end_runs
 from bookkeeper.spark.writing.fingerprint import fingerprint_of
+from bookkeeper.spark.writing.sink_options import MergePolicy
 from bookkeeper.spark.writing.tasks import UNCOUNTED, Batch, TaskWriter, Written
 from bookkeeper.streams.errors import EpochConflictError
 from bookkeeper.streams.namespace import Namespace
@@ -45,6 +46,8 @@ ATTEMPTS = 4
 PATIENCE = 6.0
 """Seconds after which whoever cleans up gives a run up that is silent."""
 BEAT = 1.0
+MERGES = (MergePolicy(), MergePolicy(target=100), MergePolicy(target=0))
+"""One of them: all drafts of a stream become one, or some, or none."""
 COMMIT_SECONDS = (0.1, 20.0)
 """One of them: how long a commit tries. With the first one most that happens to it ends the query."""
 
@@ -88,12 +91,13 @@ class Job:
 
 
 class SinkStory(Story):
-    def __init__(self, s: Scenario, *, calm: bool, hard: bool = False) -> None:
+    def __init__(self, s: Scenario, *, calm: bool, hard: bool = False, merge: MergePolicy | None = None) -> None:
         super().__init__(s, calm=calm, hard=hard)
         self.kind = self.chance.choice([kind for kind in KINDS if not calm or kind != "two drivers"])
         self.limits = self.chance.choice((SMALL, TransactionLimits()))
         self.commit_seconds = self.chance.choice(COMMIT_SECONDS)
         self.loss = 0.02 if self.commit_seconds > 1 else 0.08
+        self.merge = merge or s.world.stream("merging").choice(MERGES)
         self.watch = SinkWatch(s.cluster.store)
         self.checkpoints = [Checkpoint("q1")]
         """Those that a driver may begin with; one that is refused is none any more."""
@@ -124,7 +128,9 @@ class SinkStory(Story):
                     raise QueryEndedError("the task fails")
                 await writer.add([(stream, payloads)])
             await asyncio.sleep(self.chance.choice((0.0, 0.05, 4.0)) * self.chance.random())
-            return await writer.finish(partition)
+            written = await writer.finish(partition)
+            self.watch.attempted(written)
+            return written
         except Exception:
             try:
                 await writer.abort()
@@ -180,7 +186,13 @@ class SinkStory(Story):
                 # of the changes of anybody: this commit's may be done, and the driver takes them for failed
                 self.s.cluster.faults.lose_answers_to["tree.commit"] = self.chance.randrange(1, 30)
             await commit(
-                namespace, batch.epoch, messages, fingerprint=fingerprint, reset=reset, timeout=self.commit_seconds
+                namespace,
+                batch.epoch,
+                messages,
+                fingerprint=fingerprint,
+                reset=reset,
+                merge=self.merge,
+                timeout=self.commit_seconds,
             )
         except (BookKeeperError, QueryEndedError):
             try:
@@ -391,10 +403,10 @@ class SinkStory(Story):
             assert own == whole or (not own and not job.done), f"{job.name} has {own}"
 
 
-def tell(seed: int, *, calm: bool = False, hard: bool = False) -> None:
-    """Play the story; raises what goes wrong."""
+def tell(seed: int, *, calm: bool = False, hard: bool = False, merge: MergePolicy | None = None) -> None:
+    """Play the story; raises what goes wrong. `merge`: None: it is drawn."""
 
     async def story(s: Scenario) -> None:
-        await SinkStory(s, calm=calm, hard=hard).play()
+        await SinkStory(s, calm=calm, hard=hard, merge=merge).play()
 
     play(story, bookies=4, seed=seed)

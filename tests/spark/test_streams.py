@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -152,6 +156,43 @@ def test_reads_begin_and_end_at_times_and_transaction_ids(spark: SparkSession, s
     assert read(startingTxid="5000", startingOffsetsByTimestampStrategy="latest") == []
     with pytest.raises(PySparkException, match="no record with transaction id 5000"):
         read(startingTimestamp="5000")
+
+
+def test_conditions_at_load_time(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """On a read, and on a query: other rows, but the same places."""
+
+    async def write(namespace: Namespace) -> None:
+        policy = WritePolicy(buffer_bytes=100, roll_records=40)
+        async with namespace.open_writer("chosen", create=True, policy=policy) as writer:
+            for n, payload in enumerate(numbers(0, 100)):
+                await writer.append(payload, txid=1000 + 10 * n)
+
+    streams.do(write)
+
+    def read(where: str) -> list[bytes]:
+        options = {"stream": "chosen", "where": where, "columns": "payload"}
+        frame = spark.read.format("bookkeeper").options(uri=streams.where, **options).load()
+        assert frame.columns == ["payload"]
+        found = sorted(bytes(row.payload) for row in frame.collect())
+        assert frame.where("payload = cast('record 000050' as binary)").count() == (b"record 000050" in found)
+        assert sorted(bytes(row.payload) for row in frame.collect()) == found, "used twice"
+        return found
+
+    segments = streams.do(lambda namespace: namespace.info("chosen")).segments
+    first = segments[0].records
+    assert read("txid between 1231 and 1500") == numbers(24, 51)
+    assert read(f"segment > {segments[0].number} and sequence_id < 70") == numbers(first, 70)
+    assert read("timestamp >= '1970-01-01T00:00:01.800Z'") == numbers(80, 100)
+    assert read("txid < 1000") == []
+    kafka = spark.read.format("bookkeeper").options(uri=streams.where, stream="chosen", rowMode="kafka")
+    assert [row.offset for row in kafka.option("where", "sequence_id in (7, 93)").load().collect()] == [7, 93]
+
+    options = {"stream": "chosen", "startingOffsets": "earliest", "maxRecordsPerTrigger": 30}
+    query = Query(following(spark, streams.where, where="sequence_id between 20 and 89", **options), tmp_path)
+    query.run()
+    assert query.rows == numbers(20, 90)
+    query.run()
+    assert query.rows == numbers(20, 90)
 
 
 def test_streams_are_found_by_a_pattern_as_they_come(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
@@ -328,6 +369,32 @@ def test_a_run_that_ends_with_what_is_there_misses_a_stream_that_is_gone(
         query.run()
 
 
+def test_a_stream_is_waited_for(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """By a read, and by a query, which then goes on without."""
+    options = {"stream": "later", "waitForStream": "2min", "startingOffsets": "earliest"}
+    frame = spark.read.format("bookkeeper").options(uri=streams.where, **options).load().select("payload")
+    query = Query(following(spark, streams.where, **options), tmp_path)
+    counts: list[int] = []
+    tasks = [threading.Thread(target=lambda: counts.append(frame.count())), threading.Thread(target=query.run)]
+    for task in tasks:
+        task.start()
+    for task in tasks:
+        task.join(2.0)
+        assert task.is_alive(), "it has not failed, for it waits"
+
+    streams.append("later", numbers(0, 10))
+    for task in tasks:
+        task.join()
+    assert counts in ([0], [10]), "it was there when the first record was, or just before"
+    again = spark.read.format("bookkeeper").options(uri=streams.where, **options).load().select("payload")
+    for _ in range(2):
+        assert sorted(bytes(row.payload) for row in again.collect()) == numbers(0, 10)
+    query.run()
+    assert query.rows == numbers(0, 10)
+    with pytest.raises(PySparkException, match="there is no stream never"):
+        spark.read.format("bookkeeper").options(uri=streams.where, stream="never", waitForStream="100ms").load().count()
+
+
 # --- writing ---
 
 
@@ -362,6 +429,113 @@ def test_a_batch_write_is_visible_at_once_and_not_repeated(spark: SparkSession, 
     uncounted = frame.selectExpr("cast(payload as string) as value").write.format("bookkeeper")
     uncounted.options(uri=streams.where, stream="w3", commitTimeout="60").mode("append").save()
     assert sorted(streams.payloads("w3")) == numbers(0, 600)
+    assert leftovers(streams) == []
+
+
+def test_small_segments_of_a_batch_are_merged(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """In the order of the partitions; and those of a query, batch by batch."""
+
+    def segments(name: str) -> int:
+        return streams.do(lambda namespace: _segments_of(namespace, name))
+
+    frame = spark.range(0, 900, 1, 6).selectExpr("format_string('record %06d', id) as value")
+    for name, options, count in (("small", {}, 1), ("each", {"mergeTargetBytes": "0"}, 6)):
+        writing = frame.write.format("bookkeeper").options(uri=streams.where, stream=name, **options)
+        writing.mode("append").save()
+        assert streams.payloads(name) == numbers(0, 900)
+        assert segments(name) == count
+    frame.write.format("bookkeeper").options(uri=streams.where, stream="small").mode("append").save()
+    assert streams.payloads("small") == numbers(0, 900) * 2, "used twice"
+
+    for _ in range(2):
+        copying(spark, streams, "small", tmp_path)
+    batches = len(list((tmp_path / "commits").glob("[0-9]*")))
+    assert batches >= 2
+    assert segments("small-copy") <= batches, "one each, though two tasks write"
+    assert sorted(streams.payloads("small-copy")) == sorted(numbers(0, 900) * 2)
+    assert leftovers(streams) == []
+
+
+async def _segments_of(namespace: Namespace, name: str) -> int:
+    return len((await namespace.info(name)).segments)
+
+
+def test_rows_bring_their_transaction_ids(spark: SparkSession, streams: Streams) -> None:
+    frame = spark.range(0, 200, 1, 4).selectExpr("id * 10 as txid", "format_string('record %06d', id) as payload")
+    options = {"uri": streams.where, "stream": "numbered"}
+    frame.write.format("bookkeeper").options(**options).mode("append").save()
+    with pytest.raises(PySparkException, match="stream numbered, row 1 of the task: transaction id 0 comes after 1990"):
+        frame.write.format("bookkeeper").options(**options).mode("append").save()
+    frame.selectExpr("txid + 2000 as txid", "payload").write.format("bookkeeper").options(**options).mode(
+        "append"
+    ).save()
+    read = spark.read.format("bookkeeper").options(**options, columns="txid,sequence_id").load()
+    assert [row.txid for row in read.orderBy("sequence_id").collect()] == [10 * n for n in range(400)]
+    fallen = frame.repartition(1).selectExpr("100000 - txid as txid", "payload").write.format("bookkeeper")
+    with pytest.raises(PySparkException, match=r"row 2 of the task: transaction id .* sort the rows by txid"):
+        fallen.options(uri=streams.where, stream="falling").mode("append").save()
+
+
+def test_appended_rows_are_visible_at_once_and_perhaps_twice(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    """A task that is killed had appended some; the write that is repeated appends all."""
+    rows, die = 200, tmp_path / "die"
+
+    def killed_once(batches: Iterator[Any]) -> Iterator[Any]:
+        """Rows that are too large to wait in a buffer of Spark's. Before the last ones it waits until it is to die."""
+        for batch in batches:
+            ids = batch.column(0).to_pylist()
+            if ids[0] >= rows - 20 and not die.with_suffix(".done").exists():
+                wait_until(die.exists, "it may die")
+                die.rename(die.with_suffix(".done"))
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield pa.RecordBatch.from_pydict({"payload": [b"record %06d" % n + bytes(10_000) for n in ids]})
+
+    frame = spark.range(0, rows, 1, 1).mapInArrow(killed_once, "payload binary")
+    options = {"uri": streams.where, "stream": "live", "delivery": "at-least-once"}
+    failures: list[PySparkException] = []
+
+    def write() -> None:
+        try:
+            frame.write.format("bookkeeper").options(**options).mode("append").save()
+        except PySparkException as error:
+            failures.append(error)
+
+    def there() -> list[bytes]:
+        if not streams.do(lambda namespace: namespace.exists("live")):
+            return []
+        return [payload[:13] for payload in streams.payloads("live")]
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    try:
+        task = threading.Thread(target=write)
+        task.start()
+        wait_until(lambda: len(there()) >= 20, "rows are there while their task is running")
+        early = there()
+        die.touch()
+        task.join()
+        assert len(failures) == 1
+        write()
+        assert len(failures) == 1
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    found = there()
+    assert set(found) == set(numbers(0, rows))
+    assert all(found.count(row) == 2 for row in early), "at least once, not exactly"
+    assert found[-rows:] == numbers(0, rows), "in order"
+
+
+def test_a_query_appends_to_several_streams(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Its tasks want the same ones at once."""
+    streams.append("mixed", numbers(0, 120), roll=40)
+    frame = following(spark, streams.where, stream="mixed", startingOffsets="earliest")().repartition(2)
+    routed = frame.selectExpr("payload", "concat('live-', substring(cast(payload as string), -1, 1) % 2) as stream")
+    for _ in range(2):
+        query = routed.writeStream.format("bookkeeper").options(uri=streams.where, delivery="at-least-once")
+        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    for odd in range(2):
+        assert sorted(streams.payloads(f"live-{odd}")) == numbers(0, 120)[odd::2]
     assert leftovers(streams) == []
 
 
@@ -454,6 +628,7 @@ def test_a_checkpoint_that_was_put_back_is_refused(spark: SparkSession, streams:
         ("1 as payload", {"stream": "x"}, "binary or string"),
         ("payload", {"stream": "x", "sinkId": "y"}, "go together"),
         ("payload", {"stream": "x", "strem": "y"}, "did you mean stream"),
+        ("payload", {"stream": "x", "delivery": "at-least-once", "sinkId": "a", "epoch": "1"}, "nothing is counted"),
         ("cast(null as binary) as payload", {"stream": "x"}, "rows have null"),
     ],
 )

@@ -154,6 +154,45 @@ def _taken_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "open_run", any_run)
 
 
+def _merged_and_its_parts_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was merged stays beside it."""
+    merge_small = committing.merge_small
+
+    async def both(namespace: Namespace, run: str, drafts: Any, policy: Any) -> Any:
+        merged = await merge_small(namespace, run, drafts, policy)
+        return {name: [*some, *(draft for draft in drafts[name] if draft not in some)] for name, some in merged.items()}
+
+    monkeypatch.setattr(committing, "merge_small", both)
+
+
+def _merges_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last partition comes first."""
+    merge = staged.Staging.merge
+
+    async def backwards(self: staged.Staging, stream: str, drafts: Sequence[SegmentDraft], policy: Any) -> SegmentDraft:
+        return await merge(self, stream, list(reversed(drafts)), policy)
+
+    monkeypatch.setattr(staged.Staging, "merge", backwards)
+
+
+def _merged_into_nobodys_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is merged belongs to the run only when it is whole."""
+    merge = staged.Staging.merge
+
+    class Bare(staged.Staging):
+        async def open_segment(self, stream: str, policy: Any = None) -> staged.StagedSegment:
+            ledgers = await self._ledgers(stream)
+            ledger = await ledgers.create_as(await ledgers.reserve_id())
+            return staged.StagedSegment(ledger, policy, lambda: ledgers.delete(ledger.id))
+
+    async def merged(self: staged.Staging, *arguments: Any) -> SegmentDraft:
+        draft = await merge(Bare(self._tree, self._runtime, self.path, self._ledgers), *arguments)
+        await staged.add_token(self._tree, self.path, draft.ledger_id)
+        return draft
+
+    monkeypatch.setattr(staged.Staging, "merge", merged)
+
+
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "commits twice": _commits_twice,
     "abort deletes what it is told of": _abort_deletes_what_it_is_told_of,
@@ -165,5 +204,8 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "losing attempts are published": _losing_attempts_are_published,
     "token after its ledger": _token_after_its_ledger,
     "taken without asking": _taken_without_asking,
+    "merged and its parts are published": _merged_and_its_parts_are_published,
+    "merges backwards": _merges_backwards,
+    "merged into nobody's ledger": _merged_into_nobodys_ledger,
 }
 """What each does says its docstring."""

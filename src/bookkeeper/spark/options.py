@@ -50,7 +50,7 @@ METADATA = "ledgermetadata."
 CLIENT = "bk."
 STREAMS = (
     "stream", "streams", "streampattern", "rowmode", "includeheaders", "txidastimestamp", "readfrom",
-    "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingtxid",
+    "waitforstream", "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingtxid",
     "startingoffsetsbytimestampstrategy", "endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "endingtxid",
 )  # fmt: skip
 """Options of reads of streams (`streaming.stream_options`)."""

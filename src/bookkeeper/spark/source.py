@@ -118,10 +118,10 @@ class BookKeeperDataSource(DataSource):
         """For `df.write`."""
         with plain_errors():
             options = SinkOptions.parse(self.options, streaming=False)
-            return RecordWriter(options, plan(options, schema), overwrite)
+            return RecordWriter(options, plan(options, schema, overwrite), overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For `writeStream`."""
         with plain_errors():
             options = SinkOptions.parse(self.options, streaming=True)
-            return QueryWriter(options, plan(options, schema), overwrite)
+            return QueryWriter(options, plan(options, schema, overwrite), overwrite)

@@ -70,19 +70,29 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/spark/test_read.py::test_a_bookie_that_is_down",
         "tests/unit/spark/test_options.py::test_all_options",
     ),
+    "Wait for absent topic": (
+        "tests/spark/test_streams.py::test_a_stream_is_waited_for",
+        "tests/unit/spark/test_waiting.py::test_a_query_begins_when_all_its_streams_are_there",
+    ),
     "Batch read": (
         "tests/spark/test_streams.py::test_a_stream_is_read_once",
         "tests/spark/test_read.py::test_every_column_of_every_entry",
         "tests/spark/test_read.py::test_conditions_at_load_time_decide_what_is_read",
+        "tests/spark/test_streams.py::test_conditions_at_load_time",
     ),
     "Source guarantee": ("tests/spark/test_streams.py::test_a_query_reads_each_record_once",),
     "Sink routing": ("tests/spark/test_kafka.py::test_batch_jobs", "tests/spark/test_kafka.py::test_streaming_jobs"),
     "Sink guarantee": (
         "tests/spark/test_streams.py::test_a_query_writes_each_record_once",
         "tests/unit/spark/test_writing.py::test_a_batch_for_several_streams_is_published_once",
+        "tests/spark/test_streams.py::test_appended_rows_are_visible_at_once_and_perhaps_twice",
     ),
     "Idempotent batch write": ("tests/spark/test_streams.py::test_a_batch_write_is_visible_at_once_and_not_repeated",),
     "Checkpoint rolled back": ("tests/spark/test_streams.py::test_a_checkpoint_that_was_put_back_is_refused",),
+    "Small segments or files": (
+        "tests/spark/test_streams.py::test_small_segments_of_a_batch_are_merged",
+        "tests/unit/spark/test_merging.py::test_a_batch_adds_one_segment_to_each_stream",
+    ),
     "Metadata tables": (
         "tests/spark/test_tables.py::test_ledgers_fragments_and_bookies",
         "tests/spark/test_tables.py::test_streams_segments_and_sinks",

@@ -78,7 +78,7 @@ def test_a_pattern_fits_whole_names() -> None:
         (True, {"ledgers": "5", "startingTxid": "7"}, "it goes with the option stream"),
         (True, {"stream": "a", "streams": "b"}, "named twice"),
         (True, {"streams": " , "}, "names no stream"),
-        (True, {"stream": "a", "where": "entry_id < 3"}, "where: it is for ledgers"),
+        (True, {"stream": "a", "where": "entry_id < 3"}, "comparisons of segment, txid, sequence_id and timestamp"),
         (True, {"stream": "a", "endingOffsets": "latest"}, "has no end"),
         (False, {"stream": "a", "maxEntriesPerTrigger": "3"}, "goes with readStream"),
         (True, {"stream": "a", "columns": "payload,length"}, "there is no column 'length'"),

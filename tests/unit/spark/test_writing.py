@@ -14,7 +14,7 @@ from bookkeeper.spark.writing.fingerprint import fingerprint_of
 from bookkeeper.spark.writing.shapes import Fields
 from bookkeeper.spark.writing.sink_options import Layout, SinkOptions, layout
 from bookkeeper.spark.writing.tasks import Batch, TaskWriter, Written
-from bookkeeper.streams.errors import EpochConflictError, StagingLostError
+from bookkeeper.streams.errors import EpochConflictError, StagingLostError, TxidOrderError
 from bookkeeper.streams.formats.codec import Compression
 from bookkeeper.streams.formats.keyed import Codec, KeyedRecord
 from bookkeeper.streams.namespace import Namespace
@@ -162,9 +162,54 @@ async def write(namespace: Namespace, epoch: int, *rows: tuple[str, Fields]) -> 
     try:
         await task.add(rows)
         await commit(namespace, epoch, [await task.finish(0)])
-    except OptionError:
+    except (OptionError, TxidOrderError):
         await task.abort()
         raise
+
+
+async def test_rows_have_the_transaction_ids_that_they_bring(namespace: Namespace) -> None:
+    """And those of several partitions are merged with them."""
+    messages = []
+    for part in range(3):
+        task = TaskWriter(namespace, BATCH)
+        await task.begin()
+        await task.add([("a", Fields("value", [b"x", b"y"], txids=[10 * part, 10 * part + 1]))])
+        messages.append(await task.finish(part))
+    await commit(namespace, 7, messages)
+    async with namespace.open_reader("a", tail=False) as reader:
+        assert [record.txid async for record in reader] == [0, 1, 10, 11, 20, 21]
+    assert len((await namespace.info("a")).segments) == 1
+
+
+@pytest.mark.parametrize(
+    ("txids", "why"),
+    [
+        ([5, 4], "row 2 of the task: transaction id 4 comes after 5"),
+        ([5, None], "row 2 of the task: None is no transaction id"),
+        ([-1, 0], "row 1 of the task: -1 is no transaction id"),
+        ([2, 3], "row 1 of the task: transaction id 2 comes after 3"),
+    ],
+)
+async def test_transaction_ids_that_fall_are_refused_with_their_row(
+    namespace: Namespace, txids: list[int], why: str
+) -> None:
+    """In a task, and behind what the stream has."""
+    await write(namespace, 0, ("a", Fields("value", [b"x"], txids=[3])))
+    with pytest.raises(TxidOrderError, match=f"stream a, {why}"):
+        await write(namespace, 1, ("a", Fields("value", [b"x", b"y"], txids=txids)))
+    assert await contents(namespace, "a") == [b"x"]
+
+
+async def test_transaction_ids_that_fall_from_partition_to_partition_are_refused(namespace: Namespace) -> None:
+    messages = []
+    for part, txid in enumerate((9, 5)):
+        task = TaskWriter(namespace, BATCH)
+        await task.begin()
+        await task.add([("a", Fields("value", [b"x"], txids=[txid]))])
+        messages.append(await task.finish(part))
+    with pytest.raises(TxidOrderError, match="begins with transaction id 5, and one before it ends with 9"):
+        await commit(namespace, 7, messages)
+    assert not await namespace.exists("a")
 
 
 async def test_a_new_stream_has_keys_if_its_first_rows_do(namespace: Namespace) -> None:
@@ -245,6 +290,7 @@ def test_columns() -> None:
         [("payload", "binary"), ("headers", "map<string,string>")],
         [("payload", "int")],
         [("stream", "string")],
+        [("payload", "binary"), ("txid", "int")],
     ):
         with pytest.raises(OptionError):
             layout(wrong, options)

@@ -8,6 +8,7 @@ admission  how much a batch reads; pure
 
 stream_options  what there is to say, and what goes together
 starting        where a query begins, or a read ends
+conditions      which records of a read are given
 looking         what is in the cluster now
 following       a query's offsets, and the work of each batch
 records         types of the columns of records, and batches of them

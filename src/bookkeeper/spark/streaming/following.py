@@ -21,7 +21,7 @@ from ..bounds import ALL
 from ..errors import OptionError
 from ..planning import EntryRange, Snapshot, counted, cut, into_partitions
 from .admission import UNLIMITED, admit, waiting
-from .looking import Sight
+from .looking import Seen, Sight
 from .offsets import Offset
 from .spans import Log, Place, Reach, between, resume
 from .starting import LATEST, AtTxid, Starting
@@ -98,6 +98,9 @@ class Follower:
         Raises `OptionError` for a time that no record is as late as, `StreamNotFoundError`,
         `NoSuchLedgerOnMetadataError`.
         """
+        options = self._options
+        if options.wait_for_streams:
+            await self._sight.wait_for(options.logs, options.wait_for_streams, options.min_poll)
         found: dict[str, Place] = {}
         for name in await self._names():
             try:
@@ -249,6 +252,8 @@ class Follower:
             keyed = bool(reaches) and await self._sight.keyed(name)
             for reach in reaches:
                 seen = self._sight.seen[reach.span.ledger_id]
+                if not self._may_hold(seen, keyed):
+                    continue
                 if seen.copy is not None:
                     archived.append(_archived(seen.copy, reach))
                     continue
@@ -272,6 +277,13 @@ class Follower:
             Work(some, {piece.ledger_id: facts[piece.ledger_id] for piece in some if piece.ledger_id in facts})
             for some in into_partitions(ranges, reads.target_partition_bytes, reads.min_partitions, most)
         ]
+
+    def _may_hold(self, seen: Seen, keyed: bool) -> bool:
+        """Whether a segment may have records that are wanted."""
+        options = self._options
+        return seen.segment is None or options.where.may_hold(
+            seen.segment, keyed=keyed, by_txid=options.txid_as_timestamp
+        )
 
     def _cut(self, snapshot: Snapshot, reach: Reach) -> list[EntryRange]:
         ranges = cut(snapshot, ALL.within(reach.first, reach.last))

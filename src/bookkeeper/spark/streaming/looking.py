@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...client.client import BookKeeper
@@ -83,6 +84,19 @@ class Sight:
         self._indexes = {name: index for name, index in self._indexes.items() if name in names}
         self._closed = {ledger: snapshot for ledger, snapshot in self._closed.items() if ledger in kept}
         self.seen = {ledger: seen for ledger, seen in self.seen.items() if ledger in kept}
+
+    async def wait_for(self, names: Iterable[str], timeout: float, pause: float) -> None:
+        """Until there are streams of these names, or the time is over; who looks at them then says what is missing.
+
+        - `pause`: seconds between two looks.
+        """
+        assert self._namespace is not None  # ledgers are not waited for
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                for name in names:
+                    while not await self._namespace.exists(name):
+                        log.info("stream %s is not there yet", name)
+                        await asyncio.sleep(pause)
 
     async def names(self) -> list[str]:
         """All streams of the namespace."""

@@ -55,6 +55,15 @@ class ReadWork(InputPartition):
 
 def read_work(options: StreamOptions, work: ReadWork) -> Iterator[pa.RecordBatch]:
     """A task's rows."""
+    compared = options.where.columns
+    if not compared:
+        return _rows(options, work)
+    wide = options.with_columns(tuple(dict.fromkeys((*options.columns, *compared))))
+    return options.where.filtered(_rows(wide, work), list(options.columns))
+
+
+def _rows(options: StreamOptions, work: ReadWork) -> Iterator[pa.RecordBatch]:
+    """All of it."""
     reads = options.reads
     tally = Tally()
     if work.archived:

@@ -14,6 +14,7 @@ from ..options import STREAMS as STREAM_OPTIONS
 from ..options import TRIGGERS, ReadOptions
 from ..values import choice, flag, number, seconds, size
 from .admission import IMPATIENT, UNLIMITED, Limits, Patience
+from .conditions import EVERY, Conditions
 from .offsets import LEDGERS, STREAMS
 from .starting import BY_TIME, EARLIEST, LATEST, Starting, parse_starting
 
@@ -31,8 +32,7 @@ NAMING = ("stream", "streams", "streampattern")
 """Options that name what is read; one of them makes it a read of streams."""
 
 _OF_LEDGERS = (
-    "ledgers", "path", "ledgersfrom", "ledgersto", "entriesfrom", "entriesto", "where", "openledgers", "verify",
-    "passwords",
+    "ledgers", "path", "ledgersfrom", "ledgersto", "entriesfrom", "entriesto", "openledgers", "verify", "passwords",
 )  # fmt: skip
 """Options of reads of ledgers that make no sense for streams."""
 
@@ -63,13 +63,17 @@ class StreamOptions:
     """Which copy of a segment that was offloaded: `ledger`, `archive`, or the ledger as long as it is there."""
     source_id: str | None = None
     """The subscriber of each stream that the query's progress is stored for."""
+    where: Conditions = EVERY
+    """Which records are given."""
+    wait_for_streams: float = 0.0
+    """Seconds that streams which are named and not there yet are waited for."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> StreamOptions:
         """Raises `OptionError` that says what is wrong with which option."""
         given = {key.lower(): value for key, value in options.items()}
         of_streams = is_of_streams(options)
-        own = {*STREAM_OPTIONS, *TRIGGERS, *(("columns",) if of_streams else ())}
+        own = {*STREAM_OPTIONS, *TRIGGERS, *(("columns", "where") if of_streams else ())}
         rest = {key: value for key, value in options.items() if key.lower() not in own}
         if not streaming:
             _refuse(given, TRIGGERS, "it goes with readStream, and not with read")
@@ -84,7 +88,7 @@ class StreamOptions:
         else:
             _refuse(
                 given,
-                ("rowmode", "includeheaders", "txidastimestamp", "readfrom", *BY_TIME),
+                ("rowmode", "includeheaders", "txidastimestamp", "readfrom", "waitforstream", *BY_TIME),
                 "it goes with the option stream",
             )
             reads = ReadOptions.parse(rest)
@@ -108,6 +112,8 @@ class StreamOptions:
             flag(given, "txidAsTimestamp", True),
             choice(given, "readFrom", READ_FROM),
             _source_id(given, kind),
+            Conditions.parse(given["where"]) if of_streams and "where" in given else EVERY,
+            _wait(given),
         )
 
     def reads_stream(self, name: str) -> bool:
@@ -163,6 +169,12 @@ def _patience(given: Mapping[str, str]) -> Patience:
     if least is not None and most is not None and least > most:
         raise OptionError(f"minEntriesPerTrigger={least} is more than maxEntriesPerTrigger={most}")
     return Patience(least or 0, seconds(given, "maxTriggerDelay", 900.0))
+
+
+def _wait(given: Mapping[str, str]) -> float:
+    if "streampattern" in given:
+        _refuse(given, ("waitforstream",), "it goes with stream and streams; a pattern finds streams as they come")
+    return seconds(given, "waitForStream", 0.0)
 
 
 def _source_id(given: Mapping[str, str], kind: str) -> str | None:

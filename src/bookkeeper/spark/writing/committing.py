@@ -10,29 +10,37 @@ nothing to write, and both would write what comes next.
 An error here ends a query. So what may pass is tried again here: the same key again finds out what became of the first
 try. After a failure Spark has the batch aborted. That ends its run, which fails if the run was published after all:
 nothing that was published is ever deleted.
+
+Before anything is tried, small drafts are merged (`merging`), once: so each try is about the same ledgers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ...errors import BookKeeperError, NotOwnerError, ServiceUnavailable, StreamConflictError
-from ...streams.errors import EpochConflictError
+from ...streams.errors import EpochConflictError, TxidOrderError
 from ...streams.namespace import Namespace
 from ...streams.publishing.drafts import SegmentDraft
 from ...streams.publishing.marker import Decision, PublishKey, decide
 from ...streams.publishing.staging import run_path, sink_path
 from ..errors import JobError
 from .framing import make_keyed
+from .merging import Drafts, merge_small
+from .sink_options import MergePolicy
 from .tasks import Batch, Written
 
 log = logging.getLogger(__name__)
 
 PAUSE = 1.0
 """Seconds before another try."""
+
+MERGED = MergePolicy()
+"""What is merged if nobody says it."""
 
 PASSING = (ServiceUnavailable, NotOwnerError, StreamConflictError)
 """What may be better in a moment: the store is away, a stream is written, others are faster."""
@@ -53,6 +61,17 @@ def check(messages: Sequence[Written | None], epoch: int) -> Batch | None:
     return batch
 
 
+def check_order(drafts: Drafts) -> None:
+    """Raises `TxidOrderError` if transaction ids fall from one partition to a later one."""
+    for name, some in drafts.items():
+        for before, after in pairwise(some):
+            if before.last_txid is not None and after.first_txid is not None and after.first_txid < before.last_txid:
+                raise TxidOrderError(
+                    f"stream {name}: a partition begins with transaction id {after.first_txid}, and one before it ends "
+                    f"with {before.last_txid}: sort all rows by txid, as with orderBy"
+                )
+
+
 def drafts_of(messages: Sequence[Written | None]) -> dict[str, list[SegmentDraft]]:
     """By stream, in the order of the partitions."""
     found: dict[str, list[SegmentDraft]] = {}
@@ -71,19 +90,24 @@ async def commit(
     reset: bool = False,
     create_streams: bool = True,
     overwrite: bool = False,
+    merge: MergePolicy = MERGED,
     timeout: float = 600.0,
 ) -> None:
     """Publish what the tasks of a batch wrote; nothing happens if it is published already.
 
     - `overwrite`: truncate what the streams have that rows go to, at the same moment.
+    - `merge`: which drafts are small, and become one.
 
     Tries for `timeout` seconds. Raises `EpochConflictError`, `StagingLostError`, `EndOfStreamError`,
-    `StreamNotFoundError`, `JobError`; and what is left of what may pass.
+    `StreamNotFoundError`, `TxidOrderError`, `JobError`; and what is left of what may pass.
     """
     batch = check(messages, epoch)
     if batch is None:
         return
-    drafts = drafts_of(messages)
+    drafts: Drafts = drafts_of(messages)
+    check_order(drafts)
+    if (run := _run_of(messages)) is not None:
+        drafts = await merge_small(namespace, run, drafts, merge)
     key = PublishKey(batch.sink, epoch, fingerprint, batch.query) if batch.counted else None
     runtime = namespace.client.context.runtime
     deadline = runtime.now() + timeout
@@ -115,7 +139,7 @@ class _How(NamedTuple):
 
 async def _publish(
     namespace: Namespace,
-    drafts: Mapping[str, Sequence[SegmentDraft]],
+    drafts: Drafts,
     key: PublishKey | None,
     messages: Sequence[Written | None],
     how: _How,
@@ -131,11 +155,19 @@ async def _publish(
         await namespace.create(name, exist_ok=True)
     for name in sorted({name for each in messages if each is not None for name in each.keyed}):
         await make_keyed(namespace, name)
-    path = next((message.run for message in messages if drafts and message is not None and message.run), None)
+    run = _run_of(messages) if drafts else None
     done = await namespace.publish_segments(
-        drafts, key, staging=path, reset=how.reset, supersede=how.overwrite, lock_timeout=how.lock_timeout
+        drafts, key, staging=run, reset=how.reset, supersede=how.overwrite, lock_timeout=how.lock_timeout
     )
     log.info("%s: %s", key or "a batch", "was published before" if done.already else done.streams)
+
+
+def _run_of(messages: Sequence[Written | None]) -> str | None:
+    """The path of the run; None: nothing was written, or not all, because it is published."""
+    written = [message for message in messages if message is not None]
+    if any(message.skipped for message in written):
+        return None
+    return next((message.run for message in written if message.run is not None), None)
 
 
 async def end_runs(namespace: Namespace, messages: Sequence[Written | None], batch: Batch | None = None) -> None:

@@ -19,6 +19,9 @@ from ...streams.namespace import Namespace
 from ..errors import OptionError
 from .shapes import Fields
 
+Given = Fields | Sequence[bytes]
+"""Records, or payloads as they are stored."""
+
 
 class Framing:
     """The codecs of the streams that a task writes to."""
@@ -29,8 +32,12 @@ class Framing:
         self.made: set[str] = set()
         """New streams whose codec must be stored before they are read."""
 
+    async def records(self, stream: str, given: Given) -> tuple[Sequence[bytes], Sequence[int] | None]:
+        """What is appended, and the transaction ids. Raises `OptionError` for rows that the stream cannot have."""
+        return (await self.payloads(stream, given), given.txids) if isinstance(given, Fields) else (given, None)
+
     async def payloads(self, stream: str, fields: Fields) -> Sequence[bytes]:
-        """What is appended. Raises `OptionError` for rows that the stream cannot have."""
+        """What is appended. Raises as `records`."""
         if not fields.values:
             return ()
         codec = self._codecs.get(stream)

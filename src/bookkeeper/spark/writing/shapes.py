@@ -24,6 +24,8 @@ class Fields:
     headers: Sequence[Headers] | None = None
     times: Sequence[int | None] | None = None
     """Milliseconds since 1970."""
+    txids: Sequence[int] | None = None
+    """Transaction ids. None: records get theirs when they are published."""
 
     @property
     def wants_keys(self) -> bool:
@@ -36,7 +38,8 @@ class Fields:
         def some(column: Sequence[Any] | None) -> Any:
             return None if column is None else [column[row] for row in rows]
 
-        return Fields(self.column, some(self.values), some(self.keys), some(self.headers), some(self.times))
+        columns = (self.values, self.keys, self.headers, self.times, self.txids)
+        return Fields(self.column, *map(some, columns))
 
 
 def rows_of(batch: pa.RecordBatch, columns: Layout, stream: str | None) -> list[tuple[str, Fields]]:
@@ -67,6 +70,7 @@ def _fields(batch: pa.RecordBatch, columns: Layout) -> Fields:
         bytes_of(columns.key) if columns.key is not None else None,
         list(map(_headers, batch.column(columns.headers).to_pylist())) if columns.headers is not None else None,
         times,
+        batch.column(columns.txid).to_pylist() if columns.txid is not None else None,
     )
 
 

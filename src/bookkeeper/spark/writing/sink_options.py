@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ...config import ClientConfiguration
 from ...errors import ConfigurationError
 from ...streams.formats.codec import Compression
 from ..errors import OptionError
 from ..options import CATALOG, TABLES, client_setting, similar
-from ..values import choice, flag, number, seconds
+from ..values import choice, flag, number, seconds, size
 
 NAMES = {
     name.lower(): name
@@ -23,13 +24,20 @@ NAMES = {
         "createStreams",
         "compression",
         "maxLedgersPerTask",
+        "mergeTargetBytes",
+        "mergeMaxBytes",
+        "delivery",
         "commitTimeout",
         "metadataTimeout",
         "checkpointLocation",
         "queryName",
     )
 }
+OF_EXACTLY_ONCE = ("sinkId", "epoch", "sinkIdReset", "mergeTargetBytes", "mergeMaxBytes")
+"""Options without a meaning where tasks append."""
+
 PAYLOADS = ("payload", "value")
+TXID = "txid"
 TARGETS = ("stream", "topic")
 BYTES = ("binary", "string")
 TYPES = {
@@ -37,11 +45,30 @@ TYPES = {
     **dict.fromkeys(TARGETS, ("string",)),
     "headers": ("array<struct<key:string,value:binary>>",),
     "timestamp": ("timestamp",),
+    TXID: ("bigint",),
 }
 """What columns may be."""
 
 OF_KAFKA = ("partition", "offset", "timestampType")
 """Columns of rows as Kafka's source gives them, which say nothing of a record: left out, as Kafka's sink does."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergePolicy:
+    """Which small drafts of a batch become one segment. Bytes, as they are stored."""
+
+    target: int = 16 << 20
+    """Drafts below it are small, and merged until they are not. 0: nothing is merged."""
+    most: int = 64 << 20
+    """That one commit copies."""
+    compression: Compression = Compression.NONE
+
+
+class Delivery(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    """All rows of a batch are visible at once, and once."""
+    AT_LEAST_ONCE = "at-least-once"
+    """Each row is visible as soon as it is stored; those of a task that is repeated are there twice."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +92,8 @@ class SinkOptions:
     metadata_timeout: float = 30.0
     checkpoint: str | None = None
     client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    merge: MergePolicy = MergePolicy()
+    delivery: Delivery = Delivery.EXACTLY_ONCE
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -73,14 +102,9 @@ class SinkOptions:
         uri = given.get("uri", "").strip()
         if not uri:
             raise OptionError("the option uri is missing: the namespace, as distributedlog://host:2181/orders")
-        epoch = number(given, "epoch", None, least=0)
-        sink_id = given.get("sinkid")
-        if streaming and epoch is not None:
-            raise OptionError("epoch: a streaming query counts its batches itself; it goes with df.write")
-        if not streaming and (epoch is None) != (sink_id is None):
-            raise OptionError("sinkId and epoch go together: they make a batch write that is repeated do nothing")
-        if sink_id is not None and not sink_id:
-            raise OptionError("sinkId is empty")
+        delivery = _delivery(given)
+        sink_id, epoch = _identity(given, streaming=streaming)
+        compression = Compression[choice(given, "compression", ("none", "lz4")).upper()]
         made = cls(
             uri,
             given.get("stream") or None,
@@ -88,12 +112,14 @@ class SinkOptions:
             epoch,
             flag(given, "sinkIdReset", False),
             flag(given, "createStreams", True),
-            Compression[choice(given, "compression", ("none", "lz4")).upper()],
+            compression,
             number(given, "maxLedgersPerTask", 64, least=1),
             seconds(given, "commitTimeout", 600.0),
             seconds(given, "metadataTimeout", 30.0),
             given.get("checkpointlocation"),
             tuple(sorted(client.items())),
+            _merge(given, compression),
+            delivery,
         )
         made.configuration()
         return made
@@ -106,6 +132,34 @@ class SinkOptions:
             raise OptionError(str(error)) from error
 
 
+def _delivery(given: Mapping[str, str]) -> Delivery:
+    found = Delivery(choice(given, "delivery", tuple(Delivery)))
+    wrong = [name for name in OF_EXACTLY_ONCE if name.lower() in given]
+    if found is Delivery.AT_LEAST_ONCE and wrong:
+        raise OptionError(f"{wrong[0]}: with delivery={found} nothing is counted or merged; leave it out")
+    return found
+
+
+def _identity(given: Mapping[str, str], *, streaming: bool) -> tuple[str | None, int | None]:
+    """The sink's name and the epoch."""
+    epoch = number(given, "epoch", None, least=0)
+    sink_id = given.get("sinkid")
+    if streaming and epoch is not None:
+        raise OptionError("epoch: a streaming query counts its batches itself; it goes with df.write")
+    if not streaming and (epoch is None) != (sink_id is None):
+        raise OptionError("sinkId and epoch go together: they make a batch write that is repeated do nothing")
+    if sink_id is not None and not sink_id:
+        raise OptionError("sinkId is empty")
+    return sink_id, epoch
+
+
+def _merge(given: Mapping[str, str], compression: Compression) -> MergePolicy:
+    default = MergePolicy()
+    nothing = given.get("mergetargetbytes", "").strip() == "0"
+    target = 0 if nothing else size(given, "mergeTargetBytes", default.target)
+    return MergePolicy(target, size(given, "mergeMaxBytes", default.most), compression)
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which columns of the rows are what."""
@@ -116,6 +170,7 @@ class Layout:
     key: str | None = None
     headers: str | None = None
     timestamp: str | None = None
+    txid: str | None = None
 
 
 def layout(columns: Sequence[tuple[str, str]], options: SinkOptions) -> Layout:
@@ -127,7 +182,7 @@ def layout(columns: Sequence[tuple[str, str]], options: SinkOptions) -> Layout:
     if len(payloads) != 1 or len(targets) > 1 or others:
         what = f"{', '.join(others)} cannot be written" if others else "that is not what there is"
         raise OptionError(
-            "a record has a column payload (or value), and perhaps stream (or topic), key, headers and timestamp: "
+            "a record has a column payload (or value), and perhaps stream (or topic), key, headers, timestamp, txid: "
             f"{what}. Put what you have into the payload, as with to_json(struct(*))"
         )
     for name, wanted in TYPES.items():
@@ -135,7 +190,7 @@ def layout(columns: Sequence[tuple[str, str]], options: SinkOptions) -> Layout:
             raise OptionError(f"the column {name} is {types[name]}: {' or '.join(wanted)} can be written")
     if not targets and options.stream is None:
         raise OptionError("give the option stream, or a column stream, to say where records go")
-    optional = {name: name if name in types else None for name in ("key", "headers", "timestamp")}
+    optional = {name: name if name in types else None for name in ("key", "headers", "timestamp", TXID)}
     return Layout(payloads[0], targets[0] if targets else None, **optional)
 
 

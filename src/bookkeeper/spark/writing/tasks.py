@@ -24,16 +24,16 @@ from typing import Any
 
 from ...errors import BookKeeperError, StreamNotFoundError
 from ...runtime.tasks import TaskScope
-from ...streams.errors import RecordTooLargeError, StagingLostError
+from ...streams.errors import RecordTooLargeError, StagingLostError, TxidOrderError
 from ...streams.formats.codec import Compression
+from ...streams.formats.records import END_TXID
 from ...streams.namespace import Namespace
 from ...streams.policy import WritePolicy
 from ...streams.publishing.marker import Marker, State
 from ...streams.publishing.staged import StagedSegment, Staging
 from ...streams.publishing.staging import run_path, sink_path
 from ..errors import OptionError
-from .framing import Framing
-from .shapes import Fields
+from .framing import Framing, Given
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ ENTRY_BYTES = 256 << 10
 BEAT_SECONDS = 600.0
 """How often a run is heard of, at least."""
 
-Rows = Sequence[tuple[str, Fields | Sequence[bytes]]]
-"""Records, or payloads as they are stored, with the stream that they go to."""
+Rows = Sequence[tuple[str, Given]]
+"""With the stream that they go to."""
 
 UNCOUNTED = "spark-batch"
 """The sink of batch writes that are not counted: their runs are below it, and it has no marker."""
@@ -88,6 +88,36 @@ def is_published(marker: Marker | None, batch: Batch) -> bool:
     return same and marker.epoch >= batch.epoch
 
 
+async def refuse_missing(namespace: Namespace, stream: str, *, create: bool) -> None:
+    """Raises `StreamNotFoundError` if a stream is not there, and shall not be made."""
+    if not create and not await namespace.exists(stream):
+        raise StreamNotFoundError(f"there is no stream {stream}, and createStreams is false")
+
+
+def too_large(stream: str, payloads: Sequence[bytes], before: int, error: RecordTooLargeError) -> RecordTooLargeError:
+    """Which row of a task it is; `before`: rows before the payloads."""
+    largest = max(range(len(payloads)), key=lambda number: len(payloads[number]))
+    return RecordTooLargeError(
+        f"stream {stream}, row {before + largest + 1} of the task: {len(payloads[largest])} bytes are too many: {error}"
+    )
+
+
+def check_txids(stream: str, txids: Sequence[int | None], last: int, before: int) -> None:
+    """Raises `TxidOrderError` that names the row if a transaction id is missing, none, or lower than one before it.
+
+    - `last`: the highest one in the stream before these. `before`: rows of the task before these.
+    """
+    for row, txid in enumerate(txids, before + 1):
+        if txid is None or not 0 <= txid < END_TXID:
+            raise TxidOrderError(f"stream {stream}, row {row} of the task: {txid} is no transaction id")
+        if txid < last:
+            raise TxidOrderError(
+                f"stream {stream}, row {row} of the task: transaction id {txid} comes after {last}: in a stream they "
+                "never fall, so sort the rows by txid"
+            )
+        last = txid
+
+
 class TaskWriter:
     """Writes the rows of one task: `begin`, `add` again and again, then `finish`, or `abort` after an error."""
 
@@ -125,17 +155,17 @@ class TaskWriter:
     async def add(self, rows: Rows) -> None:
         """Write some rows.
 
-        Raises `RecordTooLargeError`, `OptionError` (too many streams), `StreamNotFoundError`, `StagingLostError` (the
-        batch is over), and what the client raises. Then `abort` what was written.
+        Raises `RecordTooLargeError`, `TxidOrderError`, `OptionError` (too many streams), `StreamNotFoundError`,
+        `StagingLostError` (the batch is over), and what the client raises. Then `abort` what was written.
         """
         if self.skips:
             return
         if self._lost is not None:
             raise self._lost
         for stream, records in rows:
-            payloads = await self._framing.payloads(stream, records) if isinstance(records, Fields) else records
+            payloads, txids = await self._framing.records(stream, records)
             if payloads:
-                await self._append(stream, payloads)
+                await self._append(stream, payloads, txids)
 
     async def finish(self, partition: int) -> Written:
         """Store all; what the driver is to be told. Raises as `add`."""
@@ -151,19 +181,25 @@ class TaskWriter:
         for segment in self._open.values():
             await segment.abort()
 
-    async def _append(self, stream: str, payloads: Sequence[bytes]) -> None:
+    async def _append(self, stream: str, payloads: Sequence[bytes], txids: Sequence[int] | None) -> None:
         segment = self._open.get(stream)
+        if txids is not None:
+            last = segment.last_txid if segment is not None else await self._last_txid(stream)
+            check_txids(stream, txids, last, self._rows)
         if segment is None:
             segment = self._open[stream] = await self._begin(stream)
         try:
-            await segment.append_batch(payloads)
+            await segment.append_batch(payloads, txids=txids)
         except RecordTooLargeError as error:
-            largest = max(range(len(payloads)), key=lambda number: len(payloads[number]))
-            row = self._rows + largest + 1
-            raise RecordTooLargeError(
-                f"stream {stream}, row {row} of the task: {len(payloads[largest])} bytes are too many: {error}"
-            ) from None
+            raise too_large(stream, payloads, self._rows, error) from None
         self._rows += len(payloads)
+
+    async def _last_txid(self, stream: str) -> int:
+        """The highest transaction id that is in the stream already."""
+        if not await self._namespace.exists(stream):
+            return 0
+        info = await self._namespace.info(stream)
+        return 0 if info.sealed else info.last_txid  # that it is sealed says who publishes
 
     async def _begin(self, stream: str) -> StagedSegment:
         if len(self._open) >= self._max_ledgers:
@@ -171,8 +207,7 @@ class TaskWriter:
                 f"a task has rows for more than {self._max_ledgers} streams, and each takes a ledger: raise "
                 "maxLedgersPerTask, or let the rows of a stream go to few tasks, as with repartition('stream')"
             )
-        if not self._create and not await self._namespace.exists(stream):
-            raise StreamNotFoundError(f"there is no stream {stream}, and createStreams is false")
+        await refuse_missing(self._namespace, stream, create=self._create)
         if self._staging is None:
             batch = self._batch
             self._staging = await self._namespace.stage(batch.sink, batch.epoch, query=batch.query, run=batch.run)

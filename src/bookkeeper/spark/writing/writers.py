@@ -19,12 +19,13 @@ from pyspark.sql.types import StructType
 
 from ...errors import BookKeeperError
 from ...streams.namespace import Namespace
-from ..errors import JobError, plain_errors
+from ..errors import JobError, OptionError, plain_errors
 from ..session import Connected, namespace_session
+from .appending import TaskAppender
 from .committing import commit, end_runs
 from .fingerprint import read_fingerprint
 from .shapes import rows_of
-from .sink_options import Layout, SinkOptions, layout
+from .sink_options import Delivery, Layout, SinkOptions, layout
 from .tasks import UNCOUNTED, Batch, TaskWriter, Written
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,10 @@ class TaskMessage(WriterCommitMessage):
         self.written = written
 
 
-def plan(options: SinkOptions, schema: StructType) -> Layout:
+def plan(options: SinkOptions, schema: StructType, overwrite: bool = False) -> Layout:
     """Raises `OptionError` for what cannot be written."""
+    if overwrite and options.delivery is Delivery.AT_LEAST_ONCE:
+        raise OptionError("delivery=at-least-once appends: it does not go with overwriting, nor outputMode complete")
     return layout([(field.name, field.dataType.simpleString()) for field in schema.fields], options)
 
 
@@ -46,18 +49,31 @@ def _connected(options: SinkOptions) -> AbstractContextManager[Connected[Namespa
     return namespace_session(options.uri, options.configuration(), options.metadata_timeout)
 
 
+def _task(namespace: Namespace, options: SinkOptions, batch: Batch) -> TaskWriter | TaskAppender:
+    if options.delivery is Delivery.AT_LEAST_ONCE:
+        return TaskAppender(
+            namespace,
+            batch,
+            compression=options.compression,
+            create_streams=options.create_streams,
+            most_streams=options.max_ledgers,
+            timeout=options.commit_timeout,
+        )
+    return TaskWriter(
+        namespace,
+        batch,
+        compression=options.compression,
+        create_streams=options.create_streams,
+        max_ledgers=options.max_ledgers,
+    )
+
+
 def _write(options: SinkOptions, columns: Layout, batch: Batch, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
     """One task."""
     context = TaskContext.get()
     assert context is not None
     with plain_errors(), _connected(options) as connected:
-        writer = TaskWriter(
-            connected.client,
-            batch,
-            compression=options.compression,
-            create_streams=options.create_streams,
-            max_ledgers=options.max_ledgers,
-        )
+        writer = _task(connected.client, options, batch)
         connected.run(writer.begin())
         try:
             for some in rows:  # all of them, also if they are not written: else Spark gives the process up
@@ -68,12 +84,20 @@ def _write(options: SinkOptions, columns: Layout, batch: Batch, rows: Iterator[p
             try:
                 connected.run(writer.abort())
             except BookKeeperError as error:
-                log.warning("what a failed task wrote is deleted later: %s", error)
+                log.warning("what a failed task has left is cleaned up later: %s", error)
             raise
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Written | None]:
     return [message.written if isinstance(message, TaskMessage) else None for message in messages]
+
+
+def _is_done(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> bool:
+    """Whether there is nothing to commit, because tasks have appended."""
+    if options.delivery is Delivery.EXACTLY_ONCE:
+        return False
+    log.info("tasks appended %d rows", sum(each.rows for each in _told(messages) if each is not None))
+    return True
 
 
 class RecordWriter(DataSourceArrowWriter):
@@ -94,6 +118,8 @@ class RecordWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish."""
         options, told = self._options, _told(messages)
+        if _is_done(options, messages):
+            return
         with plain_errors(), _connected(options) as connected:
             if self._overwrite and not any(each is None or each.rows or each.skipped for each in told):
                 raise JobError("there are no rows to overwrite anything with; Namespace.truncate empties a stream")
@@ -105,12 +131,15 @@ class RecordWriter(DataSourceArrowWriter):
                     reset=options.reset,
                     create_streams=options.create_streams,
                     overwrite=self._overwrite,
+                    merge=options.merge,
                     timeout=options.commit_timeout,
                 )
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what was written and is not published."""
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            return
         with plain_errors(), _connected(self._options) as connected:
             connected.run(end_runs(connected.client, _told(messages), self._batch))
 
@@ -139,6 +168,8 @@ class QueryWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish."""
         options = self._options
+        if _is_done(options, messages):
+            return
         with plain_errors(), _connected(options) as connected:
             connected.run(
                 commit(
@@ -149,11 +180,14 @@ class QueryWriter(DataSourceStreamArrowWriter):
                     reset=options.reset,
                     create_streams=options.create_streams,
                     overwrite=self._overwrite,
+                    merge=options.merge,
                     timeout=options.commit_timeout,
                 )
             )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Delete what was written and is not published; what the messages do not tell of, the next batch deletes."""
+        if self._options.delivery is Delivery.AT_LEAST_ONCE:
+            return
         with plain_errors(), _connected(self._options) as connected:
             connected.run(end_runs(connected.client, _told(messages)))

@@ -43,6 +43,8 @@ class SegmentDraft:
     """Of the last record; None just as the first one."""
     staged: bool = False
     """Whether its ledger belongs to a `Staging`."""
+    size: int = 0
+    """Bytes of its entries. 0: not known."""
 
     def __post_init__(self) -> None:
         known = self.first_txid is not None
@@ -52,6 +54,11 @@ class SegmentDraft:
             raise IncorrectParameterError(f"the transaction ids {self.first_txid} to {self.last_txid} make no sense")
         if not (0 < self.records <= MOST_RECORDS and self.ledger_id >= 0 and self.last_entry >= 0 <= self.last_slot):
             raise IncorrectParameterError(f"{self} has no records, or makes no sense")
+
+    @property
+    def stamped(self) -> bool:
+        """Whether its records have transaction ids of their own."""
+        return self.first_txid is not None
 
     def to_json(self) -> dict[str, Any]:
         """To be sent or stored."""

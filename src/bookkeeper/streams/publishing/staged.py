@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from itertools import pairwise
 from types import TracebackType
 from typing import Self
@@ -16,7 +17,8 @@ from ...client.writer import LedgerAdvWriter
 from ...errors import BKError, IncorrectParameterError, NoSuchRecord
 from ...metadata.tree import RecordTree
 from ...runtime.api import Runtime
-from ..errors import StagingLostError, StreamClosedError, TransmitError, TxidOrderError
+from ..errors import CorruptEntryError, StagingLostError, StreamClosedError, TransmitError, TxidOrderError
+from ..formats.entry import decode_entry
 from ..formats.records import END_TXID
 from ..ledgers import StreamLedgers
 from ..packing import Entry, EntryPacker
@@ -65,6 +67,29 @@ class Staging:
             raise
         return segment
 
+    async def merge(
+        self, stream: str, drafts: Sequence[SegmentDraft], policy: WritePolicy | None = None
+    ) -> SegmentDraft:
+        """One draft with the records of several of this run, in order. Those stay: what is not published goes with the
+        run.
+
+        Raises as `open_segment` and the calls of `StagedSegment`, `CorruptEntryError`, and what reading raises; then
+        nothing was made.
+        """
+        ledgers = await self._ledgers(stream)
+        async with await self.open_segment(stream, policy) as merged:
+            for draft in drafts:
+                before = merged.records
+                async with await ledgers.open(draft.ledger_id) as ledger, aclosing(ledger.entries()) as entries:
+                    async for entry in entries:
+                        some = decode_entry(entry.data)
+                        await merged.append_batch(some.payloads, txids=some.txids if draft.stamped else None)
+                if merged.records - before != draft.records:
+                    raise CorruptEntryError(
+                        f"ledger {draft.ledger_id} has {merged.records - before} records, its draft {draft.records}", 0
+                    )
+            return await merged.finish()
+
     async def beat(self, after: float = 0.0) -> None:
         """Say that the run is alive; needed now and then of one that takes long. Raises `StagingLostError`.
 
@@ -85,12 +110,23 @@ class StagedSegment:
         self._give_up = give_up
         self._first_txid: int | None = None
         self._last: asyncio.Future[int] | None = None
+        self._size = 0
         self._over = False
 
     @property
     def ledger_id(self) -> int:
         """Of the ledger."""
         return self._ledger.id
+
+    @property
+    def records(self) -> int:
+        """So far."""
+        return self._packer.records
+
+    @property
+    def last_txid(self) -> int:
+        """The transaction id of the last record."""
+        return self._packer.last_txid
 
     async def append_batch(
         self, payloads: Sequence[bytes], *, txids: Sequence[int] | None = None, as_sets: bool = False
@@ -131,6 +167,7 @@ class StagedSegment:
                 self._last = await self._ledger.write_soon(entry.number, entry.payload)
             except BKError as error:
                 raise self._failed(error) from error
+            self._size += len(entry.payload)
             self._last.add_done_callback(_retrieve)
 
     async def finish(self) -> SegmentDraft:
@@ -157,6 +194,7 @@ class StagedSegment:
             self._first_txid,
             self._packer.last_txid if known else None,
             staged=True,
+            size=self._size,
         )
 
     async def abort(self) -> None:
