@@ -13,9 +13,10 @@ import pytest
 import bookkeeper
 from bookkeeper.cli.local.cluster import BookieProcess, LocalCluster
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.scrub import bad_copies
 
 from .processes import PASSWORD, payload
-from .test_heal import bad_copies, bookkeeper_command
+from .test_heal import bookkeeper_command
 
 SETTINGS = {
     "dbStorage_writeCacheMaxSizeMb": 16,
@@ -81,11 +82,12 @@ async def test_what_rots_in_a_running_bookie_is_mended(scrubbing: LocalCluster) 
         assert entries == [payload(writer.id, number) for number in range(ENTRIES)]
         while not all(records(victim, writer.id, entry_id) for entry_id in ROTTEN):
             await asyncio.sleep(0.1)
-        while await bad_copies(bk, writer.id):
+        while await bad_copies(bk, [writer.id]):
             await asyncio.sleep(0.1)
         for entry_id in ROTTEN:
             words = ("shell", "why", str(writer.id), str(entry_id), "--uri", scrubbing.uri, "--json")
             code, out, err = await bookkeeper_command(*words)
             assert code == 0, err
             assert [copy["status"] for copy in json.loads(out)["copies"]] == ["good"] * 3
+        assert await bad_copies(bk) == []
     assert victim.log.read_text().count("was damaged here, and is mended") == len(ROTTEN)

@@ -15,6 +15,7 @@ from bookkeeper.client.client import BookKeeper
 from bookkeeper.errors import DataUnknownError, LedgerClosedError, LedgerFencedError
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId
+from tests.support.scrub import bad_copies
 
 from .processes import PASSWORD, payload
 
@@ -75,3 +76,4 @@ async def test_a_killed_bookie_gets_back_what_it_had_acknowledged(unjournaled: L
             async with await bk.open_ledger(ledger_id, password=PASSWORD) as reader:
                 entries = [entry.data async for entry in reader.entries()]
             assert entries == [payload(ledger_id, number) for number in range(ENTRIES)]
+        assert await bad_copies(bk) == []

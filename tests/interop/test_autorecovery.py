@@ -12,6 +12,7 @@ from tests.interop.support import peer
 from tests.interop.support.clients import expected
 from tests.interop.support.cluster import JAVA, OURS, Cluster
 from tests.interop.support.report import verifies
+from tests.support.scrub import bad_copies
 from tests.support.waiting import wait_until
 
 AREA = "Repair"
@@ -57,6 +58,7 @@ async def test_java_autorecovery(new_cluster: MakeCluster, connect: Connect) -> 
     finally:
         daemon.terminate()
         daemon.wait()
+    assert await bad_copies(ours.bk) == []
     # The copies are good: they are all there is, once another of the old members is away as well.
     other = cluster.bookies[1]
     await asyncio.to_thread(other.kill)
@@ -100,6 +102,7 @@ async def test_our_autorecovery(new_cluster: MakeCluster, connect: Connect) -> N
     finally:
         daemon.terminate()
         daemon.wait()
+    assert await bad_copies(ours.bk) == []
     # The copies are good: they are all there is, once another of the old members is away as well.
     await asyncio.to_thread(cluster.bookies[1].kill)
     for client in (ours, java):
@@ -151,6 +154,7 @@ async def marked_by_one_and_repaired_by_the_other(
     finally:
         daemon.terminate()
         daemon.wait()
+    assert await bad_copies(ours.bk) == []
     reader = await client.open(writer.ledger, password="a", digest="CRC32C")
     assert await reader.read() == expected([10 + n * 3 for n in range(200)])
 
@@ -172,5 +176,6 @@ async def test_java_recover_command(new_cluster: MakeCluster, connect: Connect, 
     assert answer.code == 0, answer.text
     metadata = await client.bk.get_ledger_metadata(writer.ledger)
     assert lost.id not in metadata.ensembles[0]
+    assert await bad_copies(client.bk) == []
     await asyncio.to_thread(wait_until, lambda: not lost.running, "the bookie is gone")
     assert await (await client.open(writer.ledger)).read() == expected([100] * 300)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -257,6 +259,28 @@ async def test_rebuilds(new_cluster: MakeCluster, connect: Connect, tools: peer.
             answer = tools.run(bookie.conf, "rebuild-db-ledgers-index")
             assert answer.code == 0, answer.text
         running.start()
+
+    await asyncio.to_thread(rebuild)
+    await client.sees(*(bookie.id for bookie in running.bookies))
+    await check(client, ids(made))
+
+
+@verifies(AREA, "our shell rebuilds the indexes of a bookie, and it goes on as Java's")
+async def test_our_rebuilds(new_cluster: MakeCluster, connect: Connect) -> None:
+    running = await asyncio.to_thread(prepare, new_cluster, OURS)
+    client = await connect(running, "ours-auto")
+    made = await write_some(client)
+    for handle, _ in made:
+        await handle.close()
+    running.stop()
+
+    def rebuild() -> None:
+        for bookie in running.bookies:
+            for verb in ("rebuild-db-ledger-locations-index", "rebuild-db-ledgers-index", "check-db-ledgers-index"):
+                words = [sys.executable, "-m", "bookkeeper", "shell", verb, "--conf", str(bookie.conf)]
+                done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+                assert done.returncode == 0, done.stderr
+            bookie.start(JAVA)
 
     await asyncio.to_thread(rebuild)
     await client.sees(*(bookie.id for bookie in running.bookies))

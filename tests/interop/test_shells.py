@@ -141,3 +141,42 @@ async def test_trials(shown: tuple[Cluster, str, int], tools: peer.Tools) -> Non
     assert "10 entries written to ledger" in ours, ours
     assert "succeeded" in await asyncio.to_thread(our_shell, cluster, "bookiesanity")
     assert facts(COMMANDS["listledgers"], await asyncio.to_thread(our_shell, cluster, "listledgers")) == before
+
+
+@verifies(AREA, "both shells see the same files of a stopped bookie, and when it may begin anew")
+async def test_the_shells_agree_about_a_stopped_bookie(new_cluster: MakeCluster, tools: peer.Tools) -> None:
+    cluster = new_cluster(OURS, OURS)
+    await asyncio.to_thread(cluster.init_by_us)
+    await asyncio.to_thread(cluster.start)
+    bookie = cluster.bookies[0]
+    await asyncio.to_thread(bookie.stop)
+
+    def files(text: str) -> list[str]:
+        return re.findall(r"/\S+/current/[0-9a-f]+\.(?:txn|log)\b", text)
+
+    def both(*words: str) -> bool:
+        """Whether it was done, or is so; Java's shell and ours must agree."""
+        java, ours = tools.run(bookie.conf, *words), our_answer(cluster, *words)
+        assert (java.code == 0) == (ours.returncode == 0), f"{words}: {java.text}\n--- ours ---\n{ours.stderr}"
+        return java.code == 0
+
+    def compare() -> None:
+        for kind in ("-txn", "-log"):
+            java = tools.run(bookie.conf, "listfilesondisc", kind)
+            assert files(java.text) == files(our_shell(cluster, "listfilesondisc", kind)), java.text
+        assert files(our_shell(cluster, "listfilesondisc", "-txn"))
+        assert our_answer(cluster, "localconsistencycheck").returncode == 0  # Java's would keep the index open
+        assert not both("initbookie")
+        assert not both("bookieformat", "-nonInteractive")
+        assert our_answer(cluster, "bookieformat", "-nonInteractive", "-force").returncode == 0
+        assert not both("initbookie")  # its cookie is there
+        assert our_answer(cluster, "bookieformat", "-nonInteractive", "-force", "-deleteCookie").returncode == 0
+        assert both("initbookie")
+        bookie.start(JAVA)
+
+    await asyncio.to_thread(compare)
+
+
+def our_answer(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bookkeeper", "shell", *words, "--conf", str(cluster.bookies[0].conf)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)

@@ -9,14 +9,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bookkeeper.autorecovery.checker import digest_of
 from bookkeeper.autorecovery.daemon import AutoRecovery
-from bookkeeper.autorecovery.fragments import fragments_of
 from bookkeeper.client.client import BookKeeper
-from bookkeeper.client.reads.replicas import Copy, Replicas
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import TaskScope
 from bookkeeper.types import BookieId
+from tests.support import scrub
 
 from .scenario import Scenario
 
@@ -66,16 +64,8 @@ async def bad_copies(s: Scenario, bk: BookKeeper, ledger_id: int) -> list[str]:
     """What is missing of a closed ledger: everything is read from everybody."""
 
     async def look() -> list[str]:
-        metadata = (await bk.get_versioned_metadata(ledger_id)).value
-        assert metadata.closed
-        replicas = Replicas(bk.context, metadata, digest_of(metadata))
-        bad = []
-        for fragment in fragments_of(metadata, metadata.last_entry_id):
-            for index, bookie in enumerate(fragment.ensemble):
-                async for entry_id, reply in replicas.each(bookie, [*fragment.holds(index)]):
-                    if not isinstance(replicas.examine(entry_id, reply), Copy):
-                        bad.append(f"ledger {ledger_id}, entry {entry_id} on {bookie}: {reply.detail}")
-        return bad
+        assert await bk.is_closed(ledger_id)
+        return await scrub.bad_copies(bk, [ledger_id])
 
     return await s.on(s.home(bk), look())
 

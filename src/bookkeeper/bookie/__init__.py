@@ -13,6 +13,7 @@ storage/    where entries live
 checkpoint  moving what the journals hold into the storage for good
 ledgers     what is known about the ledgers in use: key, fence, last add confirmed
 sharing/    what there is only so much of, and who gets it
+offline/    work on the files of a stopped bookie, for operators
 node/       the bookie as a member of the cluster, its directories and disks
 file_names  what its files are called
 stats       what it counts, under BookKeeper's names

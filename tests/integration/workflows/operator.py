@@ -17,7 +17,6 @@ from pathlib import Path
 from string import Template
 
 from bookkeeper import LedgerWriter
-from bookkeeper.autorecovery.checker import LedgerChecker
 from bookkeeper.autorecovery.fragments import bookies_of
 from bookkeeper.bookie.file_names import VERSION_FILE
 from bookkeeper.cli.local.cluster import BookieProcess, ClusterError, LocalCluster
@@ -26,13 +25,12 @@ from bookkeeper.metadata.api import Mode
 from bookkeeper.types import BookieId
 from tests.integration.processes import PASSWORD, payload
 from tests.support.http import Answer, curl
+from tests.support.scrub import bad_copies
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "operations.md"
 PAUSE_SECONDS = 0.1
-ALL = 100
-"""Per cent of the entries that are looked at."""
 
 
 @dataclass
@@ -193,7 +191,7 @@ class Operator:
 
     async def is_sound(self, *but: str) -> None:
         """All that was acknowledged is there, every copy of it, and the doctor finds nothing else to do than `but`."""
-        assert await self.has_all_copies()
+        assert await bad_copies(self.bk) == []
         for ledger_id, count in self.written.items():
             async with await self.bk.open_ledger(ledger_id, password=PASSWORD) as reader:
                 entries = [entry.data async for entry in reader.entries(0, count - 1)]
@@ -204,14 +202,7 @@ class Operator:
 
     async def has_all_copies(self) -> bool:
         """Whether every ledger's entries are on all bookies that its record names."""
-        available = await self.bk.writable_bookies() | await self.bk.readonly_bookies()
-        checker = LedgerChecker(self.cluster.runtime, self.bk.context)
-        for ledger_id in self.written:
-            async with await self.bk.open_ledger(ledger_id, password=PASSWORD) as reader:
-                record = await self.bk.get_ledger_metadata(ledger_id)
-                if await checker.check(record, reader.last_add_confirmed, available, ALL):
-                    return False
-        return True
+        return not await bad_copies(self.bk)
 
 
 def configure(bookie: BookieProcess, **settings: object) -> None:

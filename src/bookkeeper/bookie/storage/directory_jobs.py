@@ -29,7 +29,7 @@ from .index import ledgers as ledger_index
 from .index.ledger_data import LedgerData
 from .index.ledgers import Changes
 from .index.locations import LocationIndex, Run
-from .index.rebuild import open_locations
+from .index.rebuild import open_locations, put_in_place
 from .packing import CHUNK
 from .reserve import Reserve
 from .write_cache import LedgerBuffer
@@ -121,12 +121,14 @@ def open_directory(runtime: Runtime, options: DirectoryOptions, path: str, index
 
 
 def _open_ledgers(runtime: Runtime, options: DirectoryOptions, index_path: str) -> KeyValueStore:
+    put_in_place(runtime, index_path, LEDGERS)
     try:
         return runtime.open_key_value(f"{index_path}/{LEDGERS}", options.ledgers)
     except CorruptStorageError as error:
         raise CorruptStorageError(
             f"{error}. Fences and master keys stand nowhere else, so this bookie does not start: bring the index "
-            f"directory back from a copy, or remove this bookie's data and cookie, and let its entries be replicated "
+            f"directory back from a copy, or build the database anew with all ledgers fenced (`bookkeeper shell "
+            f"rebuild-db-ledgers-index`), or remove this bookie's data and cookie, and let its entries be replicated "
             f"again from other bookies"
         ) from error
 

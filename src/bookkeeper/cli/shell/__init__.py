@@ -16,6 +16,7 @@ why      why an entry can or cannot be read
 recovery  copying by hand what bookies hold
 renames  another id for a bookie, in the metadata of ledgers
 journals, entry_logs, index  a look into a bookie's files
+offline/  checking, changing, removing the files of a bookie that is stopped
 records  what these print
 places   where a bookie's files are
 common   where the cluster is, and asking before something is destroyed
@@ -41,6 +42,8 @@ from . import (
     trials,
     why,
 )
+from .offline import begin, checks, looks, mending
+from .offline import renames as cookie_renames
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -84,6 +87,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "readlog": entry_logs.readlog,
     "readlogmetadata": entry_logs.readlogmetadata,
     "ledger": index.ledger,
+    "initbookie": begin.initbookie,
+    "bookieformat": begin.bookieformat,
+    "updatecookie": cookie_renames.updatecookie,
+    "listfilesondisc": looks.listfilesondisc,
+    "activeledgers": looks.activeledgers,
+    "localconsistencycheck": checks.localconsistencycheck,
+    "check-db-ledgers-index": checks.check_db_ledgers_index,
+    "rebuild-db-ledger-locations-index": mending.rebuild_db_ledger_locations_index,
+    "rebuild-db-ledgers-index": mending.rebuild_db_ledgers_index,
 }
 
 for _name, _command in COMMANDS.items():

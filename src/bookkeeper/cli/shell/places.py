@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ...bookie.file_names import CURRENT
 from ...bookie.node.directories import Directories
@@ -17,15 +18,18 @@ from ..settings import bookie_settings
 _HEX = re.compile("[0-9a-fA-F]{1,16}")
 
 
-def configured(conf: Path | None) -> ServerConfiguration:
-    """The bookie's settings, as `bookkeeper bookie --conf` reads them. Ends the command if there are none."""
+def configured(conf: Path | None, **overrides: Any) -> ServerConfiguration:
+    """The bookie's settings, as `bookkeeper bookie --conf` reads them. Ends the command if there are none.
+
+    Above them come the `overrides` that are not None.
+    """
     if conf is None and not any(name.startswith("BK_") for name in os.environ):
         fail(
             "say --conf with the bookie's bk_server.conf, or name the file itself where the command takes one",
             EXIT_USAGE,
         )
     try:
-        return bookie_settings(conf, EXIT_USAGE)
+        return bookie_settings(conf, EXIT_USAGE, **overrides)
     except ConfigurationError as error:
         fail(str(error), EXIT_USAGE)
 

@@ -1,4 +1,4 @@
-"""Building the location index anew from the entry logs, when it has lost what was synced.
+"""Building the location index anew from the entry logs, when it has lost what was synced, or an operator asks for it.
 
 Theory of operation
 
@@ -14,7 +14,8 @@ one thing that the old index knew better.
 The new index is built in `locations.new` and becomes `locations.ready` when it is complete and durable. Only then does
 it take the old one's place, which is kept as `locations.damaged`. A crash at any step is made up for at the next start.
 
-The `ledgers` database cannot be built anew: fences and master keys stand nowhere else.
+The `ledgers` database is never built anew by itself: fences and master keys stand nowhere else. An operator may
+(`offline.ledgers`), at the price of a fence for every ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from itertools import islice
 from typing import Any
 
 from ....errors import CorruptStorageError
-from ....runtime import Runtime
+from ....runtime import KeyValueStore, Runtime
 from ...file_names import LOCATIONS, log_name
 from ..entry_log.reader import LogScan
 from ..entry_log.writer import list_logs
@@ -43,29 +44,53 @@ def open_locations(
     `ledgers`: those that the `ledgers` database has. Raises `CorruptStorageError` if it cannot be built, `OSError`.
     """
     path = f"{index_path}/{LOCATIONS}"
-    _put_in_place(runtime, index_path)
+    put_in_place(runtime, index_path, LOCATIONS)
     try:
         return LocationIndex(runtime.open_key_value(path, options))
     except CorruptStorageError as error:
         log.error("%s. It is built anew from the entry logs in %s", error, logs_path)
-    files = runtime.files
-    if files.exists(f"{path}.new"):
-        files.remove_tree(f"{path}.new")
-    index = LocationIndex(runtime.open_key_value(f"{path}.new", options))
-    try:
-        count = _fill(runtime, logs_path, index, ledgers)
-    finally:
-        index.close()
-    files.rename(f"{path}.new", f"{path}.ready")
-    files.fsync_dir(index_path)
-    _put_in_place(runtime, index_path)
+    count = rebuild_locations(runtime, index_path, logs_path, options, ledgers)
     log.warning("%s was built anew with %d entries; what there was is kept as %s.damaged", path, count, path)
     return LocationIndex(runtime.open_key_value(path, options))
 
 
-def _put_in_place(runtime: Runtime, index_path: str) -> None:
-    """Let a complete new index take the place of the damaged one."""
-    files, path = runtime.files, f"{index_path}/{LOCATIONS}"
+def rebuild_locations(
+    runtime: Runtime,
+    index_path: str,
+    logs_path: str,
+    options: Mapping[str, Any],
+    ledgers: Collection[int],
+    tell: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Build the location index anew, whatever is there; returns the number of its entries. Blocks.
+
+    `tell` hears of each log that is read. The bookie must not run. Raises as `open_locations`.
+    """
+    index = LocationIndex(begin_anew(runtime, f"{index_path}/{LOCATIONS}", options))
+    try:
+        count = _fill(runtime, logs_path, index, ledgers, tell)
+    finally:
+        index.close()
+    put_in_place(runtime, index_path, LOCATIONS, ready=True)
+    return count
+
+
+def begin_anew(runtime: Runtime, path: str, options: Mapping[str, Any]) -> KeyValueStore:
+    """An empty database that is to take the place of the one at `path`. Blocks. Raises `OSError`."""
+    if runtime.files.exists(f"{path}.new"):
+        runtime.files.remove_tree(f"{path}.new")
+    return runtime.open_key_value(f"{path}.new", options)
+
+
+def put_in_place(runtime: Runtime, index_path: str, name: str, *, ready: bool = False) -> None:
+    """Let a complete new database take the place of the damaged one, which is kept. Blocks. Raises `OSError`.
+
+    `ready`: the new one, closed, has just become complete. Without it: as far as an earlier call came.
+    """
+    files, path = runtime.files, f"{index_path}/{name}"
+    if ready:
+        files.rename(f"{path}.new", f"{path}.ready")
+        files.fsync_dir(index_path)
     if not files.exists(f"{path}.ready"):
         return
     if files.exists(path):
@@ -77,11 +102,18 @@ def _put_in_place(runtime: Runtime, index_path: str) -> None:
     files.fsync_dir(index_path)
 
 
-def _fill(runtime: Runtime, logs_path: str, index: LocationIndex, ledgers: Collection[int]) -> int:
+def _fill(
+    runtime: Runtime,
+    logs_path: str,
+    index: LocationIndex,
+    ledgers: Collection[int],
+    tell: Callable[[str], None],
+) -> int:
     """Put all entries of known ledgers; durable at return. Returns how many records were put."""
     count = 0
     for log_id in list_logs(runtime.files, logs_path):
         path = f"{logs_path}/{log_name(log_id)}"
+        tell(path)
         with runtime.files.open(path) as file:
             scan = LogScan(file, log_id)
             count += _fill_from(scan, index, ledgers, runtime.give_way)
