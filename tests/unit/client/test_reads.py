@@ -30,6 +30,12 @@ from .support import eventually, make_ledger, package, payload
 PROTOCOLS = pytest.mark.parametrize("protocol", ["auto", "v2", "v3"])
 
 
+@pytest.fixture
+def turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first replica to be asked changes with every entry, however small they are."""
+    monkeypatch.setattr("bookkeeper.client.reads.ledger_reads.LARGEST_RUN", 1)
+
+
 def refuse(status: Status | Fault, *kinds: type) -> object:
     wanted = kinds or (ReadRequest, BatchReadRequest)
     return lambda request: status if isinstance(request, wanted) else None
@@ -50,6 +56,34 @@ async def test_a_range_comes_in_order(cluster: FakeCluster, protocol: str) -> No
     assert bytes(entries[0]) == payload(3)
     assert len(entries[0]) == len(payload(3))
     assert LedgerEntry(1, 2, b"", 0)
+
+
+@PROTOCOLS
+async def test_small_entries_are_asked_for_in_runs(
+    cluster: FakeCluster, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each bookie is asked for entries that lie side by side, and for its share; one that fails for the others' too."""
+    monkeypatch.setattr("bookkeeper.client.reads.ledger_reads.LARGEST_RUN", 8)
+    ledger = await make_ledger(cluster, 50)
+    reader = await ledger.open(await cluster.connect(protocol=protocol, batchReadEnabled=False))
+    assert [entry.entry_id for entry in await reader.read(3, 44)] == list(range(3, 45))
+    for place, bookie in enumerate(ledger.bookies):
+        asked = [request.entry_id for request in bookie.requests if isinstance(request, ReadRequest)]
+        assert sorted(asked) == [entry_id for entry_id in range(3, 45) if entry_id // 8 % 3 == place]
+    stop_reads(ledger.bookies[1], Status.ENOENTRY)
+    assert [entry.entry_id for entry in await reader.read(5, 49)] == list(range(5, 50))
+
+
+async def test_large_entries_are_spread_over_the_bookies(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 0)
+    client = await cluster.connect(batchReadEnabled=False)
+    async with await client.create_ledger(password=b"p") as writer:
+        for number in range(9):
+            await writer.append(bytes(40_000 + number))
+    async with await client.open_ledger(writer.id, password=b"p") as reader:
+        assert [len(entry) for entry in await reader.read(0, 8)] == list(range(40_000, 40_009))
+        for bookie in ledger.bookies:
+            assert len({r.entry_id for r in bookie.requests if isinstance(r, ReadRequest) and r.entry_id >= 0}) == 3
 
 
 @PROTOCOLS
@@ -202,6 +236,7 @@ def _read_of(look_again: Any) -> Any:
     return look_again.__self__._look.__self__
 
 
+@pytest.mark.usefixtures("turn_by_turn")
 @pytest.mark.parametrize("answers", [True, False])
 async def test_no_speculation_against_a_bookie_that_answers(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, answers: bool
@@ -265,6 +300,7 @@ async def test_requests_of_a_cancelled_read_are_forgotten(cluster: FakeCluster) 
     assert len(await reader.read(0, 2)) == 3
 
 
+@pytest.mark.usefixtures("turn_by_turn")
 async def test_unregistered_bookies_are_asked_last(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 6)
     client = await cluster.connect()
@@ -462,6 +498,7 @@ async def test_a_bounded_number_of_requests_is_outstanding(cluster: FakeCluster)
     assert len(await reading) == 40
 
 
+@pytest.mark.usefixtures("turn_by_turn")
 async def test_more_requests_than_a_connection_may_hold_fail(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 40)
     reader = await ledger.open(await cluster.connect(maxOutstandingRequestsPerChannel=3))

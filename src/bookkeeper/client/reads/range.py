@@ -3,7 +3,7 @@
 Theory of operation
 
 - Requests go out in waves: all entries of a wave that begin at the same replica leave in one call and share one
-  `ReadCall`. How many may be outstanding is decided in `budget`; the next wave goes out when half of them are in.
+  `ReadCall`. Which replica that is may change with every entry, or with every run of them (`ledger_reads`). How many may be outstanding is decided in `budget`; the next wave goes out when half of them are in.
 - An entry that arrives good from the first replica asked costs its check and one tuple, nothing else. Only an entry
   that meets trouble (an error, bad data, silence) gets a state of its own, an `EntryRead`: it decides which bookie to
   ask next and what its error is.
@@ -38,10 +38,25 @@ SIZE_SAMPLE = 16
 _new_entry = tuple.__new__
 
 
+def _by_turn(entry_ids: range, turns: int, run: int) -> dict[int, Sequence[int]]:
+    """Whose turn it is (0 to `turns` - 1) -> the entries, if it changes with every run of `run` entries."""
+    if run == 1:
+        return {first % turns: range(first, entry_ids.stop, turns) for first in entry_ids[:turns]}
+    first, stop = entry_ids.start, entry_ids.stop
+    parts: dict[int, Sequence[int]] = {}
+    while first < stop:
+        number = first // run
+        end = min(stop, (number + 1) * run)
+        part = parts.get(number % turns)
+        parts[number % turns] = range(first, end) if part is None else [*part, *range(first, end)]
+        first = end
+    return parts
+
+
 class _Attempt(ReadCall):
     """Entries asked from one replica of one ensemble."""
 
-    __slots__ = ("ensemble", "orders")
+    __slots__ = ("ensemble", "orders", "run")
 
     def __init__(
         self,
@@ -49,11 +64,18 @@ class _Attempt(ReadCall):
         index: int,
         ensemble: tuple[BookieId, ...],
         orders: Orders,
+        run: int,
         deadline: float,
     ) -> None:
+        """`run`: the length of the runs that `orders` are for."""
         super().__init__(ensemble[index], index, read, deadline)
         self.ensemble = ensemble
         self.orders = orders
+        self.run = run
+
+    def order(self, entry_id: int) -> tuple[int, ...]:
+        """Ensemble indexes in the order to ask them for an entry."""
+        return self.orders[entry_id // self.run % len(self.orders)]
 
 
 class RangeRead:
@@ -133,11 +155,10 @@ class RangeRead:
     def _send_wave(self, entry_ids: range, ensemble: tuple[BookieId, ...]) -> None:
         orders = self._reads.orders(ensemble)
         deadline = self._bookies.read_deadline()
-        size = len(orders)
-        for first in entry_ids[:size]:
-            order = orders[first % size]
-            attempt = _Attempt(self, order[0], ensemble, orders, deadline)
-            self._send(range(first, entry_ids.stop, size), attempt)
+        run = self._reads.run_length
+        for place, asked in _by_turn(entry_ids, len(orders), run).items():
+            attempt = _Attempt(self, orders[place][0], ensemble, orders, run, deadline)
+            self._send(asked, attempt)
         if len(orders[0]) > 1:
             self._waves.sent(entry_ids, attempt)
 
@@ -148,10 +169,10 @@ class RangeRead:
             failed: list[Answer] = [(entry_id, error.code, None, None) for entry_id in entry_ids]
             asyncio.get_running_loop().call_soon(self.on_answers, attempt, failed)
 
-    def _send_retries(self, by_index: dict[int, list[int]], ensemble: tuple[BookieId, ...], orders: Orders) -> None:
+    def _send_retries(self, by_index: dict[int, list[int]], failed: _Attempt) -> None:
         deadline = self._bookies.read_deadline()
         for index, entry_ids in by_index.items():
-            self._send(entry_ids, _Attempt(self, index, ensemble, orders, deadline))
+            self._send(entry_ids, _Attempt(self, index, failed.ensemble, failed.orders, failed.run, deadline))
 
     # --- hearing ---
 
@@ -186,7 +207,7 @@ class RangeRead:
         if best_lac >= 0:
             self._reads.raise_lac(best_lac)
         if retries:
-            self._send_retries(retries, call.ensemble, call.orders)
+            self._send_retries(retries, call)
         if got:
             self._arrived(call, got, answers)
 
@@ -235,7 +256,7 @@ class RangeRead:
         """The entry's state; made when it first meets trouble, as of having asked its first replica."""
         state = self._troubled.get(entry_id)
         if state is None:
-            state = self._troubled[entry_id] = EntryRead(sample.orders[entry_id % len(sample.orders)])
+            state = self._troubled[entry_id] = EntryRead(sample.order(entry_id))
             state.send_next()
         return state
 
@@ -283,5 +304,5 @@ class RangeRead:
             if index is not None:
                 by_index.setdefault(index, []).append(entry_id)
                 asked.append(entry_id)
-        self._send_retries(by_index, sample.ensemble, sample.orders)
+        self._send_retries(by_index, sample)
         return asked
