@@ -49,6 +49,7 @@ from .reads.ledger_reads import ENTRY_OVERHEAD, LedgerReads
 from .reads.long_poll import LongPollRead
 from .reads.range import RangeRead
 from .reads.read_ahead import LEFT_OVER, Chunk, ReadAhead
+from .reads.single import SingleReads
 from .wire.results import from_metadata_error
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class ReadableLedger(LedgerHandle):
     ) -> None:
         super().__init__(context, metadata, digest, master_key)
         self._reads = LedgerReads(context, self._distribution, digest, lambda: self.metadata, self._heard_of_lac)
+        self._singles = SingleReads(self._reads)
         self._polls: dict[LongPollRead, None] = {}
         """Under way."""
         self._deleted = False
@@ -385,12 +387,17 @@ class ReadableLedger(LedgerHandle):
 
     async def _read_range(self, first: int, last: int) -> list[LedgerEntry]:
         self._check_open()
-        entries, error = await RangeRead(self._reads, first, last).run()
+        entries, error = await self._read_once(first, last)
         if error is not None and await self._look_again(error):
-            entries, error = await RangeRead(self._reads, first, last).run()
+            entries, error = await self._read_once(first, last)
         if error is not None:
             raise error
         return entries
+
+    async def _read_once(self, first: int, last: int) -> Chunk[LedgerEntry]:
+        if first == last:
+            return await self._singles.read(first)
+        return await RangeRead(self._reads, first, last).run()
 
     async def _batch(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
         try:

@@ -5,9 +5,9 @@ How large entries are decides how many may be asked for at once. What is known o
 last, and, of a closed ledger, the average of those behind them, which its length tells. The larger of the two counts,
 so that a ledger of small entries with large ones at its end is no surprise.
 
-Where every bookie of an ensemble has every entry, small entries are asked for in *runs*: the replica that is asked first
-changes with every run, not with every entry. The bookies share the reads as before, but each finds what it is asked for
-side by side, in its memory and on its disk, and has to keep its part of the ledger only.
+Where every bookie of an ensemble has every entry, small entries are asked for in *runs*: the replica that is asked
+first changes with every run, not with every entry. The bookies share the reads all the same, but each finds what it is
+asked for side by side, in its memory and on its disk, and has to keep its part of the ledger only.
 """
 
 from __future__ import annotations
