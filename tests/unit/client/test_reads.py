@@ -260,6 +260,57 @@ async def test_no_speculation_against_a_bookie_that_answers(
     assert len(await reading) == 4
 
 
+@PROTOCOLS
+async def test_the_read_of_one_entry_that_is_late_goes_to_the_next_replica(cluster: FakeCluster, protocol: str) -> None:
+    ledger = await make_ledger(cluster, 4)
+    slow, second, third = ledger.replicas(0)
+    slow.on_request = lambda _: HOLD
+    reader = await ledger.open(await cluster.connect(protocol=protocol, speculativeReadTimeout=5))
+    assert [(await reader.read_entry(0)).data for _ in range(2)] == [payload(0)] * 2  # then it counts as slow
+    assert [bookie.count(ReadRequest) for bookie in (slow, second, third)] == [1, 2, 0]
+    slow.release()
+    assert (await reader.read_entry(3)).data == payload(3)
+    assert not reader._singles._under_way
+
+
+@PROTOCOLS
+async def test_a_late_replica_may_answer_after_all_others_have_failed(cluster: FakeCluster, protocol: str) -> None:
+    ledger = await make_ledger(cluster, 4)
+    slow, *others = ledger.replicas(0)
+    slow.on_request = lambda _: HOLD
+    for bookie in others:
+        stop_reads(bookie, Status.ENOENTRY)
+    reader = await ledger.open(await cluster.connect(protocol=protocol, speculativeReadTimeout=5))
+    reading = asyncio.create_task(reader.read_entry(0))
+    await eventually(lambda: all(bookie.count(ReadRequest) == 1 for bookie in others))
+    slow.release()
+    assert (await reading).data == payload(0)
+
+
+async def test_reads_of_one_entry_side_by_side(cluster: FakeCluster) -> None:
+    """Good ones, damaged ones, ones that are cancelled, and one that is not there."""
+    ledger = await make_ledger(cluster, 40)
+    reader = await ledger.open(await cluster.connect())
+    first = ledger.replicas(0)[0]
+    first.ledger(ledger.id).entries[0] = package(ledger.id, 1)
+    stop_reads(ledger.bookies[2], CLOSE)
+    reads = [asyncio.create_task(reader.read_entry(i % 40)) for i in range(200)]
+    await asyncio.sleep(0)
+    cancelled = reads[::7]
+    for read in cancelled:
+        read.cancel()
+    found = await asyncio.gather(*reads, return_exceptions=True)
+    for number, (read, entry) in enumerate(zip(reads, found, strict=True)):
+        if read in cancelled:
+            assert isinstance(entry, asyncio.CancelledError)
+        else:
+            assert isinstance(entry, LedgerEntry)
+            assert entry.data == payload(number % 40)
+    with pytest.raises(BookieUnavailableError):
+        await reader.read_unconfirmed(99, 99)
+    assert not reader._singles._under_way
+
+
 async def test_the_speculation_timer_ends_with_the_read(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scenario 50."""
     timers = SpeculationTimers(cluster, monkeypatch)
