@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bookkeeper.client.entry import LedgerEntry
+from bookkeeper.client.reads.batch import SMALLEST_PART, parts_of
 from bookkeeper.errors import (
     BookieUnavailableError,
     DigestMismatchError,
@@ -556,3 +557,38 @@ async def test_more_requests_than_a_connection_may_hold_fail(cluster: FakeCluste
     with pytest.raises(TooManyRequestsError):
         await reader.read(0, 39)
     assert len(await reader.read(0, 5)) == 6
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 199, 200, 201, 640, 1000])
+def test_the_parts_of_a_batch_are_all_of_it_and_begin_at_different_replicas(count: int, replicas: int) -> None:
+    parts = parts_of(7, count, replicas)
+    assert [entry_id for part in parts for entry_id in part] == list(range(7, 7 + count))
+    assert len({part.start % replicas for part in parts}) == len(parts) <= replicas
+    assert len(parts) == 1 or min(len(part) for part in parts[:-1]) >= SMALLEST_PART
+    assert (len(parts) > 1) == (replicas > 1 and count >= 2 * SMALLEST_PART)
+
+
+async def test_a_large_batch_is_read_from_all_replicas_side_by_side(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 700)
+    reader = await ledger.open(await cluster.connect())
+    entries = await reader.batch_read(20, max_count=600)
+    assert [(entry.entry_id, entry.data) for entry in entries] == [(i, payload(i)) for i in range(20, 620)]
+    assert [bookie.count(BatchReadRequest) for bookie in ledger.bookies] == [1, 1, 1]
+    stop_reads(ledger.bookies[1], Status.ENOENTRY)
+    assert [entry.entry_id for entry in await reader.batch_read(20, max_count=600)] == list(range(20, 620))
+    few = await reader.batch_read(20, max_count=600, max_size=2000)
+    assert [entry.entry_id for entry in few] == list(range(20, 20 + len(few)))
+    assert 1 <= sum(len(entry) for entry in few) <= 2000
+
+
+async def test_a_large_batch_ends_before_the_first_entry_that_nobody_has(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 700)
+    reader = await ledger.open(await cluster.connect())
+    for bookie in ledger.bookies:
+        del bookie.ledger(ledger.id).entries[345]
+        del bookie.ledger(ledger.id).entries[20 + 2 * 202]  # with it the third part begins
+    assert [entry.entry_id for entry in await reader.batch_read(20, max_count=600)] == list(range(20, 345))
+    assert [entry.entry_id for entry in await reader.batch_read(346, max_count=300)] == list(range(346, 424))
+    with pytest.raises(NoSuchEntryError):
+        await reader.batch_read(345, max_count=300)
