@@ -218,7 +218,7 @@ class SpeculationTimers:
         call_later = cluster.runtime.call_later
 
         def recorded(delay: float, callback: Callable[..., None], *args: Any) -> TimerHandle:
-            if getattr(callback, "__name__", "") not in ("_speculate", "_look_again"):
+            if getattr(callback, "__name__", "") not in ("_speculate", "_look_again", "_look"):
                 return call_later(delay, callback, *args)
             handle = call_later(1_000_000, callback, *args)
             self.handles.append(cast(asyncio.TimerHandle, handle))
@@ -262,16 +262,26 @@ async def test_no_speculation_against_a_bookie_that_answers(
 
 
 @PROTOCOLS
-async def test_the_read_of_one_entry_that_is_late_goes_to_the_next_replica(cluster: FakeCluster, protocol: str) -> None:
+async def test_the_read_of_one_entry_that_is_late_goes_to_the_next_replica(
+    cluster: FakeCluster, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers = SpeculationTimers(cluster, monkeypatch)
     ledger = await make_ledger(cluster, 4)
     slow, second, third = ledger.replicas(0)
     slow.on_request = lambda _: HOLD
-    reader = await ledger.open(await cluster.connect(protocol=protocol, speculativeReadTimeout=5))
-    assert [(await reader.read_entry(0)).data for _ in range(2)] == [payload(0)] * 2  # then it counts as slow
+    reader = await ledger.open(await cluster.connect(protocol=protocol, speculativeReadTimeout=1))
+    reading = asyncio.create_task(reader.read_entry(0))
+    await eventually(lambda: slow.count(ReadRequest) == 1)
+    while reader._singles._under_way:
+        timers.go_off()
+        await asyncio.sleep(0)
+    timers.go_off()  # the delay is over already
+    assert (await reading).data == payload(0)
+    assert (await reader.read_entry(0)).data == payload(0)  # the first replica counts as slow now
     assert [bookie.count(ReadRequest) for bookie in (slow, second, third)] == [1, 2, 0]
     slow.release()
     assert (await reader.read_entry(3)).data == payload(3)
-    assert not reader._singles._under_way
+    assert all(handle.cancelled() for handle in timers.handles)
 
 
 @PROTOCOLS
