@@ -43,12 +43,13 @@ from ..version import install_hint
 from .context import ClientContext
 from .entry import LastConfirmedAndEntry, LedgerEntry
 from .handle import LedgerHandle
-from .reads.batch import BatchRead
+from .reads.batch import BatchRead, read_in_parts
 from .reads.lac import LacRead, TryLacRead
 from .reads.ledger_reads import ENTRY_OVERHEAD, LedgerReads
 from .reads.long_poll import LongPollRead
 from .reads.range import RangeRead
 from .reads.read_ahead import LEFT_OVER, Chunk, ReadAhead
+from .reads.single import SingleReads
 from .wire.results import from_metadata_error
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class ReadableLedger(LedgerHandle):
     ) -> None:
         super().__init__(context, metadata, digest, master_key)
         self._reads = LedgerReads(context, self._distribution, digest, lambda: self.metadata, self._heard_of_lac)
+        self._singles = SingleReads(self._reads)
         self._polls: dict[LongPollRead, None] = {}
         """Under way."""
         self._deleted = False
@@ -139,11 +141,12 @@ class ReadableLedger(LedgerHandle):
         - `max_size`: about so many bytes of payload at most, but one entry always. 0: as many as fit a frame
           (`nettyMaxFrameSizeBytes`).
 
-        One request where the bookies can do it, else one for each entry. Raises as `read`.
+        One request where the bookies can do it, or a few side by side for many entries; else one for each entry. Raises
+        as `read`.
         """
         self._check_batch(start, max_count)
         self._check_confirmed(start)
-        return await self._batch(start, min(max_count, self.last_add_confirmed - start + 1), max_size)
+        return await self._batch(start, min(max_count, self.last_add_confirmed - start + 1), max_size, in_parts=True)
 
     async def batch_read_unconfirmed(self, start: int, *, max_count: int, max_size: int = 0) -> list[LedgerEntry]:
         """`batch_read` without a look at the LAC. Raises as `read_unconfirmed`."""
@@ -385,22 +388,27 @@ class ReadableLedger(LedgerHandle):
 
     async def _read_range(self, first: int, last: int) -> list[LedgerEntry]:
         self._check_open()
-        entries, error = await RangeRead(self._reads, first, last).run()
+        entries, error = await self._read_once(first, last)
         if error is not None and await self._look_again(error):
-            entries, error = await RangeRead(self._reads, first, last).run()
+            entries, error = await self._read_once(first, last)
         if error is not None:
             raise error
         return entries
 
-    async def _batch(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
+    async def _read_once(self, first: int, last: int) -> Chunk[LedgerEntry]:
+        if first == last:
+            return await self._singles.read(first)
+        return await RangeRead(self._reads, first, last).run()
+
+    async def _batch(self, start: int, max_count: int, max_size: int, *, in_parts: bool = False) -> list[LedgerEntry]:
         try:
-            return await self._batch_once(start, max_count, max_size)
+            return await self._batch_once(start, max_count, max_size, in_parts)
         except BKError as error:
             if await self._look_again(error):
-                return await self._batch_once(start, max_count, max_size)
+                return await self._batch_once(start, max_count, max_size, in_parts)
             raise
 
-    async def _batch_once(self, start: int, max_count: int, max_size: int) -> list[LedgerEntry]:
+    async def _batch_once(self, start: int, max_count: int, max_size: int, in_parts: bool) -> list[LedgerEntry]:
         self._check_open()
         boundary = self.metadata.next_ensemble_change(start)
         if boundary >= 0:
@@ -409,6 +417,8 @@ class ReadableLedger(LedgerHandle):
         size = max_size if 0 < max_size <= limit else limit
         if self._reads.can_batch(start):
             try:
+                if in_parts:
+                    return _within(await read_in_parts(self._reads, start, max_count, size), max_size)
                 return await BatchRead(self._reads, start, max_count, size).run()
             except BookieUnavailableError:
                 pass  # what bookies do that do not know the request, or whose answer would be too large for a frame

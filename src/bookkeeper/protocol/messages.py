@@ -6,6 +6,7 @@ an add request and its response are made for every entry. Everything a version c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
@@ -147,6 +148,11 @@ class ReadRun:
     def part(self, start: int, end: int | None = None) -> ReadRun:
         """Those from `start` on, up to `end`."""
         return ReadRun(self.ledger_id, self.version, self.entry_ids[start:end], self.txn_tokens[start:end])
+
+    def only(self, places: Sequence[int]) -> ReadRun:
+        """Those at these places."""
+        tokens = [self.txn_tokens[place] for place in places] if self.txn_tokens else []
+        return ReadRun(self.ledger_id, self.version, [self.entry_ids[place] for place in places], tokens)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -260,6 +261,84 @@ async def test_reads_of_scattered_entries_bring_little_for_nothing(tmp_path: Pat
         for entry_id in range(count, 100):  # one after the other is no better
             assert await storage.read_entry(1, entry_id) == entry(1, entry_id)
         assert files.read <= (100 - count) * (16 << 10)
+
+
+async def test_a_reader_that_jumps_gets_its_entry_alone_and_one_that_goes_on_gets_more(tmp_path: Path) -> None:
+    runtime = RealRuntime()
+    runtime.files = files = CountingFiles()
+    async with opened(tmp_path, runtime=runtime, dbStorage_writeCacheMaxSizeMb=64) as storage:
+        await add(storage, 1, range(3000), 1000)
+        await storage.flush()
+        files.read = 0
+        for entry_id in range(1000, 3000, 100):
+            assert await storage.read_entry(1, entry_id) == entry(1, entry_id, 1000)
+        assert files.read <= 20 * (4 << 10) + 1024
+        files.read = 0
+        for entry_id in (*range(50), *range(500, 900, 3)):  # in order, and as one of three bookies is asked
+            assert await storage.read_entry(1, entry_id) == entry(1, entry_id, 1000)
+            if entry_id % 10 == 0:  # another reader, which jumps, does not take that away
+                assert await storage.read_entry(1, 2999 - entry_id) == entry(1, 2999 - entry_id, 1000)
+        assert files.read <= 2 * 1100 * 450 + 20 * (4 << 10)
+
+
+@pytest.mark.parametrize("ids", [range(200, 260), range(0, 180, 3), range(0, 3000, 59), [7], [5, 5, 2999, 5]])
+async def test_some_entries_are_found_wherever_they_are(tmp_path: Path, ids: Sequence[int]) -> None:
+    async with opened(tmp_path, dbStorage_writeCacheMaxSizeMb=64) as storage:
+        await add(storage, 1, range(3000), 1000)
+        await storage.flush()
+        await add(storage, 1, range(0, 3000, 20), 30)  # newer versions, in memory
+        wanted = [entry(1, entry_id, 30 if entry_id % 20 == 0 else 1000) for entry_id in ids]
+        for _ in range(2):  # from the logs, then from the read cache
+            assert await storage.read_some(1, list(ids), 1 << 20) == wanted
+        assert (await storage.read_some(1, list(ids), 1))[0] == wanted[0]
+        await storage.flush()
+        assert await storage.read_some(1, list(ids), 1 << 20) == wanted
+
+
+async def test_some_entries_end_where_there_is_no_room_for_more(tmp_path: Path) -> None:
+    async with opened(tmp_path, dbStorage_writeCacheMaxSizeMb=64) as storage:
+        await add(storage, 1, range(100), 100_000)
+        await storage.flush()
+        for ids in (range(60), range(0, 100, 30), range(99, 0, -7)):
+            for _ in range(2):
+                found = await storage.read_some(1, list(ids), 250_000)
+                assert 1 <= len(found) <= 8
+                assert found == [entry(1, entry_id, 100_000) for entry_id in list(ids)[: len(found)]]
+
+
+async def test_of_some_entries_each_has_its_own_error(tmp_path: Path) -> None:
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, [*range(50), *range(60, 70)])
+        await storage.flush()
+        for ids in ([48, 49, 50, 61], [0, 500, 64, 55], [1 << 62, 3, 40]):
+            found = await storage.read_some(1, ids, 1 << 20)
+            assert [type(each) for each in found] == [bytes if i < 50 or 60 <= i < 70 else NoEntryError for i in ids]
+        with pytest.raises(NoLedgerError):
+            await storage.read_some(2, [0, 100], 1 << 20)
+        storage.set_limbo(1, True)
+        assert isinstance((await storage.read_some(1, [0, 500], 1 << 20))[1], LimboError)
+        storage.delete_ledger(1)
+        with pytest.raises(NoLedgerError):
+            await storage.read_some(1, [0, 500], 1 << 20)
+
+
+async def test_a_damaged_entry_far_from_others_is_told_of(tmp_path: Path) -> None:
+    async with opened(tmp_path, dbStorage_writeCacheMaxSizeMb=64) as storage:
+        await add(storage, 1, range(300), 1000)
+        await storage.flush()
+    (log,) = (tmp_path / "d0" / "current").glob("*.log")
+    raw = bytearray(log.read_bytes())
+    at = raw.index(record(entry(1, 150, 1000)))
+    raw[at + 12 : at + 20] = (151).to_bytes(8, "big")
+    log.write_bytes(raw)
+    heard: list[tuple[int, int]] = []
+    async with opened(tmp_path, dbStorage_writeCacheMaxSizeMb=64) as storage:
+        storage.set_damage_listener(lambda *what: heard.append(what))
+        found = await storage.read_some(1, [30, 150, 270], 1 << 20)
+        assert [type(each) for each in found] == [bytes, CorruptStorageError, bytes]
+        with pytest.raises(CorruptStorageError):
+            await storage.read_entry(1, 150)
+    assert heard == [(1, 150), (1, 150)]
 
 
 async def test_a_long_run_is_read_to_its_end(tmp_path: Path) -> None:

@@ -190,3 +190,48 @@ def test_the_memory_of_the_read_cache_is_what_it_counts() -> None:
     finally:
         tracemalloc.stop()
     assert 0.5 * cache.used <= taken <= 1.1 * cache.used + 200_000
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["one", "block", "forget"]), st.integers(0, 2), st.integers(0, 30)), max_size=60
+    ),
+    st.integers(1500, 12_000),
+)
+def test_entries_kept_one_by_one_are_right_or_gone(steps: list[tuple[str, int, int]], limit: int) -> None:
+    cache = ReadCache(limit)
+    kept: dict[int, set[int]] = {}
+    for what, ledger, entry_id in steps:
+        if what == "one":
+            cache.put_one(ledger, entry_id, entry(ledger, entry_id))
+            kept.setdefault(ledger, set()).add(entry_id)
+        elif what == "block":
+            _put_block(cache, ledger, entry_id, 3)
+            kept.setdefault(ledger, set()).update(range(entry_id, entry_id + 3))
+        else:
+            cache.forget(ledger)
+            kept.pop(ledger, None)
+        assert cache.used <= limit
+        for other in range(3):
+            for number in range(34):
+                found = cache.get(other, number)
+                assert found is None or (number in kept.get(other, ()) and found == entry(other, number))
+    for ledger in range(3):
+        cache.forget(ledger)
+    assert cache.entries == 0
+
+
+def _put_block(cache: ReadCache, ledger: int, first: int, count: int) -> None:
+    records = [record(entry(ledger, first + i)) for i in range(count)]
+    offsets = array("I", [sum(map(len, records[:i])) for i in range(count + 1)])
+    cache.put(ledger, first, Records(b"".join(records), offsets))
+
+
+def test_an_entry_kept_by_itself_leaves_with_its_turn() -> None:
+    cache = ReadCache(40 * (len(entry(1, 0)) + 250))
+    for entry_id in range(50):
+        cache.put_one(1, entry_id, entry(1, entry_id))
+        cache.put_one(1, entry_id, entry(1, entry_id))
+    assert [entry_id for entry_id in range(50) if cache.get(1, entry_id) is not None] == list(range(10, 50))
+    cache.put_one(1, 77, bytes(cache.limit // 4 + 1))  # too large to be kept
+    assert cache.get(1, 77) is None

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bookkeeper.client.entry import LedgerEntry
+from bookkeeper.client.reads.batch import SMALLEST_PART, parts_of
 from bookkeeper.errors import (
     BookieUnavailableError,
     DigestMismatchError,
@@ -28,6 +29,12 @@ from tests.support.fake_bookie import CLOSE, HOLD, SILENT, FakeBookie, FakeClust
 from .support import eventually, make_ledger, package, payload
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["auto", "v2", "v3"])
+
+
+@pytest.fixture
+def turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first replica to be asked changes with every entry, however small they are."""
+    monkeypatch.setattr("bookkeeper.client.reads.ledger_reads.LARGEST_RUN", 1)
 
 
 def refuse(status: Status | Fault, *kinds: type) -> object:
@@ -50,6 +57,34 @@ async def test_a_range_comes_in_order(cluster: FakeCluster, protocol: str) -> No
     assert bytes(entries[0]) == payload(3)
     assert len(entries[0]) == len(payload(3))
     assert LedgerEntry(1, 2, b"", 0)
+
+
+@PROTOCOLS
+async def test_small_entries_are_asked_for_in_runs(
+    cluster: FakeCluster, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each bookie is asked for entries that lie side by side, and for its share; one that fails for the others' too."""
+    monkeypatch.setattr("bookkeeper.client.reads.ledger_reads.LARGEST_RUN", 8)
+    ledger = await make_ledger(cluster, 50)
+    reader = await ledger.open(await cluster.connect(protocol=protocol, batchReadEnabled=False))
+    assert [entry.entry_id for entry in await reader.read(3, 44)] == list(range(3, 45))
+    for place, bookie in enumerate(ledger.bookies):
+        asked = [request.entry_id for request in bookie.requests if isinstance(request, ReadRequest)]
+        assert sorted(asked) == [entry_id for entry_id in range(3, 45) if entry_id // 8 % 3 == place]
+    stop_reads(ledger.bookies[1], Status.ENOENTRY)
+    assert [entry.entry_id for entry in await reader.read(5, 49)] == list(range(5, 50))
+
+
+async def test_large_entries_are_spread_over_the_bookies(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 0)
+    client = await cluster.connect(batchReadEnabled=False)
+    async with await client.create_ledger(password=b"p") as writer:
+        for number in range(9):
+            await writer.append(bytes(40_000 + number))
+    async with await client.open_ledger(writer.id, password=b"p") as reader:
+        assert [len(entry) for entry in await reader.read(0, 8)] == list(range(40_000, 40_009))
+        for bookie in ledger.bookies:
+            assert len({r.entry_id for r in bookie.requests if isinstance(r, ReadRequest) and r.entry_id >= 0}) == 3
 
 
 @PROTOCOLS
@@ -183,7 +218,7 @@ class SpeculationTimers:
         call_later = cluster.runtime.call_later
 
         def recorded(delay: float, callback: Callable[..., None], *args: Any) -> TimerHandle:
-            if getattr(callback, "__name__", "") not in ("_speculate", "_look_again"):
+            if getattr(callback, "__name__", "") not in ("_speculate", "_look_again", "_look"):
                 return call_later(delay, callback, *args)
             handle = call_later(1_000_000, callback, *args)
             self.handles.append(cast(asyncio.TimerHandle, handle))
@@ -202,6 +237,7 @@ def _read_of(look_again: Any) -> Any:
     return look_again.__self__._look.__self__
 
 
+@pytest.mark.usefixtures("turn_by_turn")
 @pytest.mark.parametrize("answers", [True, False])
 async def test_no_speculation_against_a_bookie_that_answers(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, answers: bool
@@ -223,6 +259,67 @@ async def test_no_speculation_against_a_bookie_that_answers(
     assert sorted(again) == sorted([1, 2, 1, 2] if answers else [1, 2, 1, 2, 0, 3])
     slow.release()
     assert len(await reading) == 4
+
+
+@PROTOCOLS
+async def test_the_read_of_one_entry_that_is_late_goes_to_the_next_replica(
+    cluster: FakeCluster, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers = SpeculationTimers(cluster, monkeypatch)
+    ledger = await make_ledger(cluster, 4)
+    slow, second, third = ledger.replicas(0)
+    slow.on_request = lambda _: HOLD
+    reader = await ledger.open(await cluster.connect(protocol=protocol, speculativeReadTimeout=1))
+    reading = asyncio.create_task(reader.read_entry(0))
+    await eventually(lambda: slow.count(ReadRequest) == 1)
+    while reader._singles._under_way:
+        timers.go_off()
+        await asyncio.sleep(0)
+    timers.go_off()  # the delay is over already
+    assert (await reading).data == payload(0)
+    assert (await reader.read_entry(0)).data == payload(0)  # the first replica counts as slow now
+    assert [bookie.count(ReadRequest) for bookie in (slow, second, third)] == [1, 2, 0]
+    slow.release()
+    assert (await reader.read_entry(3)).data == payload(3)
+    assert all(handle.cancelled() for handle in timers.handles)
+
+
+@PROTOCOLS
+async def test_a_late_replica_may_answer_after_all_others_have_failed(cluster: FakeCluster, protocol: str) -> None:
+    ledger = await make_ledger(cluster, 4)
+    slow, *others = ledger.replicas(0)
+    slow.on_request = lambda _: HOLD
+    for bookie in others:
+        stop_reads(bookie, Status.ENOENTRY)
+    reader = await ledger.open(await cluster.connect(protocol=protocol, speculativeReadTimeout=5))
+    reading = asyncio.create_task(reader.read_entry(0))
+    await eventually(lambda: all(bookie.count(ReadRequest) == 1 for bookie in others))
+    slow.release()
+    assert (await reading).data == payload(0)
+
+
+async def test_reads_of_one_entry_side_by_side(cluster: FakeCluster) -> None:
+    """Good ones, damaged ones, ones that are cancelled, and one that is not there."""
+    ledger = await make_ledger(cluster, 40)
+    reader = await ledger.open(await cluster.connect())
+    first = ledger.replicas(0)[0]
+    first.ledger(ledger.id).entries[0] = package(ledger.id, 1)
+    stop_reads(ledger.bookies[2], CLOSE)
+    reads = [asyncio.create_task(reader.read_entry(i % 40)) for i in range(200)]
+    await asyncio.sleep(0)
+    cancelled = reads[::7]
+    for read in cancelled:
+        read.cancel()
+    found = await asyncio.gather(*reads, return_exceptions=True)
+    for number, (read, entry) in enumerate(zip(reads, found, strict=True)):
+        if read in cancelled:
+            assert isinstance(entry, asyncio.CancelledError)
+        else:
+            assert isinstance(entry, LedgerEntry)
+            assert entry.data == payload(number % 40)
+    with pytest.raises(BookieUnavailableError):
+        await reader.read_unconfirmed(99, 99)
+    assert not reader._singles._under_way
 
 
 async def test_the_speculation_timer_ends_with_the_read(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,6 +362,7 @@ async def test_requests_of_a_cancelled_read_are_forgotten(cluster: FakeCluster) 
     assert len(await reader.read(0, 2)) == 3
 
 
+@pytest.mark.usefixtures("turn_by_turn")
 async def test_unregistered_bookies_are_asked_last(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 6)
     client = await cluster.connect()
@@ -462,9 +560,45 @@ async def test_a_bounded_number_of_requests_is_outstanding(cluster: FakeCluster)
     assert len(await reading) == 40
 
 
+@pytest.mark.usefixtures("turn_by_turn")
 async def test_more_requests_than_a_connection_may_hold_fail(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 40)
     reader = await ledger.open(await cluster.connect(maxOutstandingRequestsPerChannel=3))
     with pytest.raises(TooManyRequestsError):
         await reader.read(0, 39)
     assert len(await reader.read(0, 5)) == 6
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [1, 199, 200, 201, 640, 1000])
+def test_the_parts_of_a_batch_are_all_of_it_and_begin_at_different_replicas(count: int, replicas: int) -> None:
+    parts = parts_of(7, count, replicas)
+    assert [entry_id for part in parts for entry_id in part] == list(range(7, 7 + count))
+    assert len({part.start % replicas for part in parts}) == len(parts) <= replicas
+    assert len(parts) == 1 or min(len(part) for part in parts[:-1]) >= SMALLEST_PART
+    assert (len(parts) > 1) == (replicas > 1 and count >= 2 * SMALLEST_PART)
+
+
+async def test_a_large_batch_is_read_from_all_replicas_side_by_side(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 700)
+    reader = await ledger.open(await cluster.connect())
+    entries = await reader.batch_read(20, max_count=600)
+    assert [(entry.entry_id, entry.data) for entry in entries] == [(i, payload(i)) for i in range(20, 620)]
+    assert [bookie.count(BatchReadRequest) for bookie in ledger.bookies] == [1, 1, 1]
+    stop_reads(ledger.bookies[1], Status.ENOENTRY)
+    assert [entry.entry_id for entry in await reader.batch_read(20, max_count=600)] == list(range(20, 620))
+    few = await reader.batch_read(20, max_count=600, max_size=2000)
+    assert [entry.entry_id for entry in few] == list(range(20, 20 + len(few)))
+    assert 1 <= sum(len(entry) for entry in few) <= 2000
+
+
+async def test_a_large_batch_ends_before_the_first_entry_that_nobody_has(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 700)
+    reader = await ledger.open(await cluster.connect())
+    for bookie in ledger.bookies:
+        del bookie.ledger(ledger.id).entries[345]
+        del bookie.ledger(ledger.id).entries[20 + 2 * 202]  # with it the third part begins
+    assert [entry.entry_id for entry in await reader.batch_read(20, max_count=600)] == list(range(20, 345))
+    assert [entry.entry_id for entry in await reader.batch_read(346, max_count=300)] == list(range(346, 424))
+    with pytest.raises(NoSuchEntryError):
+        await reader.batch_read(345, max_count=300)

@@ -148,43 +148,38 @@ class ReadPath:
 
     async def _answer_together(self, caller: Caller, run: ReadRun, started: float) -> Work | None:
         """Answer the reads of a run; returns the rest when the peer does not take its answers."""
-        stats = self._stats.READ_ENTRY
-        answered = 0
-        found = ReadRun(run.ledger_id, run.version)
-        entries: list[bytes] = []
-        size = 0
-        tokens = run.txn_tokens if run.version != V2 else [b""] * len(run.entry_ids)
-        for entry_id, token in zip(run.entry_ids, tokens, strict=True):
+        while run.entry_ids:
             if caller.gone:
                 return None
-            answered += 1
             try:
-                entry = await self._load(run.ledger_id, entry_id)
+                found = await self._storage.read_some(run.ledger_id, run.entry_ids, ANSWERS_AT_ONCE)
             except Exception as error:
-                request = m.ReadRequest(run.ledger_id, entry_id, txn_id=v3.txn_id(token), version=run.version)
-                caller.send(Reply(request, run.version).plain(status_of(error, READ)))
-                stats.fail(self._runtime.now() - started)
-                continue
-            found.entry_ids.append(entry_id)
-            found.txn_tokens.append(token)
-            entries.append(entry)
-            size += len(entry)
-            if size > ANSWERS_AT_ONCE:
-                await self._send_together(caller, found, entries, started)
-                found = ReadRun(run.ledger_id, run.version)
-                entries.clear()
-                size = 0
-                if caller.output_full and answered < len(run.entry_ids):
-                    rest = run.part(answered)
-                    work = partial(self._answer_together, caller, rest, started)
-                    return Work(work, len(rest.entry_ids))
-        await self._send_together(caller, found, entries, started)
+                found = [error]
+            good = [place for place, entry in enumerate(found) if isinstance(entry, bytes)]
+            if len(good) == len(found):
+                await self._send_together(caller, run, found, started)  # type: ignore[arg-type]  # all are bytes
+            else:
+                self._refuse(caller, run, found, started)
+                await self._send_together(caller, run.only(good), [found[place] for place in good], started)  # type: ignore[misc]
+            run = run.part(len(found))
+            if caller.output_full and run.entry_ids:
+                return Work(partial(self._answer_together, caller, run, started), len(run.entry_ids))
         return None
+
+    def _refuse(self, caller: Caller, run: ReadRun, found: Sequence[bytes | Exception], started: float) -> None:
+        """Answer those reads of a run that found no entry."""
+        for place, error in enumerate(found):
+            if isinstance(error, Exception):
+                txn_id = v3.txn_id(run.txn_tokens[place]) if run.version != V2 else 0
+                request = m.ReadRequest(run.ledger_id, run.entry_ids[place], txn_id=txn_id, version=run.version)
+                caller.send(Reply(request, run.version).plain(status_of(error, READ)))
+                self._stats.READ_ENTRY.fail(self._runtime.now() - started)
 
     async def _send_together(self, caller: Caller, run: ReadRun, entries: Sequence[bytes], started: float) -> None:
         if not entries:
             return
         lac = await self._lac(run.ledger_id) if run.version != V2 else None
+        self._stats.READ_BYTES += sum(map(len, entries))
         self._stats.READ_ENTRY.ok(self._runtime.now() - started, len(entries))
         answers = _encode(run, entries, lac)
         caller.answer_has(len(answers))

@@ -5,6 +5,7 @@ engines           from `ledgerStorageClass` to an engine
 db_storage        the engine with a RocksDB index: several ledger directories
 db_directory      one ledger directory: flushing, deleting, reclaiming
 directory_reads   reading from it
+scattered_reads   reading entries far from each other
 caches            what is in memory of it
 directory_jobs    its blocking work, on threads
 write_cache       entries that are not in the entry logs yet

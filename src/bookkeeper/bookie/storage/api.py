@@ -184,6 +184,14 @@ class LedgerStorage(ABC):
         """
 
     @abstractmethod
+    async def read_some(self, ledger_id: int, entry_ids: Sequence[int], max_bytes: int) -> list[bytes | Exception]:
+        """The first of some entries of a ledger (one id at least), or why one cannot be read: about `max_bytes`, but
+        one at least. Cheaper than `read_entry` for each, wherever they lie.
+
+        In place of an entry stands what `read_entry` would raise. Raises `NoLedgerError`.
+        """
+
+    @abstractmethod
     async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
         """Consecutive entries from `first`, each as int32 size and entry: the body of a batch read response.
 

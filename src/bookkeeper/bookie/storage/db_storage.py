@@ -263,6 +263,9 @@ class DbLedgerStorage(LedgerStorage):
     async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
         return await self._of(ledger_id).reads.read_entry(ledger_id, entry_id)
 
+    async def read_some(self, ledger_id: int, entry_ids: Sequence[int], max_bytes: int) -> list[bytes | Exception]:
+        return await self._of(ledger_id).reads.read_some(ledger_id, entry_ids, max_bytes)
+
     async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
         return await self._of(ledger_id).reads.read_run(ledger_id, first, max_count, max_bytes)
 

@@ -3,9 +3,11 @@
 Theory of operation
 
 A read looks in the write caches and the read cache (`caches`), and then on a reader thread does one index lookup and
-one read of the log that takes the following entries along. So at every moment an entry is found at one of these places:
-it leaves a write cache only after its location is in the index. What is taken along must be what the index has: it is
-looked up where that is not sure (`entry_log`: settled), and left out where a cache has it newer.
+one read of the log. A reader that goes through a ledger gets the following entries along, and so does one that asks for
+entries that lie side by side; one that jumps gets the entry alone (`scattered_reads`). So at every moment an entry is
+found at one of these places: it leaves a write cache only after its location is in the index. What is taken along must
+be what the index has: it is looked up where that is not sure (`entry_log`: settled), and left out where a cache has it
+newer.
 
 The loop owns all state here. Readers get the indexes, the log writer and the map of open logs, and only look up in the
 latter.
@@ -16,8 +18,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 
-from ...errors import CorruptStorageError, LimboError, NoEntryError
+from ...errors import BookieError, CorruptStorageError, LimboError, NoEntryError
 from ...runtime import Runtime, Workers
 from . import directory_jobs as jobs
 from .caches import Caches
@@ -28,9 +31,16 @@ from .entry_log.writer import EntryLogWriter
 from .examine import Examined, Judge, examine
 from .index.ledgers import Ledger, LedgerIndex
 from .index.locations import LocationIndex
+from .scattered_reads import Found, ScatteredReads
 
 SEQUENTIAL_READ = 128 << 10
 """Bytes read ahead for a reader that goes on where the last read ended, if that found all it read together."""
+
+NEAR = 16
+"""Entries. A reader that is no further from where a read ended goes on there; so do the readers of striped ledgers."""
+
+READ_ENDS = 8
+"""Of a ledger so many are remembered: of several readers, some of which jump."""
 
 RUN_READS = 64
 """Reads of the logs that one batch read may make. One of entries that lie scattered ends there."""
@@ -78,6 +88,9 @@ class DirectoryReads:
         self._listing = asyncio.Lock()
         self._open_logs: dict[int, OpenLog] = {}  # oldest opened first
         self._loading: dict[int, _Loading] = {}  # the latest read ahead of each ledger
+        self._scattered = ScatteredReads(
+            *(readers, runtime.files, path, caches, locations, writer, self._open_logs, self._keep_open)
+        )
         self.on_damage: Callable[[int, int], None] = _no_listener
         """Called with ledger and entry when an entry log has something else where the entry should be."""
 
@@ -92,19 +105,89 @@ class DirectoryReads:
         if entry_id == LAST_ENTRY:
             return await self.last_entry(ledger_id)
         ledger = self._index.get(ledger_id)
+        entry = await self._in_memory(ledger_id, entry_id)
+        if entry is not None:
+            return entry
+        if _goes_on(ledger, entry_id):
+            return await self._read_ahead(ledger, ledger_id, entry_id, 1)
+        (found,) = await self._read_scattered(ledger, ledger_id, (entry_id,), 0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _in_memory(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """The entry, if a cache has it, or gets it by a read that is under way."""
         entry = self._caches.get(ledger_id, entry_id)
         loading = self._loading.get(ledger_id)
         if entry is None and loading is not None and loading.first < entry_id < loading.end:
             await asyncio.wait([loading.done])
             entry = self._caches.get(ledger_id, entry_id)
-        if entry is not None:
-            return entry
+        return entry
+
+    async def read_some(self, ledger_id: int, entry_ids: Sequence[int], max_bytes: int) -> list[bytes | Exception]:
+        ledger = self._index.get(ledger_id)
+        if not (_together(entry_ids) or (len(entry_ids) == 1 and _goes_on(ledger, entry_ids[0]))):
+            return await self._read_scattered(ledger, ledger_id, entry_ids, max_bytes)
+        last = entry_ids[-1]
+        in_a_row = last - entry_ids[0] == len(entry_ids) - 1
+        found: list[bytes | Exception] = []
+        size = 0
+        for entry_id in entry_ids:
+            try:
+                entry = await self._in_memory(ledger_id, entry_id)
+                if entry is None:
+                    wanted = last - entry_id + 1 if in_a_row else 1
+                    entry = await self._read_ahead(ledger, ledger_id, entry_id, wanted)
+            except (BookieError, OSError) as error:
+                found.append(error)
+                continue
+            found.append(entry)
+            size += len(entry)
+            if size > max_bytes:
+                break
+        return found
+
+    async def _read_ahead(self, ledger: Ledger, ledger_id: int, entry_id: int, wanted: int) -> bytes:
+        """An entry. Somebody asks for it and the `wanted` - 1 that follow it."""
         options = self._options
-        limit = min(_window(ledger, entry_id), options.read_ahead_bytes)
-        records = await self._load(ledger_id, entry_id, 1 + options.read_ahead_entries, limit)
+        count, limit = wanted, SEQUENTIAL_READ if wanted > 1 else _window(ledger, entry_id)
+        if wanted == 1 or _goes_on(ledger, entry_id):
+            count = max(wanted, 1 + options.read_ahead_entries)
+        records = await self._load(ledger_id, entry_id, count, min(limit, options.read_ahead_bytes))
         if records is None:
             raise self._absent(ledger_id, entry_id)
         return records.raw[fmt.SIZE_WORD : records.offsets[1]]
+
+    async def _read_scattered(
+        self, ledger: Ledger, ledger_id: int, entry_ids: Sequence[int], max_bytes: int
+    ) -> list[bytes | Exception]:
+        """The first of these entries, one at least: about `max_bytes`."""
+        if ledger.entry_bytes * len(entry_ids) > max_bytes:
+            entry_ids = entry_ids[: max(1, max_bytes // ledger.entry_bytes)]
+        found: dict[int, Found] = {entry_id: self._caches.get(ledger_id, entry_id) for entry_id in entry_ids}
+        missing = [
+            entry_id for entry_id, entry in found.items() if entry is None and not _surely_absent(ledger, entry_id)
+        ]
+        if ledger_id in self._deleted:
+            missing.clear()
+        read = await self._scattered.read(ledger_id, missing, max_bytes) if missing else []
+        found.update(zip(missing, read, strict=False))
+        if None in read:
+            await self._last_indexed(ledger_id)  # so that the next miss behind the end needs no look
+        late = set(missing[len(read) :])
+        outcome: list[bytes | Exception] = []
+        for entry_id in takewhile(lambda entry_id: entry_id not in late, entry_ids):
+            entry = found[entry_id]
+            if isinstance(entry, CorruptStorageError):
+                self.on_damage(ledger_id, entry_id)
+            outcome.append(self._absent(ledger_id, entry_id) if entry is None else entry)
+        self._note_read(ledger, entry_ids[len(outcome) - 1] + 1)
+        ledger.entry_bytes = max((len(entry) for entry in outcome if isinstance(entry, bytes)), default=0)
+        return outcome
+
+    def _note_read(self, ledger: Ledger, end: int) -> None:
+        """A read of the logs has ended in front of this entry."""
+        ledger.read_ends = (end, *ledger.read_ends[: READ_ENDS - 1])
 
     async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
         self._index.get(ledger_id)
@@ -233,7 +316,7 @@ class DirectoryReads:
                 return records.first(1)  # a newer version of what came along may have reached the logs meanwhile
             self._keep_open(found.log_id, found.log)
             self._caches.read_cache.put(ledger_id, first, records)
-            ledger.read_to = first + records.entries
+            self._note_read(ledger, first + records.entries)
             ledger.read_together = 2 * len(records.raw) > min(FIRST_READ, max_bytes)
             return records
         except CorruptStorageError:
@@ -252,9 +335,19 @@ class DirectoryReads:
                 del self._open_logs[next(iter(self._open_logs))]
 
 
+def _goes_on(ledger: Ledger, entry_id: int) -> bool:
+    """Whether a reader that asks for an entry goes on where a read ended."""
+    return any(0 <= entry_id - end <= NEAR for end in ledger.read_ends)
+
+
+def _together(entry_ids: Sequence[int]) -> bool:
+    """Whether these entries ascend, none far from the one before."""
+    return len(entry_ids) > 1 and all(0 < after - before <= NEAR for before, after in pairwise(entry_ids))
+
+
 def _window(ledger: Ledger, entry_id: int) -> int:
     """Bytes to read at first for a reader that asks for an entry."""
-    return SEQUENTIAL_READ if entry_id == ledger.read_to and ledger.read_together else FIRST_READ
+    return SEQUENTIAL_READ if entry_id in ledger.read_ends and ledger.read_together else FIRST_READ
 
 
 def _no_listener(ledger_id: int, entry_id: int) -> None:

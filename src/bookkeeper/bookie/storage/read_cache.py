@@ -5,7 +5,7 @@ Theory of operation
 What one read of an entry log brought is kept as it is: a block of records of consecutive entries (size word and entry
 each). An entry is cut out of its block when it is asked for, a batch read takes a whole slice. Blocks leave in the
 order they came, as soon as the cache is over its limit; no bookkeeping on hits. Memory is the block's bytes plus 4
-bytes an entry.
+bytes an entry. An entry that was read without its neighbours is kept by itself, and leaves with its turn as blocks do.
 
 Nothing here may outlive what it was read from: when a flush has put newer versions of entries into the logs, or a
 ledger is deleted, `forget` drops the ledger's blocks.
@@ -24,6 +24,10 @@ BLOCK_OVERHEAD = 400
 """Bytes a block takes beside its records and offsets."""
 
 
+SINGLE_OVERHEAD = 250
+"""Bytes an entry takes beside its own that is kept by itself."""
+
+
 class _Block:
     __slots__ = ("alive", "first", "ledger_id", "offsets", "raw")
 
@@ -36,6 +40,22 @@ class _Block:
 
     def memory(self) -> int:
         return len(self.raw) + 4 * len(self.offsets) + BLOCK_OVERHEAD
+
+
+class _Single:
+    """An entry kept by itself."""
+
+    __slots__ = ("alive", "entry", "entry_id", "ledger_id")
+
+    def __init__(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.entry = entry
+        self.alive = True
+        """False once its ledger was forgotten."""
+
+    def memory(self) -> int:
+        return len(self.entry) + SINGLE_OVERHEAD
 
 
 class _LedgerBlocks:
@@ -55,12 +75,14 @@ class ReadCache:
         self.limit = limit
         self.used = 0
         self._ledgers: dict[int, _LedgerBlocks] = {}
-        self._queue: deque[_Block] = deque()  # every block, alive or not, oldest first; `used` is their memory
+        self._singles: dict[int, dict[int, _Single]] = {}  # by ledger and entry; none is empty
+        self._queue: deque[_Block | _Single] = deque()  # all, alive or not, oldest first; `used` is their memory
 
     @property
     def entries(self) -> int:
         """How many it holds."""
-        return sum(len(block.offsets) - 1 for block in self._queue if block.alive)
+        in_blocks = sum(len(block.offsets) - 1 for held in self._ledgers.values() for block in held.blocks)
+        return in_blocks + sum(map(len, self._singles.values()))
 
     def put(self, ledger_id: int, first: int, records: Records) -> None:
         """Keep records of the entries from `first` on, unless they are more than a quarter of the limit."""
@@ -75,23 +97,34 @@ class ReadCache:
         else:
             held.firsts.insert(index, first)
             held.blocks.insert(index, block)
-        self._queue.append(block)
-        self.used += block.memory()
+        self._keep(block)
+
+    def put_one(self, ledger_id: int, entry_id: int, entry: bytes) -> None:
+        """Keep an entry by itself, unless it is there already or more than a quarter of the limit."""
+        singles = self._singles.get(ledger_id, {})
+        if entry_id in singles or len(entry) > self.limit // 4:
+            return
+        single = singles[entry_id] = _Single(ledger_id, entry_id, entry)
+        self._singles[ledger_id] = singles
+        self._keep(single)
+
+    def _keep(self, item: _Block | _Single) -> None:
+        self._queue.append(item)
+        self.used += item.memory()
         while self.used > self.limit:
             self._drop_oldest()
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
         held = self._ledgers.get(ledger_id)
-        if held is None:
+        if held is not None and (index := bisect_right(held.firsts, entry_id)):
+            block = held.blocks[index - 1]
+            place = entry_id - block.first
+            if place + 1 < len(block.offsets):
+                return block.raw[block.offsets[place] + fmt.SIZE_WORD : block.offsets[place + 1]]
+        singles = self._singles.get(ledger_id)
+        if singles is None or (single := singles.get(entry_id)) is None:
             return None
-        index = bisect_right(held.firsts, entry_id) - 1
-        if index < 0:
-            return None
-        block = held.blocks[index]
-        place = entry_id - block.first
-        if place + 1 >= len(block.offsets):
-            return None
-        return block.raw[block.offsets[place] + fmt.SIZE_WORD : block.offsets[place + 1]]
+        return single.entry
 
     def slice(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
         """Records from `first` on that are together here, as many as fit, at least one; and their number.
@@ -113,23 +146,41 @@ class ReadCache:
         return block.raw[start : offsets[end]], end - place
 
     def forget(self, ledger_id: int) -> None:
-        """Drop all blocks of a ledger."""
+        """Drop all that is kept of a ledger."""
+        for single in self._singles.pop(ledger_id, {}).values():
+            self._empty_single(single)
         held = self._ledgers.pop(ledger_id, None)
         if held is not None:
             for block in held.blocks:
                 self._empty(block)
 
     def _drop_oldest(self) -> None:
-        block = self._queue.popleft()
-        self.used -= block.memory()
-        if not block.alive:
+        item = self._queue.popleft()
+        self.used -= item.memory()
+        if not item.alive:
             return
+        if isinstance(item, _Single):
+            singles = self._singles[item.ledger_id]
+            del singles[item.entry_id]
+            if not singles:
+                del self._singles[item.ledger_id]
+        else:
+            self._remove(item)
+
+    def _remove(self, block: _Block) -> None:
+        """Take a block out of its ledger's list."""
         held = self._ledgers[block.ledger_id]
         index = bisect_right(held.firsts, block.first) - 1
         assert held.blocks[index] is block
         del held.firsts[index], held.blocks[index]
         if not held.blocks:
             del self._ledgers[block.ledger_id]
+
+    def _empty_single(self, single: _Single) -> None:
+        """As `_empty`."""
+        self.used -= len(single.entry)
+        single.alive = False
+        single.entry = b""
 
     def _empty(self, block: _Block) -> None:
         """Give a dropped block's memory back now; its shell leaves with its turn in the queue."""

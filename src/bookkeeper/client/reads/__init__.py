@@ -2,6 +2,7 @@
 
 ledger_reads  what all reads of one open ledger share: which bookie to ask first, what was learnt
 range         a range of entries, a request for each
+single        one entry, as cheaply as may be
 budget        how much such a read may ask for
 waves         when what it asked for is looked at again
 batch         consecutive entries with one request

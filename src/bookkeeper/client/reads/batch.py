@@ -3,6 +3,9 @@
 The bookie returns entries from the first one asked on, at least that one, and stops where its size limit or its data
 end. Replicas are asked as for the first entry alone. Of what comes, the verified prefix counts; if not even the first
 entry is good, the next replica is asked.
+
+A large batch is asked for in parts, side by side, each of another replica: while one part is checked here, the others
+are read and on their way. What counts is the prefix again: the parts up to the first that is not whole.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from .speculation import Speculation
 _new_entry = tuple.__new__
 _SIZE = 4
 """Of the size in front of each entry."""
+
+SMALLEST_PART = 100
+"""Entries of a part: of fewer, a request of their own costs more than it brings."""
 
 T = TypeVar("T")
 
@@ -133,3 +139,39 @@ class BatchRead(PackedBatchRead[list[LedgerEntry]]):
             new(LedgerEntry, (ledger_id, entry_id, payload, length))
             for entry_id, _, length, payload in verified[: self._max_count]
         ]
+
+
+def parts_of(first: int, count: int, replicas: int) -> list[range]:
+    """The parts in which `count` entries from `first` on are asked for: one for each of so many replicas at most.
+
+    Each begins at another replica than the one before it: its length is one more than a multiple of their number.
+    """
+    if replicas == 1 or count < 2 * SMALLEST_PART:
+        return [range(first, first + count)]
+    length = max(SMALLEST_PART, -(-count // replicas))
+    length += (1 - length) % replicas
+    return [range(at, min(at + length, first + count)) for at in range(first, first + count, length)]
+
+
+async def read_in_parts(reads: LedgerReads, first: int, max_count: int, max_size: int) -> list[LedgerEntry]:
+    """Some entries from `first` on, as `BatchRead` has them, of which all have about the size that is known of the
+    ledger's entries: no more than fit `max_size` then. Raises the `BKError` of the first entry."""
+    size = reads.entry_size
+    parts = [range(first, first + max_count)]
+    if size:
+        count = max(1, min(max_count, int(max_size / size)))
+        parts = parts_of(first, count, reads.distribution.ensemble_size)
+    if len(parts) == 1:
+        return await BatchRead(reads, first, max_count, max_size).run()
+    room = max_size // len(parts)
+    read = [BatchRead(reads, part.start, len(part), room).run() for part in parts]
+    entries: list[LedgerEntry] = []
+    for part, found in zip(parts, await asyncio.gather(*read, return_exceptions=True), strict=True):
+        if isinstance(found, BaseException):
+            if entries and isinstance(found, BKError):
+                break  # who reads on meets it
+            raise found
+        entries += found
+        if len(found) < len(part):
+            break
+    return entries

@@ -4,6 +4,10 @@
 How large entries are decides how many may be asked for at once. What is known of it: the average of those that came
 last, and, of a closed ledger, the average of those behind them, which its length tells. The larger of the two counts,
 so that a ledger of small entries with large ones at its end is no surprise.
+
+Where every bookie of an ensemble has every entry, small entries are asked for in *runs*: the replica that is asked
+first changes with every run, not with every entry. The bookies share the reads all the same, but each finds what it is
+asked for side by side, in its memory and on its disk, and has to keep its part of the ledger only.
 """
 
 from __future__ import annotations
@@ -20,7 +24,13 @@ from ..context import ClientContext
 from ..wire.results import LOCAL_FAILURES
 
 Orders = tuple[tuple[int, ...], ...]
-"""For each entry id modulo E: ensemble indexes in the order to ask them."""
+"""For each entry id modulo E, or the number of its run modulo E: ensemble indexes in the order to ask them."""
+
+LARGEST_RUN = 64
+"""Entries in a row that are asked of the same bookie, at most: a power of two."""
+
+RUN_BYTES = 64 << 10
+"""What such a run has about, in bytes: more is spread over more bookies."""
 
 ENTRY_OVERHEAD = 64
 """About what an entry takes on the wire beside its payload."""
@@ -47,7 +57,8 @@ class LedgerReads:
         self.current_metadata = metadata
         self._raise_lac = raise_lac
         self.ledger_id = metadata().ledger_id
-        self._batches = distribution.ensemble_size == distribution.write_quorum and context.config.batchReadEnabled
+        self._everywhere = distribution.ensemble_size == distribution.write_quorum
+        self._batches = self._everywhere and context.config.batchReadEnabled
         self._recent_size = 0.0  # average payload of the entries that came last; 0: none came
         self._coming_size = self._average_behind(INVALID_ENTRY_ID, 0)  # of those behind the last; 0: unknown
         self._orders: dict[tuple[BookieId, ...], Orders] = {}
@@ -56,7 +67,7 @@ class LedgerReads:
         self._reorder = config.reorderReadSequenceEnabled
         self._sticky: int | None = None
         """With sticky reads: whose turn it is, instead of the entry id."""
-        if config.stickyReadSEnabled and distribution.ensemble_size == distribution.write_quorum:
+        if config.stickyReadSEnabled and self._everywhere:
             self._sticky = context.runtime.random("sticky reads").randrange(distribution.ensemble_size)
 
     def raise_lac(self, lac: int, length: int = 0) -> None:
@@ -85,6 +96,14 @@ class LedgerReads:
         return max(0.0, (metadata.length - ledger_length) / count) if metadata.closed and count > 0 else 0.0
 
     # --- which bookies to ask ---
+
+    @property
+    def run_length(self) -> int:
+        """How many entries in a row are asked of the same bookie first: those from a multiple of it on."""
+        size = self.entry_size
+        if not (self._everywhere and size):
+            return 1
+        return 1 << (max(1, min(LARGEST_RUN, int(RUN_BYTES / size))).bit_length() - 1)
 
     def can_batch(self, entry_id: int) -> bool:
         """Whether a bookie holds this entry and those behind it, and can be asked for them at once.

@@ -3,7 +3,8 @@
 Theory of operation
 
 - Requests go out in waves: all entries of a wave that begin at the same replica leave in one call and share one
-  `ReadCall`. How many may be outstanding is decided in `budget`; the next wave goes out when half of them are in.
+  `ReadCall`. Which replica that is may change with every entry, or with every run of them (`ledger_reads`). How many
+  may be outstanding is decided in `budget`; the next wave goes out when half of them are in.
 - An entry that arrives good from the first replica asked costs its check and one tuple, nothing else. Only an entry
   that meets trouble (an error, bad data, silence) gets a state of its own, an `EntryRead`: it decides which bookie to
   ask next and what its error is.
@@ -38,10 +39,25 @@ SIZE_SAMPLE = 16
 _new_entry = tuple.__new__
 
 
-class _Attempt(ReadCall):
+def _by_turn(entry_ids: range, turns: int, run: int) -> dict[int, Sequence[int]]:
+    """Whose turn it is (0 to `turns` - 1) -> the entries, if it changes with every run of `run` entries."""
+    if run == 1:
+        return {first % turns: range(first, entry_ids.stop, turns) for first in entry_ids[:turns]}
+    first, stop = entry_ids.start, entry_ids.stop
+    parts: dict[int, Sequence[int]] = {}
+    while first < stop:
+        number = first // run
+        end = min(stop, (number + 1) * run)
+        part = parts.get(number % turns)
+        parts[number % turns] = range(first, end) if part is None else [*part, *range(first, end)]
+        first = end
+    return parts
+
+
+class Attempt(ReadCall):
     """Entries asked from one replica of one ensemble."""
 
-    __slots__ = ("ensemble", "orders")
+    __slots__ = ("ensemble", "orders", "run")
 
     def __init__(
         self,
@@ -49,11 +65,18 @@ class _Attempt(ReadCall):
         index: int,
         ensemble: tuple[BookieId, ...],
         orders: Orders,
+        run: int,
         deadline: float,
     ) -> None:
+        """`run`: the length of the runs that `orders` are for."""
         super().__init__(ensemble[index], index, read, deadline)
         self.ensemble = ensemble
         self.orders = orders
+        self.run = run
+
+    def order(self, entry_id: int) -> tuple[int, ...]:
+        """Ensemble indexes in the order to ask them for an entry."""
+        return self.orders[entry_id // self.run % len(self.orders)]
 
 
 class RangeRead:
@@ -98,8 +121,12 @@ class RangeRead:
     async def run(self) -> tuple[list[LedgerEntry], BKError | None]:
         """The entries, and None. On failure the error, with the entries before the failed one if `prefix`, else
         none. There are fewer than asked for without an error where `max_bytes` ended the read."""
+        self._send_waves()
+        return await self.wait()
+
+    async def wait(self) -> tuple[list[LedgerEntry], BKError | None]:
+        """`run`, for what was sent already."""
         try:
-            self._send_waves()
             await self._finished
             if self._error is not None and not self._prefix:
                 return [], self._error
@@ -107,6 +134,18 @@ class RangeRead:
             return results, self._error  # type: ignore[return-value]  # none is missing
         finally:
             self._stop()
+
+    def take_over(self, index: int, ensemble: tuple[BookieId, ...], orders: Orders, run: int, *, late: bool) -> Attempt:
+        """Instead of `run`, with `wait`: go on with a read of one entry that was sent to its first replica.
+
+        `late`: that one has been silent for the speculation's delay. What it answers is for the attempt returned.
+        """
+        attempt = Attempt(self, index, ensemble, orders, run, self._bookies.read_deadline())
+        self._next = self._end
+        self._outstanding = 1
+        if len(orders[0]) > 1:
+            self._waves.sent(range(self._first, self._end), attempt, late=late)
+        return attempt
 
     def _stop(self) -> None:
         """Nothing that comes later counts."""
@@ -133,30 +172,29 @@ class RangeRead:
     def _send_wave(self, entry_ids: range, ensemble: tuple[BookieId, ...]) -> None:
         orders = self._reads.orders(ensemble)
         deadline = self._bookies.read_deadline()
-        size = len(orders)
-        for first in entry_ids[:size]:
-            order = orders[first % size]
-            attempt = _Attempt(self, order[0], ensemble, orders, deadline)
-            self._send(range(first, entry_ids.stop, size), attempt)
+        run = self._reads.run_length
+        for place, asked in _by_turn(entry_ids, len(orders), run).items():
+            attempt = Attempt(self, orders[place][0], ensemble, orders, run, deadline)
+            self._send(asked, attempt)
         if len(orders[0]) > 1:
             self._waves.sent(entry_ids, attempt)
 
-    def _send(self, entry_ids: Sequence[int], attempt: _Attempt) -> None:
+    def _send(self, entry_ids: Sequence[int], attempt: Attempt) -> None:
         try:
             self._bookies.read_entries(self._reads.ledger_id, entry_ids, attempt)
         except (ClientClosedError, TooManyRequestsError) as error:
             failed: list[Answer] = [(entry_id, error.code, None, None) for entry_id in entry_ids]
             asyncio.get_running_loop().call_soon(self.on_answers, attempt, failed)
 
-    def _send_retries(self, by_index: dict[int, list[int]], ensemble: tuple[BookieId, ...], orders: Orders) -> None:
+    def _send_retries(self, by_index: dict[int, list[int]], failed: Attempt) -> None:
         deadline = self._bookies.read_deadline()
         for index, entry_ids in by_index.items():
-            self._send(entry_ids, _Attempt(self, index, ensemble, orders, deadline))
+            self._send(entry_ids, Attempt(self, index, failed.ensemble, failed.orders, failed.run, deadline))
 
     # --- hearing ---
 
     def on_answers(self, call: ReadCall, answers: list[Answer]) -> None:
-        assert isinstance(call, _Attempt)
+        assert isinstance(call, Attempt)
         ledger_id = self._reads.ledger_id
         verify = self._digest.verify
         results = self._results
@@ -186,11 +224,11 @@ class RangeRead:
         if best_lac >= 0:
             self._reads.raise_lac(best_lac)
         if retries:
-            self._send_retries(retries, call.ensemble, call.orders)
+            self._send_retries(retries, call)
         if got:
             self._arrived(call, got, answers)
 
-    def _arrived(self, call: _Attempt, count: int, answers: list[Answer]) -> None:
+    def _arrived(self, call: Attempt, count: int, answers: list[Answer]) -> None:
         self._responsive[call.bookie] = None
         self._outstanding -= count
         if self._error is None:
@@ -217,7 +255,7 @@ class RangeRead:
         if entry is not None:
             self._reads.saw(count, size, last, entry.ledger_length)
 
-    def _entry_failed(self, call: _Attempt, entry_id: int, code: int, retries: dict[int, list[int]]) -> None:
+    def _entry_failed(self, call: Attempt, entry_id: int, code: int, retries: dict[int, list[int]]) -> None:
         """A replica did not deliver an entry: ask the next one, or give up."""
         self._reads.failed_at(call.index, call.bookie, entry_id, code)
         state = self._state_of(entry_id, call)
@@ -231,11 +269,11 @@ class RangeRead:
             assert index is not None  # else the outcome would be known
             retries.setdefault(index, []).append(entry_id)
 
-    def _state_of(self, entry_id: int, sample: _Attempt) -> EntryRead:
+    def _state_of(self, entry_id: int, sample: Attempt) -> EntryRead:
         """The entry's state; made when it first meets trouble, as of having asked its first replica."""
         state = self._troubled.get(entry_id)
         if state is None:
-            state = self._troubled[entry_id] = EntryRead(sample.orders[entry_id % len(sample.orders)])
+            state = self._troubled[entry_id] = EntryRead(sample.order(entry_id))
             state.send_next()
         return state
 
@@ -255,7 +293,7 @@ class RangeRead:
         if not self._finished.done():
             self._finished.set_result(None)
 
-    def _note_slow(self, call: _Attempt, answers: Iterable[Answer]) -> None:
+    def _note_slow(self, call: Attempt, answers: Iterable[Answer]) -> None:
         """Replicas that were asked before the one that delivered count as slow."""
         slow: dict[BookieId, None] = {}
         for entry_id, _, _, _ in answers:
@@ -269,7 +307,7 @@ class RangeRead:
 
     # --- speculation ---
 
-    def _speculate(self, entry_ids: Sequence[int], sample: _Attempt) -> list[int]:
+    def _speculate(self, entry_ids: Sequence[int], sample: Attempt) -> list[int]:
         """The delay of a wave is over: ask one more replica for what is missing. Returns for what it did."""
         by_index: dict[int, list[int]] = {}
         asked: list[int] = []
@@ -283,5 +321,5 @@ class RangeRead:
             if index is not None:
                 by_index.setdefault(index, []).append(entry_id)
                 asked.append(entry_id)
-        self._send_retries(by_index, sample.ensemble, sample.orders)
+        self._send_retries(by_index, sample)
         return asked

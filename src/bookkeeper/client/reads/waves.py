@@ -45,11 +45,11 @@ class Waves(Generic[Sample]):
         self._waves: list[Wave[Sample]] = []  # by `due`
         self._timer: TimerHandle | None = None  # at _waves[0].due, if there is one
 
-    def sent(self, entry_ids: Sequence[int], sample: Sample) -> None:
-        """These entries were asked for, for the first time."""
+    def sent(self, entry_ids: Sequence[int], sample: Sample, *, late: bool = False) -> None:
+        """These entries were asked for, for the first time. `late`: so long ago that they are due."""
         if self._speculation is not None:
             delay = self._speculation.first
-            self._waves.append(Wave(entry_ids, sample, self._runtime.now() + delay, delay))
+            self._waves.append(Wave(entry_ids, sample, self._runtime.now() + (0.0 if late else delay), delay))
             self._arm()
 
     def stop(self) -> None:

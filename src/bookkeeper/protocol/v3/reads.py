@@ -100,20 +100,33 @@ def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | 
     layout = _request_layout_of(bodies[start])
     if layout is None:
         return None
-    run = ReadRun(layout.ledger_id, V3)
-    for body in bodies[start:end]:
-        read = layout.read(body)
-        if read is None:
-            other = _request_layout_of(body)
-            if other is None or other.ledger_id != run.ledger_id:
+    entry_ids: list[int] = []
+    tokens: list[bytes] = []
+    number_of = varint
+    number_as = int.from_bytes
+    expected, its_number = -1, b""  # the entry after the last one: mostly it is the next
+    at = start
+    while layout is not None:
+        size, unpack, its_head, its_middle, ledger_id, mask, tops = layout
+        for body in bodies[at:end]:
+            if len(body) != size:
                 break
-            layout = other
-            read = layout.read(body)
-            assert read is not None
-        token, entry_id = read
-        run.txn_tokens.append(token)
-        run.entry_ids.append(entry_id)
-    return run
+            head, token, middle, number = unpack(body)
+            if head != its_head or middle != its_middle or number_as(token, "little") & mask != tops:
+                break
+            if number != its_number:
+                expected = unvarint(number)
+                if number != number_of(expected):
+                    break
+            entry_ids.append(expected)
+            tokens.append(token)
+            expected += 1
+            its_number = number_of(expected)
+        assert start + len(entry_ids) > at  # a body of that layout stands at its beginning
+        at = start + len(entry_ids)
+        other = _request_layout_of(bodies[at]) if at < min(end, len(bodies)) else None
+        layout = other if other is not None and other.ledger_id == ledger_id else None
+    return ReadRun(ledger_id, V3, entry_ids, tokens)
 
 
 class _RequestLayout(NamedTuple):
@@ -128,21 +141,6 @@ class _RequestLayout(NamedTuple):
     """The top bits of the token's bytes, as a little-endian number, ..."""
     token_tops: int
     """... and how they must be for it to be one varint."""
-
-    def read(self, body: bytes) -> tuple[bytes, int] | None:
-        """Txn id, as it stands there, and entry id of a request that is laid out so; None for any other."""
-        if len(body) != self.size:
-            return None
-        head, token, middle, number = self.unpack(body)
-        entry_id = unvarint(number)
-        if (
-            head != self.head
-            or middle != self.middle
-            or int.from_bytes(token, "little") & self.token_mask != self.token_tops
-            or number != varint(entry_id)
-        ):
-            return None
-        return token, entry_id
 
 
 def _request_layout_of(body: bytes) -> _RequestLayout | None:

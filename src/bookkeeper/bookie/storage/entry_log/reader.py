@@ -24,6 +24,9 @@ from . import format as fmt
 FIRST_READ = 16 << 10
 """Least bytes asked for at a location: enough for most single entries and some that follow."""
 
+SINGLE_READ = 4 << 10
+"""Bytes asked for at a location when nothing but the record there is wanted; a larger one takes a second read."""
+
 GROWTH = 4
 """How many times as much is at hand after each further read."""
 
@@ -79,6 +82,18 @@ def read_records(
         raw += more
     end = offsets[-1]
     return Records(raw if end == len(raw) else raw[:end], offsets)
+
+
+def read_record(file: File, location: int, ledger_id: int, entry_id: int) -> bytes:
+    """The entry at a location, and nothing behind it. Raises as `read_records`."""
+    offset = fmt.offset_of(location) - fmt.SIZE_WORD
+    raw = file.pread(SINGLE_READ, offset)
+    end = _check_first(file, raw, offset, ledger_id, entry_id) + fmt.SIZE_WORD
+    if end > len(raw):
+        raw += file.pread(end - len(raw), offset + len(raw))
+        if end > len(raw):
+            raise CorruptStorageError(f"{file.path}: record at {offset} is cut off")
+    return raw[fmt.SIZE_WORD : end]
 
 
 def _check_first(file: File, raw: bytes, offset: int, ledger_id: int, entry_id: int) -> int:

@@ -33,10 +33,12 @@ class Ledger:
     data: LedgerData
     last_indexed: int | None = None
     """The greatest entry id in the location index, -1 for none; None until it was first asked for."""
-    read_to: int = 0
-    """Where the last read from an entry log ended: a reader that goes on there gets more read ahead, if:"""
+    read_ends: tuple[int, ...] = (0,)
+    """Where the last reads from entry logs ended, newest first: a reader that goes on there gets more read ahead."""
     read_together: bool = False
-    """Whether that read found the ledger's entries together."""
+    """Whether the last one that took others along found the ledger's entries together: then it gets much more."""
+    entry_bytes: int = 0
+    """The largest of the entries that were last read by themselves; 0: none was."""
 
 
 Changes = dict[int, bytes | None]
