@@ -542,6 +542,9 @@ class ClientConfiguration(StoreSettings):
     networkTopologyStabilizePeriodSeconds: float = Field(0, ge=0)
     ignoreLocalNodeInPlacementPolicy: bool = False
     useHostnameResolveLocalNodePlacementPolicy: bool = False
+    allowCopiesOnOneHost: bool = False
+    """Whether a ledger may have two bookies of one machine, which are lost together. A bookie's machine is the host in
+    its id; one with a `bookieId` of its own, or on a loopback address, counts as a machine. Not a Java key."""
     minNumRacksPerWriteQuorum: int = Field(2, gt=0)
     enforceMinNumRacksPerWriteQuorum: bool = False
     reppRegionsToWrite: RegionList | None = None

@@ -39,6 +39,8 @@ async def serving(
     """
     metrics = Metrics(runtime, config, bookie)
     async with AsyncExitStack() as held:
+        metrics.stalls.start()
+        held.callback(metrics.stalls.stop)
         if config.httpServerEnabled:
             server = AdminServer(runtime, Routes(_api(runtime, config, metrics, bookie, held)))
             held.push_async_callback(server.close)

@@ -176,6 +176,7 @@ class Bookie:
             self._life.enter(Phase.RECOVERING)
             await self._recover(parts)
             await self._protect(parts)
+            self._runtime.settle_memory()  # a bookie may have a million ledgers, and nobody waits for it yet
             self._serve(parts)
             self._life.enter(Phase.REGISTERING)
             await self._register(parts)

@@ -6,6 +6,7 @@ options    what commands are told: options that several share
 output     how commands speak: tables, plain columns, JSON, one line for an error
 session    how commands reach a cluster, and how they are stopped
 server     `bookie`: run a bookie; settings are its settings
+instances  `bookie --instances`: several, and who looks after them
 bookies    `bookies ...`: which there are
 ledger     `ledger ...`; append is what its `append` does
 shell/     `shell ...`: BookKeeper's admin shell

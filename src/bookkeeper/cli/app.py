@@ -45,7 +45,7 @@ class CommandPlace:
 
 
 COMMANDS = {
-    "bookie": CommandPlace("server", "bookie", "Run one bookie in the foreground."),
+    "bookie": CommandPlace("server", "bookie", "Run one bookie in the foreground, or with --instances several."),
     "autorecovery": CommandPlace(
         "server", "autorecovery", "Make the copies of lost bookies again, for as long as this runs."
     ),

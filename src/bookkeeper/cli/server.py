@@ -9,11 +9,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -49,6 +49,9 @@ ServerConfOption = Annotated[
     typer.Option("--conf", "-c", help="Configuration file (bk_server.conf). Not needed where BK_<key> are set."),
 ]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What is logged, to stderr.")]
+MAX_INSTANCES = 64
+"""More bookies than a machine has cores are of no use."""
+
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log-level DEBUG.")]
 
 
@@ -62,27 +65,60 @@ def bookie(
     with_autorecovery: Annotated[
         bool, typer.Option("--withAutoRecovery", "-withAutoRecovery", help="Overrides autoRecoveryDaemonEnabled.")
     ] = False,
+    instances: Annotated[
+        int | None,
+        typer.Option(
+            "--instances",
+            min=1,
+            max=MAX_INSTANCES,
+            help="Run so many bookies, a process each, as one uses one core. They get bookiePort and the ports that "
+            "follow, and folders instance-1, instance-2, ... below each directory.",
+        ),
+    ] = None,
     log_level: LogLevelOption = LogLevel.INFO,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run one bookie in the foreground.
+    """Run one bookie in the foreground, or with --instances several.
 
     Settings come from the file, then from environment variables BK_<key>, then from options.
     SIGTERM, SIGHUP and Ctrl-C stop it cleanly, also while it starts. SIGQUIT prints what all its threads and
     tasks are doing, and it goes on. Exit codes are BookKeeper's: 0 stopped, 1 bad configuration, 2 could not
     start or not stop in time, 4 registration failed, 5 disk or journal failed.
+
+    With --instances, one that ends before it has served ends all, with its exit code; later it is started again, and
+    the others serve on. A ledger never has two copies on one machine, unless clients set allowCopiesOnOneHost.
     """
-    _log_to_stderr(LogLevel.DEBUG if verbose else log_level)
-    config = _settings(
-        conf,
-        bookiePort=port,
-        journalDirectories=journal,
-        ledgerDirectories=ledgers,
-        metadataServiceUri=uri,
-        forceReadOnlyBookie=read_only or None,
-        autoRecoveryDaemonEnabled=with_autorecovery or None,
-    )
-    raise typer.Exit(int(execute(lambda runtime: _serve(runtime, config))))
+    level = LogLevel.DEBUG if verbose else log_level
+    _log_to_stderr(level)
+    overrides = {
+        "bookiePort": port,
+        "journalDirectories": journal,
+        "ledgerDirectories": ledgers,
+        "metadataServiceUri": uri,
+        "forceReadOnlyBookie": read_only or None,
+        "autoRecoveryDaemonEnabled": with_autorecovery or None,
+    }
+    config = _settings(conf, **overrides)
+    if instances is None:
+        raise typer.Exit(int(execute(lambda runtime: _serve(runtime, config))))
+    _run_instances(conf, config, instances, overrides, level)
+
+
+def _run_instances(
+    conf: Path | None, config: ServerConfiguration, count: int, overrides: Mapping[str, Any], level: LogLevel
+) -> NoReturn:
+    from .instances import run_instances
+
+    command = ["bookie", *(("--conf", str(conf)) if conf is not None else ()), "--log-level", level.value]
+    shared = {key: value for key, value in overrides.items() if value is not None}
+
+    async def run(runtime: Runtime) -> int:
+        try:
+            return await run_instances(runtime, config, count, command, shared)
+        except ConfigurationError as error:
+            fail(str(error), ExitCode.INVALID_CONF)
+
+    raise typer.Exit(execute(run))
 
 
 def autorecovery(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..metadata.api import Versioned
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest
-from ..quorum.distribution import Distribution
+from ..quorum.distribution import schedule_of
 from .context import ClientContext
 
 
@@ -25,7 +25,7 @@ class LedgerHandle:
         self._master_key = master_key
         value = metadata.value
         self._ledger_id = value.ledger_id
-        self._distribution = Distribution(*value.quorums)
+        self._distribution = schedule_of(*value.quorums)
 
     @property
     def id(self) -> int:

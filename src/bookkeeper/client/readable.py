@@ -71,12 +71,26 @@ class ReadableLedger(LedgerHandle):
         self, context: ClientContext, metadata: Versioned[LedgerMetadata], digest: Digest, master_key: bytes
     ) -> None:
         super().__init__(context, metadata, digest, master_key)
-        self._reads = LedgerReads(context, self._distribution, digest, lambda: self.metadata, self._heard_of_lac)
-        self._singles = SingleReads(self._reads)
+        self._made_reads: LedgerReads | None = None  # most writers never read
+        self._made_singles: SingleReads | None = None
         self._polls: dict[LongPollRead, None] = {}
         """Under way."""
         self._deleted = False
         """Whether the metadata store has told that the ledger is gone."""
+
+    @property
+    def _reads(self) -> LedgerReads:
+        if self._made_reads is None:
+            self._made_reads = LedgerReads(
+                self._context, self._distribution, self._digest, lambda: self.metadata, self._heard_of_lac
+            )
+        return self._made_reads
+
+    @property
+    def _singles(self) -> SingleReads:
+        if self._made_singles is None:
+            self._made_singles = SingleReads(self._reads)
+        return self._made_singles
 
     @property
     @abstractmethod

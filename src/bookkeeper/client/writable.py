@@ -114,7 +114,8 @@ class WritableLedger(ReadableLedger):
         self._end = (-1, 0)  # last entry id and length to close at; set before `_sealing`
         self._sealing: asyncio.Task[BKError | None] | None = None  # the last attempt; its result is every caller's
         self._change: asyncio.Task[None] | None = None  # the running ensemble change
-        self._ended = asyncio.Event()  # withdrawn, or an attempt to seal is over
+        self._has_ended = False  # withdrawn, or an attempt to seal is over
+        self._end_heard: asyncio.Event | None = None  # made for those that wait for it
         self._explicit_lac = ExplicitLac(context, self._ledger_id, self._distribution, digest, master_key, adds)
         self._explicit_lac.start()
 
@@ -150,7 +151,14 @@ class WritableLedger(ReadableLedger):
     async def wait_closed(self) -> None:
         """Wait until the writer has ended: closed, or ended by itself (see `failure`) and its ledger sealed if that was
         possible."""
-        await self._ended.wait()
+        if not self._has_ended:
+            self._end_heard = self._end_heard or asyncio.Event()
+            await self._end_heard.wait()
+
+    def _tell_end(self) -> None:
+        self._has_ended = True
+        if self._end_heard is not None:
+            self._end_heard.set()
 
     def _happened(self, event: WriterEvent) -> None:
         self._state = WRITER_LIFE.after(self._state, event)
@@ -321,7 +329,7 @@ class WritableLedger(ReadableLedger):
     def _withdraw(self, code: int) -> None:
         self._happened(WriterEvent.WITHDRAW)
         self._stop(code)
-        self._ended.set()
+        self._tell_end()
 
     def _stop(self, code: int) -> None:
         """Nothing is appended any more; what is pending fails with `code`."""
@@ -358,7 +366,7 @@ class WritableLedger(ReadableLedger):
         return None
 
     def _tried_to_seal(self, attempt: asyncio.Task[BKError | None]) -> None:
-        self._ended.set()  # first: what an unexpected error would skip is waited for by others
+        self._tell_end()  # first: what an unexpected error would skip is waited for by others
         if attempt.cancelled():  # with all the client's tasks
             self._happened(WriterEvent.WITHDRAW)
         elif (error := attempt.result()) is None:

@@ -35,6 +35,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from struct import Struct
 
 from ..errors import ProtocolError
@@ -277,6 +278,12 @@ def encode_add_request(master_key: bytes, entry: bytes, flags: int = 0) -> bytes
     return _add_prefix(_ENTRY_AT + len(entry), ADD_WORD | flags, master_key) + entry
 
 
+@cache
+def _add_pack(digest_format: str) -> Callable[..., bytes]:
+    """The same for all writers: there are as many as kinds of digests."""
+    return Struct(f">II20s{HEADER_SIZE}s{digest_format}").pack
+
+
 def add_request_encoder(
     ledger_id: int, master_key: bytes, digest: Digest, flags: int = 0
 ) -> Callable[[int, int, int, bytes], bytes]:
@@ -284,7 +291,7 @@ def add_request_encoder(
 
     The same bytes as `encode_add_request` of `Digest.package`, in one call and with one copy less.
     """
-    pack = Struct(f">II20s{HEADER_SIZE}s{digest.format}").pack
+    pack = _add_pack(digest.format)
     pack_header = HEADER.pack
     digest_of = digest.sum
     digest_of_pieces = digest.sum_pieces

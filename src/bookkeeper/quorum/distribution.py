@@ -6,6 +6,11 @@ order. Ids are used in full width (Java narrows them to 32 bits in one place; sp
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+SHARED = 64
+"""Schedules that are kept for the next ledger with the same quorums."""
+
 
 def quorum_coverage(write_quorum: int, ack_quorum: int) -> int:
     """How many members of a write set must deny an entry before it cannot have been acknowledged."""
@@ -42,3 +47,9 @@ class Distribution:
     def has_entry(self, entry_id: int, index: int) -> bool:
         """Whether ensemble index `index` must store the entry."""
         return bool(self.masks[entry_id % self.ensemble_size] >> index & 1)
+
+
+@lru_cache(maxsize=SHARED)
+def schedule_of(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Distribution:
+    """One schedule for all ledgers with these quorums. Raises as `Distribution`."""
+    return Distribution(ensemble_size, write_quorum, ack_quorum)

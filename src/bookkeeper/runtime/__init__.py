@@ -8,6 +8,7 @@ threads     threads of workers
 loop_thread a thread with a loop of its own
 rocks       RocksDB behind the seam; rocks_wal checks its write-ahead logs at the start
 tasks       tasks with an owner, and work that goes on for ever
+stalls      how late the loop is
 awake       a clock that counts only time in which the loop was running
 wait_queue  lines of tasks that wait for their turn
 backoff     pauses that grow while something keeps failing

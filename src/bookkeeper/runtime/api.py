@@ -399,8 +399,12 @@ class Runtime(ABC):
     def give_way(self) -> None:  # noqa: B027 - nothing to do where workers do not share an interpreter lock
         """For a worker between two pieces of long Python work: lets the event loop have the interpreter."""
 
-    def collect_young(self) -> None:  # noqa: B027 - a simulated world collects between its runs
-        """Free what was dropped lately and refers to itself. A little now is a shorter standstill than much later."""
+    def collect_young(self, after: float = 0.0) -> None:  # noqa: B027 - a simulated world collects between its runs
+        """Free what was dropped lately and refers to itself, now or so many seconds later. What is left then counts as
+        old. A little now is a shorter standstill than much later."""
+
+    def settle_memory(self) -> None:  # noqa: B027 - a simulated world has several machines
+        """What there is now stays: no collection needs to look through it again. Takes as long as a full collection."""
 
     # --- tasks ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -343,6 +344,13 @@ async def test_metrics_of_a_bookie_with_autorecovery(api: Served) -> None:
     assert found["bookie_write_cache_count"].samples[0].value == 100
     assert "replication_replication_worker_rereplicate" in found
     assert found["process_resident_memory_bytes"].samples[0].value > 1 << 20
+    before = found["event_loop_stalls"].samples[0].value
+    time.sleep(0.1)  # noqa: ASYNC251 - a standstill of the loop
+
+    async def noticed() -> bool:
+        return bool((await families())["event_loop_stalls"].samples[0].value > before)
+
+    await until(noticed, "the standstill is counted")
     assert (await api.put("/metrics")).status == 403
 
 

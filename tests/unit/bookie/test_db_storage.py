@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import shutil
 from collections.abc import Sequence
@@ -714,3 +715,15 @@ async def test_the_greatest_entry_id_is_an_entry_id(tmp_path: Path) -> None:
         await add(storage, 1, [3])
         await storage.flush()
         assert list(await storage.list_entries(1)) == [3]
+
+
+async def test_lists_of_a_new_cache_soon_count_as_old(tmp_path: Path) -> None:
+    """Else each collection looks through the whole cache that is being filled."""
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(10))
+        storage.directories[0]._swap()
+        await add(storage, 1, range(10, 20))
+        (buffer,) = storage.directories[0].caches.active.ledgers.values()
+        async with asyncio.timeout(10):
+            while not any(one is buffer.run for one in gc.get_objects(generation=2)):
+                await asyncio.sleep(0.01)

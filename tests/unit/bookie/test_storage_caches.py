@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.bookie.storage import directory_jobs as jobs
 from bookkeeper.bookie.storage.entry_log.reader import Records
+from bookkeeper.bookie.storage.packing import CHUNK
 from bookkeeper.bookie.storage.read_cache import ReadCache
-from bookkeeper.bookie.storage.write_cache import WriteCache
+from bookkeeper.bookie.storage.write_cache import LedgerBuffer, WriteCache
 from bookkeeper.protocol.messages import V2, AddRun
 from tests.support.storage import entry, record
 
@@ -46,7 +48,7 @@ def test_write_cache_is_a_map_of_the_last_versions(adds: list[tuple[int, int, in
                 part = buffer.slice(first, 100)
                 assert part == [held[first + i] for i in range(len(part))]
                 assert bool(part) == (first in held)
-    assert [ledger for ledger, _ in cache.in_order()] == sorted(model)
+    assert list(cache.ledgers) == list(model)
     assert cache.used >= sum(len(data) for held in model.values() for data in held.values())
 
 
@@ -235,3 +237,32 @@ def test_an_entry_kept_by_itself_leaves_with_its_turn() -> None:
     assert [entry_id for entry_id in range(50) if cache.get(1, entry_id) is not None] == list(range(10, 50))
     cache.put_one(1, 77, bytes(cache.limit // 4 + 1))  # too large to be kept
     assert cache.get(1, 77) is None
+
+
+def test_a_read_cache_forgets_those_of_many_ledgers_that_it_has() -> None:
+    cache = ReadCache(1 << 20)
+    for ledger in (1, 2, 3):
+        raw = record(entry(ledger, 0, 10, 0))
+        cache.put(ledger, 0, Records(raw, array("I", [0, len(raw)])))
+    cache.forget_all({2: None, 3: None, 4: None})
+    assert [cache.get(ledger, 0) is not None for ledger in (1, 2, 3)] == [True, False, False]
+    assert cache.entries == 1
+
+
+# --- what a flush does in pieces ---
+
+
+@pytest.mark.parametrize("count", [0, 1, 600, 1500])
+def test_ledgers_of_a_flush_are_in_order(count: int) -> None:
+    buffers = [(i * 7919 % 10007, LedgerBuffer(0, b"")) for i in range(count)]
+    assert jobs.in_order(buffers) == sorted(buffers)
+
+
+def test_what_is_appended_at_once_is_bounded_in_number_and_bytes() -> None:
+    small, large = [b"x"] * 1300, [bytes(1 << 20)] * 9
+    for entries in ([], small, large, small + large + small):
+        parts = list(jobs._chunks(entries))
+        assert [one for part in parts for one in part] == entries
+        assert all(1 <= len(part) <= CHUNK for part in parts)
+        assert all(sum(map(len, part)) <= jobs.WRITE_BYTES or len(part) == 1 for part in parts)
+    assert len(list(jobs._chunks(small))) == 3

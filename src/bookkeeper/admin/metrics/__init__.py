@@ -2,6 +2,6 @@
 
 page          of one process
 exposition    the form
-bookie, autorecovery, process
+bookie, autorecovery, process, loop
               which metrics there are
 """

@@ -10,6 +10,7 @@ from ..http.messages import Handler, Reply, Request, text
 from .autorecovery import autorecovery_metrics
 from .bookie import bookie_metrics
 from .exposition import Exposition, Windows
+from .loop import LoopStalls
 from .process import process_metrics
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,6 +27,8 @@ class Metrics:
         self._windows = Windows(runtime.now, config.prometheusStatsLatencyRolloverSeconds)
         self.autorecovery: AutoRecovery | None = None
         """While this process takes part in it."""
+        self.stalls = LoopStalls(runtime)
+        """Counted while somebody has started it."""
 
     def autorecovery_begins(self, autorecovery: AutoRecovery) -> None:
         self.autorecovery = autorecovery
@@ -37,6 +40,7 @@ class Metrics:
             bookie_metrics(self._bookie, out)
         if self.autorecovery is not None:
             autorecovery_metrics(self.autorecovery, out, embedded=self._bookie is not None)
+        self.stalls.tell(out)
         if self._config.exposeDefaultJVMMetrics:
             process_metrics(self._runtime.files, self._started_ms, out)
         return out.page()

@@ -62,6 +62,10 @@ UNLIMITED = 1 << 62
 MAX_IN_JOURNAL_PER_CONNECTION = 10_000
 """Fences, WRITE_LAC and FORCE requests of one connection that may wait for the journal."""
 
+ADDS_AT_ONCE = 256
+"""Adds that are decoded and cached together before the time is looked at again: 0.2 ms of one ledger, 1 to 2 ms of as
+many ledgers."""
+
 READS_AT_ONCE = 512
 """Plain reads that are looked up in memory together."""
 
@@ -263,12 +267,13 @@ class BookieConnection(asyncio.Protocol):
                 if taken := self._plain_reads(bodies, at, until):
                     at += taken
                 else:
+                    runs: list[AddRun] = []
+                    row = bodies[at : at + ADDS_AT_ONCE]
                     if version_of(body) == V3:
-                        runs, at = v3.decode_add_runs(bodies, at)
+                        runs, taken = v3.decode_add_runs(row)
                     elif body[:2] == _V2_ADD:
-                        runs, at = v2.decode_add_runs(bodies, at)
-                    else:
-                        runs = []
+                        runs, taken = v2.decode_add_runs(row)
+                    at += taken
                     if runs:
                         self._add(batch, runs)
                     elif at < end:

@@ -38,8 +38,7 @@ SLICE_SECONDS = 0.0005
 SLICE_BESIDE_OTHERS = 0.0001
 
 SLICE_REQUESTS = 4096
-"""No more requests than that are served in a slice. The time is not looked at between adds that came in a row, because
-they are cheapest together; so many cost some milliseconds, and a socket read has hardly ever more."""
+"""No more requests than that are served in a slice. A socket read has hardly ever more."""
 
 SLICE_REQUESTS_BESIDE_LIGHT = 32
 """For a peer that wants much, beside others that want little."""

@@ -67,8 +67,7 @@ class Caches:
     def flushed(self) -> None:
         """All of the swapped cache is in the logs and the index. What was read of its ledgers before is old."""
         assert self.flushing is not None
-        for ledger_id in self.flushing.ledgers:
-            self.read_cache.forget(ledger_id)
+        self.read_cache.forget_all(self.flushing.ledgers)
         self.flushing = None
         self.epoch += 1
 

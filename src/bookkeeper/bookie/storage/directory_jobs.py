@@ -152,6 +152,12 @@ def _unless_no_space(close: Callable[[], None]) -> None:
         log.warning("not closed orderly, which the next start makes up for: %s", error)
 
 
+def in_order(buffers: list[tuple[int, LedgerBuffer]]) -> list[tuple[int, LedgerBuffer]]:
+    """By ascending ledger id. Sorted in parts: one sort of all would not let go of the interpreter before its end."""
+    parts = [sorted(buffers[start : start + CHUNK]) for start in range(0, len(buffers), CHUNK)]
+    return list(merge(*parts))
+
+
 def flush(
     writer: EntryLogWriter,
     locations: LocationIndex,
@@ -250,9 +256,18 @@ def _pieces(buffers: list[tuple[int, LedgerBuffer]]) -> Iterator[Piece]:
             yield ledger_id, entry_ids, entries
 
 
-def _entries_at_once(entries: Sequence[bytes]) -> int:
-    """So many that one append neither keeps the interpreter for long nor makes a huge write."""
-    return max(1, min(CHUNK, WRITE_BYTES * len(entries) // max(1, sum(map(len, entries)))))
+def _chunks(entries: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Parts so small that one append neither keeps the interpreter for long nor makes a huge write.
+
+    Only what is in a part is looked at for it: the lengths of a whole cache would hold the interpreter for 20 ms.
+    """
+    start = 0
+    while start < len(entries):
+        part = entries[start : start + CHUNK]
+        while len(part) > 1 and sum(map(len, part)) > WRITE_BYTES:
+            part = part[: len(part) // 2]
+        yield part
+        start += len(part)
 
 
 def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None]) -> list[Run]:
@@ -266,9 +281,8 @@ def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[
         try:
             for ledger_id, entry_ids, entries in pieces:
                 places: array[int] = array("q")
-                step = _entries_at_once(entries)
-                for start in range(0, len(entries), step):
-                    places += writer.append(ledger_id, entries[start : start + step])
+                for part in _chunks(entries):
+                    places += writer.append(ledger_id, part)
                     give_way()
                 runs.append((ledger_id, entry_ids, places))
             writer.sync()

@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Mapping
 
 from .entry_log import format as fmt
 from .entry_log.reader import Records
@@ -153,6 +154,11 @@ class ReadCache:
         if held is not None:
             for block in held.blocks:
                 self._empty(block)
+
+    def forget_all(self, ledgers: Mapping[int, object]) -> None:
+        """`forget` for each of these; costs no more than the fewer of them and of those that are here."""
+        for ledger_id in self._ledgers.keys() & ledgers.keys():
+            self.forget(ledger_id)
 
     def _drop_oldest(self) -> None:
         item = self._queue.popleft()

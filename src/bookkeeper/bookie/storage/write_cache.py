@@ -207,7 +207,3 @@ class WriteCache:
     def drop_ledger(self, ledger_id: int) -> None:
         """Forget a ledger. Its memory is counted until the cache goes."""
         self.ledgers.pop(ledger_id, None)
-
-    def in_order(self) -> list[tuple[int, LedgerBuffer]]:
-        """All ledgers by ascending id."""
-        return sorted(self.ledgers.items())

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
+from functools import lru_cache, partial
 
 from ...errors import BKError, from_code
 from ...protocol.digest import Digest
@@ -35,6 +35,12 @@ log = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 30.0
 """Seconds between attempts to tell a LAC that no ack quorum takes."""
+
+
+@lru_cache(maxsize=1)
+def _backoff(interval: float) -> Backoff:
+    """One for all writers: they are clients of the same settings."""
+    return Backoff(first=2 * interval, longest=max(LONGEST_PAUSE, interval))
 
 
 class ExplicitLac:
@@ -61,7 +67,7 @@ class ExplicitLac:
         self._pushed = -1  # the last entry there was when the timer started
         self._timer: TimerHandle | None = None
         self._telling: AckSet | None = None  # what is under way: one at a time
-        self._pauses = Pauses(Backoff(first=2 * self._interval, longest=max(LONGEST_PAUSE, self._interval)))
+        self._pauses = Pauses(_backoff(self._interval))
         self._refused = -1  # the LAC that was not taken, while it waits for another attempt
         self._started = False
 

@@ -15,6 +15,9 @@ from ...types import BookieId
 from ..wire.add_channel import AddChannel
 from ..wire.departures import Departures
 
+NOBODY: frozenset[int] = frozenset()
+"""One for all: each empty set of its own would take 200 bytes."""
+
 
 class Outbox:
     """See the module. A `Sender`. What puts a frame into the boxes adds to `bytes` and sees to it that they will
@@ -41,7 +44,7 @@ class Outbox:
         self._departures = departures
         self._channels: list[AddChannel] = []  # by ensemble index
         self._boxes: list[list[bytes]] = []  # empty: closed, or not open yet
-        self._routed_without: frozenset[int] = frozenset()  # indexes that were held when the boxes were made
+        self._routed_without = NOBODY  # indexes that were held when the boxes were made
         self.targets: list[tuple[Callable[[bytes], None], ...]] = []
         """By entry id modulo E: `append` of each box that it goes into. For the caller's inner loop."""
         self.bytes = 0
@@ -108,7 +111,7 @@ class Outbox:
     def route(self) -> None:
         """What is put in from here on goes to those indexes that are sent to now."""
         schedule = self._schedule
-        held = frozenset(self._keeper.held)
+        held = frozenset(self._keeper.held) if self._keeper.held else NOBODY
         if held == self._routed_without and self._boxes:
             return
         self.flush()

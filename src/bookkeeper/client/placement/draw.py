@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...runtime import Random
 from ...types import BookieId
+from .topology import host_of
 
 
 def probabilities(weights: Sequence[int], max_multiple: float) -> list[float]:
@@ -41,6 +42,14 @@ class Draw:
     def some(self, bookies: Sequence[BookieId], count: int) -> list[BookieId]:
         """So many of them, the first ones in the order of drawing."""
         return self._random.sample(bookies, count) if self.free_space is None else self.order(bookies)[:count]
+
+    def one_of_each_host(self, bookies: Sequence[BookieId], preferred: Sequence[BookieId] = ()) -> list[BookieId]:
+        """Of each machine one of its bookies, a preferred one if there is one. No chance where each has just one."""
+        if len({host_of(bookie) for bookie in bookies}) == len(bookies):
+            return [*bookies]
+        wanted = set(preferred)
+        order = [*filter(wanted.__contains__, bookies), *self.order(bookies)]
+        return list({host_of(bookie): bookie for bookie in reversed(order)}.values())
 
     def order(self, bookies: Iterable[BookieId]) -> list[BookieId]:
         """All of them, in the order of drawing."""

@@ -29,7 +29,7 @@ from .rackaware import RackawareEnsemblePlacementPolicy
 from .read_order import ReadOrder, ReplicaClass
 from .regionaware import RegionAwareEnsemblePlacementPolicy
 from .resolver import load_class, make_resolver
-from .topology import Topology, region_of
+from .topology import Topology, beside, host_of, region_of
 from .zoneaware import ZoneawareEnsemblePlacementPolicy
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,7 @@ class EnsemblePlacement:
         self.bookies = BookieWatcher(runtime, config, discovery, self._locations.locate)
         self.draw = Draw(runtime.random("placement"), config.bookieMaxMultipleForWeightBasedPlacement)
         self._now = _Placed(policy, self.draw, config)
+        self._share_hosts = config.allowCopiesOnOneHost
         self._stable_seconds = config.networkTopologyStabilizePeriodSeconds
         self._stable = _Placed(policy, self.draw, config) if self._stable_seconds > 0 else None
         self._left: dict[BookieId, float] = {}  # when
@@ -137,7 +138,9 @@ class EnsemblePlacement:
         excluded: Iterable[BookieId] = (),
     ) -> list[BookieId]:
         """Bookies for a ledger. Raises `NotEnoughBookiesError`, `IncorrectParameterError`."""
-        ensemble = self._choose(excluded, lambda policy, out: policy.new_ensemble(quorums, custom_metadata, out))
+        ensemble = self._choose(
+            excluded, lambda policy, out: policy.new_ensemble(quorums, custom_metadata, self._one_a_host(policy, out))
+        )
         self._note_adherence(ensemble, quorums)
         return ensemble
 
@@ -153,8 +156,13 @@ class EnsemblePlacement:
 
         Raises `NotEnoughBookiesError`, `IncorrectParameterError`.
         """
+        refused = set(excluded)  # of the ensemble, too: those that are about to be replaced themselves
+        others = [bookie for i, bookie in enumerate(ensemble) if i != index and bookie not in refused]
         bookie = self._choose(
-            excluded, lambda policy, out: policy.replace(quorums, custom_metadata, ensemble, index, out)
+            refused,
+            lambda policy, out: policy.replace(
+                quorums, custom_metadata, ensemble, index, {*out, *self._beside(policy, others)}
+            ),
         )
         self._note_adherence([*ensemble[:index], bookie, *ensemble[index + 1 :]], quorums)
         return bookie
@@ -166,7 +174,21 @@ class EnsemblePlacement:
         """
         self._follow()
         quarantined = {bookie for bookie in self.bookies.writable if bookie in self._quarantined}
-        return self._now.policy.replace_to_adhere(quorums, ensemble, quarantined)
+        out = self._one_a_host(self._now.policy, quarantined, ensemble)
+        return self._now.policy.replace_to_adhere(quorums, ensemble, out)
+
+    def _one_a_host(
+        self, policy: EnsemblePlacementPolicy, out: Collection[BookieId], preferred: Sequence[BookieId] = ()
+    ) -> Collection[BookieId]:
+        """What is out, and with it all but one bookie of each machine: an ensemble of the rest has no two of one."""
+        if self._share_hosts:
+            return out
+        may = [bookie for bookie in policy.topology.leaves() if bookie not in out]
+        return {*out, *may}.difference(self.draw.one_of_each_host(may, preferred))
+
+    def _beside(self, policy: EnsemblePlacementPolicy, others: Sequence[BookieId]) -> Collection[BookieId]:
+        """Bookies of machines that have a copy already."""
+        return () if self._share_hosts else beside(policy.topology.bookies, others)
 
     def _choose(
         self, excluded: Iterable[BookieId], ask: Callable[[EnsemblePlacementPolicy, Collection[BookieId]], T]
@@ -182,6 +204,12 @@ class EnsemblePlacement:
                 except NotEnoughBookiesError as error:
                     refusal = error
         assert refusal is not None
+        writable = self.bookies.writable
+        if not self._share_hosts and len(writable) > (hosts := len({host_of(bookie) for bookie in writable})):
+            raise NotEnoughBookiesError(
+                f"{refusal}. The {len(writable)} writable bookies are on {hosts} machines, and a ledger has one on "
+                "each at most, unless allowCopiesOnOneHost=true"
+            )
         raise refusal
 
     def _note_adherence(self, ensemble: Sequence[BookieId], quorums: Quorums) -> None:

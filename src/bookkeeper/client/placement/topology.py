@@ -9,7 +9,7 @@ Bookies come out sorted, so that a choice at random from them is the same for th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ...errors import ConfigurationError
 from ...types import BookieId
@@ -26,6 +26,24 @@ def parse_location(text: str) -> str:
 def region_of(location: str) -> str:
     """The name of a location's region."""
     return location.split("/")[1]
+
+
+def host_of(bookie: BookieId) -> str:
+    """The machine that a bookie runs on, as far as its id says: what stands before the port.
+
+    A bookie whose id is a name of its own, and one of a loopback address, counts as a machine: of the one nothing is
+    known, and the other is there for trying things out on one machine.
+    """
+    host, _, port = bookie.rpartition(":")
+    if not host or not port.isdecimal() or host == "localhost" or host.startswith("127.") or host in ("::1", "[::1]"):
+        return bookie
+    return host
+
+
+def beside(bookies: Iterable[BookieId], taken: Iterable[BookieId]) -> set[BookieId]:
+    """Those that run on a machine that has one of `taken`."""
+    hosts = {host_of(bookie) for bookie in taken}
+    return {bookie for bookie in bookies if host_of(bookie) in hosts}
 
 
 class Topology:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.client.placement.default import DefaultEnsemblePlacementPolicy
+from bookkeeper.client.placement.draw import Draw
 from bookkeeper.client.placement.placement import EnsemblePlacement
 from bookkeeper.client.placement.policy import Adherence, EnsemblePlacementPolicy
 from bookkeeper.client.stats import ClientStats
@@ -316,3 +318,60 @@ async def test_the_read_only_list_counts() -> None:
         world.directory.changed[Mode.READ_ONLY].put_nowait(None)
         await world.until(lambda: not world.placement.bookies.readonly)  # Java keeps the old list (§11.10)
         assert world.placement.reorder_read([C, A], (0, 1)) == (1, 0)
+
+
+# --- machines with several bookies ---
+
+MACHINES = ["a:1", "a:2", "a:3", "b:1", "b:2", "c:1"]
+"""Three machines."""
+
+
+def hosts(bookies: Sequence[BookieId]) -> list[str]:
+    return [bookie.rpartition(":")[0] for bookie in bookies]
+
+
+@pytest.mark.parametrize("policy", ["DefaultEnsemblePlacementPolicy", "RackawareEnsemblePlacementPolicy"])
+async def test_a_ledger_never_has_two_bookies_of_one_machine(policy: str) -> None:
+    async with placed(MACHINES, ensemblePlacementPolicy=policy) as world:
+        found = [world.ensemble(3) for _ in range(50)]
+        assert all(sorted(hosts(ensemble)) == ["a", "b", "c"] for ensemble in found)
+        assert {bookie for ensemble in found for bookie in ensemble} == set(MACHINES), "each gets its share"
+
+
+async def test_too_few_machines_are_refused_with_what_to_do() -> None:
+    async with placed(MACHINES) as world:
+        with pytest.raises(NotEnoughBookiesError) as refused:
+            world.ensemble(4)
+        assert "6 writable bookies are on 3 machines" in str(refused.value)
+        assert "allowCopiesOnOneHost=true" in str(refused.value)
+
+
+async def test_copies_on_one_machine_when_that_is_allowed() -> None:
+    async with placed(MACHINES, allowCopiesOnOneHost=True) as world:
+        assert sorted(world.ensemble(6)) == sorted(ids(*MACHINES))
+
+
+async def test_who_replaces_a_bookie_is_of_no_machine_that_has_a_copy() -> None:
+    async with placed([*MACHINES, "d:1"]) as world:
+        quorums = Quorums(3, 3, 2)
+        ensemble = ids("a:1", "b:1", "c:1")
+        found = {world.placement.replace(quorums, {}, ensemble, 0, ids("a:1")) for _ in range(60)}
+        assert found == set(ids("a:2", "a:3", "d:1")), "another bookie of its own machine will do"
+        both = {world.placement.replace(quorums, {}, ensemble, 0, ids("a:1", "b:1")) for _ in range(60)}
+        assert ids("b:2")[0] in both, "b:1 is about to go, too"
+        with pytest.raises(NotEnoughBookiesError, match="allowCopiesOnOneHost"):
+            world.placement.replace(quorums, {}, ensemble, 0, ids("a:1", "a:2", "a:3", "d:1"))
+
+
+async def test_loopback_and_names_of_their_own_are_machines() -> None:
+    local = ["127.0.0.1:1", "127.0.0.1:2", "localhost:3", "localhost:4", "mine", "yours", "[::1]:1", "[::1]:2"]
+    async with placed(local) as world:
+        assert len(world.ensemble(8)) == 8
+
+
+def test_of_each_machine_one_is_drawn_and_a_member_is_preferred() -> None:
+    draw = Draw(random.Random(1))
+    found = [draw.one_of_each_host(ids(*MACHINES), ids("a:2")) for _ in range(20)]
+    assert all(sorted(hosts(drawn)) == ["a", "b", "c"] for drawn in found)
+    assert all(ids("a:2")[0] in drawn for drawn in found)
+    assert {bookie for drawn in found for bookie in drawn} == set(ids("a:2", "b:1", "b:2", "c:1"))
