@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
 
+import pyarrow as pa
+
 from ...streams.formats.keyed import Codec, encode_keyed
 from ...streams.namespace import Namespace
 from ..errors import OptionError
@@ -29,9 +31,9 @@ class Framing:
         self.made: set[str] = set()
         """New streams whose codec must be stored before they are read."""
 
-    async def payloads(self, stream: str, fields: Fields) -> Sequence[bytes]:
+    async def payloads(self, stream: str, fields: Fields) -> Sequence[bytes] | pa.BinaryArray:
         """What is appended. Raises `OptionError` for rows that the stream cannot have."""
-        if not fields.values:
+        if not len(fields.values):
             return ()
         codec = self._codecs.get(stream)
         if codec is None:
@@ -52,21 +54,22 @@ def framed(fields: Fields) -> list[bytes]:
     """Values with keys, headers and times."""
     none, no_headers = repeat(None), repeat(())
     keys, headers, times = fields.keys or none, fields.headers or no_headers, fields.times or none
-    return list(map(encode_keyed, fields.values, keys, headers, times))
+    values = fields.values.to_pylist() if isinstance(fields.values, pa.Array) else fields.values
+    return list(map(encode_keyed, values, keys, headers, times))
 
 
-def plain(stream: str, fields: Fields) -> list[bytes]:
+def plain(stream: str, fields: Fields) -> Sequence[bytes] | pa.BinaryArray:
     """Values alone. Raises `OptionError` if there is more, or less."""
     if any(key is not None for key in fields.keys or ()) or any(fields.headers or ()):
         raise OptionError(
             f"stream {stream} has records without keys, and rows have a key or headers: leave these columns out, write "
             "to another stream, or set its policy to the codec kv1, with Namespace.set_policy"
         )
-    values = [value for value in fields.values if value is not None]
-    if len(values) < len(fields.values):
-        missing = len(fields.values) - len(values)
+    given = fields.values
+    missing = given.null_count if isinstance(given, pa.Array) else given.count(None)
+    if missing:
         raise OptionError(f"{missing} rows have null for {fields.column}: a record has a payload")
-    return values
+    return given
 
 
 async def make_keyed(namespace: Namespace, stream: str) -> None:

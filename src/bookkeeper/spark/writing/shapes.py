@@ -19,7 +19,8 @@ class Fields:
 
     column: str
     """What the column of the values is called."""
-    values: Sequence[bytes | None]
+    values: Sequence[bytes | None] | pa.BinaryArray
+    """A column as Spark gives it, if the rows have nothing but values."""
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers] | None = None
     times: Sequence[int | None] | None = None
@@ -33,7 +34,9 @@ class Fields:
     def take(self, rows: Sequence[int]) -> Fields:
         """Some of them."""
 
-        def some(column: Sequence[Any] | None) -> Any:
+        def some(column: Sequence[Any] | pa.Array | None) -> Any:
+            if isinstance(column, pa.Array):
+                return column.take(pa.array(rows))
             return None if column is None else [column[row] for row in rows]
 
         return Fields(self.column, some(self.values), some(self.keys), some(self.headers), some(self.times))
@@ -54,8 +57,15 @@ def rows_of(batch: pa.RecordBatch, columns: Layout, stream: str | None) -> list[
 
 
 def _fields(batch: pa.RecordBatch, columns: Layout) -> Fields:
+    def column_of(name: str) -> pa.BinaryArray:
+        return batch.column(name).cast(pa.binary())
+
+    values = column_of(columns.payload)
+    if columns.key is columns.headers is columns.timestamp is None:
+        return Fields(columns.payload, values)
+
     def bytes_of(name: str) -> list[bytes | None]:
-        return batch.column(name).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+        return column_of(name).to_pylist()  # type: ignore[no-any-return]
 
     times = None
     if columns.timestamp is not None:
@@ -63,7 +73,7 @@ def _fields(batch: pa.RecordBatch, columns: Layout) -> Fields:
         times = moments.cast(pa.int64()).to_pylist()
     return Fields(
         columns.payload,
-        bytes_of(columns.payload),
+        values.to_pylist(),
         bytes_of(columns.key) if columns.key is not None else None,
         list(map(_headers, batch.column(columns.headers).to_pylist())) if columns.headers is not None else None,
         times,

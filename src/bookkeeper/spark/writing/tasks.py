@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from ...errors import BookKeeperError, StreamNotFoundError
 from ...runtime.tasks import TaskScope
 from ...streams.errors import RecordTooLargeError, StagingLostError
@@ -32,13 +34,15 @@ from ...streams.publishing.marker import Marker, State
 from ...streams.publishing.staged import StagedSegment, Staging
 from ...streams.publishing.staging import run_path, sink_path
 from ..errors import OptionError
+from .bodies import are_worth_it, bodies
 from .framing import Framing
 from .shapes import Fields
 
 log = logging.getLogger(__name__)
 
-ENTRY_BYTES = 256 << 10
-"""Of an entry of a draft: large ones, for nobody waits for a record."""
+ENTRY_BYTES = 480 << 10
+"""Of an entry of a draft: large ones, for nobody waits for a record; two of them are what a task of a read asks for
+at a time."""
 
 BEAT_SECONDS = 600.0
 """How often a run is heard of, at least."""
@@ -134,7 +138,7 @@ class TaskWriter:
             raise self._lost
         for stream, records in rows:
             payloads = await self._framing.payloads(stream, records) if isinstance(records, Fields) else records
-            if payloads:
+            if len(payloads):
                 await self._append(stream, payloads)
 
     async def finish(self, partition: int) -> Written:
@@ -151,10 +155,16 @@ class TaskWriter:
         for segment in self._open.values():
             await segment.abort()
 
-    async def _append(self, stream: str, payloads: Sequence[bytes]) -> None:
+    async def _append(self, stream: str, payloads: Sequence[bytes] | pa.BinaryArray) -> None:
         segment = self._open.get(stream)
         if segment is None:
             segment = self._open[stream] = await self._begin(stream)
+        if isinstance(payloads, pa.Array):
+            if are_worth_it(payloads):
+                await segment.append_bodies(bodies(payloads, segment.records + 1, ENTRY_BYTES))
+                self._rows += len(payloads)
+                return
+            payloads = payloads.to_pylist()
         try:
             await segment.append_batch(payloads)
         except RecordTooLargeError as error:
