@@ -44,7 +44,7 @@ class Arrays(NamedTuple):
         if make is None:
             return pa.nulls(self.rows, kind)
         made = make(self)
-        return made if made.type == kind else made.cast(kind)
+        return made if made.type == kind else made.view(kind)
 
     def _same(self, value: int) -> pa.Array:
         return pa.array(np.full(self.rows, value, np.int64))
@@ -52,9 +52,12 @@ class Arrays(NamedTuple):
     def _name(self) -> pa.Array:
         return texts(self.facts.stream.encode() * self.rows, self.rows)
 
-    def _slots(self) -> npt.NDArray[np.int64]:
+    def _slots(self) -> npt.NDArray[np.int32]:
         first = self.records.slot
-        return np.arange(first, first + self.rows, dtype=np.int64)
+        return np.arange(first, first + self.rows, dtype=np.int32)
+
+    def _zeros(self) -> pa.Array:
+        return pa.array(np.zeros(self.rows, np.int32))
 
     def _dlsns(self) -> pa.Array:
         places = np.zeros(self.rows, _DLSN)
@@ -78,6 +81,8 @@ class Arrays(NamedTuple):
             return pa.nulls(self.rows, pa.int64())
         txids = self._txids()
         none = (txids < 0) | (txids > LATEST_MS)
+        if not none.any():
+            return pa.array(txids * 1000)
         return pa.array(np.where(none, 0, txids) * 1000, mask=none)
 
 
@@ -102,7 +107,7 @@ _COLUMNS: dict[str, Callable[[Arrays], pa.Array]] = {
     "timestamp": Arrays._times,
     "payload": lambda arrays: arrays.records.payloads,
     "value": lambda arrays: arrays.records.payloads,
-    "partition": lambda arrays: arrays._same(0),
-    "timestampType": lambda arrays: arrays._same(0),
+    "partition": Arrays._zeros,
+    "timestampType": Arrays._zeros,
 }
 """The other columns, of keys and times of their own, are null."""
