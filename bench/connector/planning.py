@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyspark.serializers import CPickleSerializer
@@ -25,7 +26,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from bookkeeper import open_namespace
 from bookkeeper.metadata import open_driver
+from bookkeeper.metadata.formats.ledger import serialize
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
+from bookkeeper.metadata.records.ledgers import Ledgers, ledger_key
+from bookkeeper.metadata.records.store import Topic, Transaction
 from bookkeeper.metadata.tree import Create
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.spark.options import ReadOptions
@@ -70,9 +74,10 @@ async def fill(uri: str, ledgers: int, segments: int) -> None:
     driver = open_driver(uri, RealRuntime())
     await driver.open(create=True)
     await driver.admin.init_new_cluster()
+    assert isinstance(driver.ledgers, Ledgers)
     for first in range(1, max(ledgers, segments) + 1, AT_ONCE):
-        numbers = range(first, min(first + AT_ONCE, max(ledgers, segments) + 1))
-        await asyncio.gather(*(driver.ledgers.create(number, ledger(number)) for number in numbers))
+        last = min(first + AT_ONCE, max(ledgers, segments) + 1)
+        await driver.ledgers._link.change("fill", partial(_put, range(first, last)))  # a transaction for many
     if segments:
         async with open_namespace(f"distributedlog-{uri}?namespace=/ns", create=True) as namespace:
             await namespace.create(STREAM)
@@ -84,6 +89,11 @@ async def fill(uri: str, ledgers: int, segments: int) -> None:
         await driver.tree.write(paths.segments, encode_number(segments))
         await driver.tree.write(paths.max_txid, encode_number(segments))
     await driver.close()
+
+
+def _put(numbers: range, tx: Transaction) -> None:
+    for number in numbers:
+        tx.put(Topic.LEDGERS, ledger_key(number), serialize(ledger(number)))
 
 
 def plan_stream(uri: str) -> dict[str, Any]:
@@ -111,8 +121,8 @@ def plan_ledgers(uri: str) -> dict[str, Any]:
 
 def pickled(tasks: list[Any]) -> tuple[int, int]:
     """How many they are, and bytes as they go to the JVM."""
-    serializer = CPickleSerializer()
-    return len(tasks), sum(len(serializer.dumps(task)) for task in tasks)
+    dumps: Callable[[Any], bytes] = CPickleSerializer().dumps
+    return len(tasks), sum(len(dumps(task)) for task in tasks)
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -58,7 +58,7 @@ class BatchReader(DataSourceReader):
         """Plans the read: one partition a task."""
         options = self._options
         with plain_errors(), _session(options) as connected:
-            plan = connected.run(plan_read(connected.client, options))
+            plan = connected.run(plan_read(connected.client, options, keep_snapshots=False))
         return [ReadRange(ranges) for ranges in plan.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -17,8 +17,8 @@ from bookkeeper.spark.streaming.spans import Log, Span
 from bookkeeper.spark.streaming.stream_options import StreamOptions
 from bookkeeper.spark.writing.committing import commit
 from bookkeeper.spark.writing.tasks import Batch, TaskWriter
-from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.names.segments import SegmentList
+from bookkeeper.streams.namespace import Namespace
 from tests.support.fake_bookie import FakeCluster
 
 BATCH = Batch("sink", 0, "0", None, counted=True)
