@@ -29,7 +29,7 @@ from .data import Input
 from .measuring import round_of
 from .systems import OURS, SYNCED, TASKS, UNSYNCED, started
 
-SIZES = {100: 5_000_000, 1000: 1_000_000}
+SIZES = {100: 5_000_000, 1000: 2_000_000}
 """Bytes of a row, and rows."""
 QUICK = 2
 """So many times less of it."""
@@ -45,11 +45,12 @@ def measure(systems: Sequence[str], sizes: Sequence[int], rounds: int, part: int
         settings["spark.jars"] = ",".join(map(str, jars))
     figures = report.Figures(about=about)
     inputs = [Input.make(directory / f"input-{size}", SIZES[size] // part, size, TASKS) for size in sizes]
+    warm = Input.make(directory / "input", SIZES[100] // 10, 100, TASKS)
     with spark_session("bench", f"local[{TASKS}]", settings) as spark:
         for system in systems:
             print(system, file=sys.stderr, flush=True)
             with started(system, directory / "-".join(re.findall(r"\w+", system))) as running:
-                for what, size, rate in round_of(spark, running, inputs, directory, rounds):
+                for what, size, rate in round_of(spark, running, warm, inputs, directory, rounds):
                     print(f"  {what}, {size} B: {rate:,.0f} rows/s", file=sys.stderr, flush=True)
                     figures.note((what, size), system, rate)
         if OURS in systems:

@@ -49,14 +49,13 @@ def drained(frame: DataFrame, checkpoint: Path) -> Totals:
 
 
 def round_of(
-    spark: SparkSession, system: System, inputs: list[Input], directory: Path, rounds: int
+    spark: SparkSession, system: System, warm: Input, inputs: list[Input], directory: Path, rounds: int
 ) -> Iterator[tuple[str, int, float]]:
     """What was done (`sink` or `source`), the size of a row, and rows a second; so many times each.
 
-    Once before, everything that is measured is done with the first input: Java's compiler and Python's workers are warm
-    then.
+    Everything is done with `warm` before: Java's compiler and Python's workers are warm then.
     """
-    for number, rows in enumerate([inputs[0], *inputs * rounds]):
+    for number, rows in enumerate([warm, *inputs * rounds]):
         name = next(_NAMES)
         wrote = write(spark, system, rows, name)
         took = read(spark, system, rows, name, directory / "checkpoints" / name)

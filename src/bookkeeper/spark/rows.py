@@ -31,11 +31,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ..client.reads import arrow
 from ..quorum.distribution import Distribution
 from .errors import OptionError
 from .options import ReadOptions, check_columns
-from .reading import Piece, bad_flags
+from .pieces import Piece, bad_flags
 
 SPARK_TYPES: dict[str, DataType] = {
     "ledger_id": LongType(),
@@ -49,7 +48,11 @@ SPARK_TYPES: dict[str, DataType] = {
 }
 _STRINGS = pa.list_(pa.field("element", pa.string()))
 ARROW_TYPES: dict[str, pa.DataType] = {
-    **arrow.TYPES,
+    "ledger_id": pa.int64(),
+    "entry_id": pa.int64(),
+    "payload": pa.binary(),
+    "length": pa.int64(),
+    "last_confirmed": pa.int64(),
     "bookies": _STRINGS,
     "bad_copies": _STRINGS,
     "digest_ok": pa.bool_(),
@@ -148,6 +151,8 @@ def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _array(name: str, piece: Piece) -> pa.Array:
+    from ..client.reads.arrow import column  # the client: who plans needs the types only
+
     run = piece.run
     match name:
         case "bookies":
@@ -157,7 +162,7 @@ def _array(name: str, piece: Piece) -> pa.Array:
             return pa.array(lists, _STRINGS)
         case "digest_ok":
             return pa.array(~bad_flags(piece))
-    return arrow.column(name, run)
+    return column(name, run)
 
 
 def _write_sets(piece: Piece) -> pa.Array:

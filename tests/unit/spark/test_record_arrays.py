@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.client.reads.columns import PackedRun
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.spark.reading import Piece
+from bookkeeper.spark.pieces import Piece
 from bookkeeper.spark.streaming import record_arrays
 from bookkeeper.spark.streaming.following import Facts
 from bookkeeper.spark.streaming.record_arrays import take_records

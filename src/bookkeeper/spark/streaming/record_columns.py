@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .following import Facts
 from .record_arrays import Int64s, RecordArrays
+
+if TYPE_CHECKING:
+    from .following import Facts
 
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999: Spark knows no later time."""

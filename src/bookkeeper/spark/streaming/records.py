@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise, repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -43,12 +43,14 @@ from ...streams.formats.entry import decode_entry
 from ...streams.formats.keyed import KeyedRecord
 from ...streams.formats.stored import StoredRecords
 from ..errors import OptionError
-from ..reading import Piece
+from ..pieces import Piece
 from ..rows import SMALL_BYTES, SMALL_ROWS, gathered
-from .following import Facts
 from .record_arrays import take_records
 from .record_columns import LATEST_MS, Arrays
 from .stream_options import StreamOptions, check_record_columns
+
+if TYPE_CHECKING:
+    from .following import Facts
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
