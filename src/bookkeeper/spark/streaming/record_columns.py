@@ -67,7 +67,7 @@ class Arrays(NamedTuple):
         places["slot"] = self._slots()
         text = np.frombuffer(bytearray(base64.b64encode(places.tobytes())), np.uint8).reshape(-1, _DLSN_TEXT)
         text[:, -2:] = ord("=")
-        return texts(text, self.rows)
+        return texts(text.ravel().data, self.rows)
 
     def _txids(self) -> Int64s:
         """Of records that were written before they got their place, that of the segment."""
@@ -88,9 +88,9 @@ class Arrays(NamedTuple):
         return pa.array(np.where(none, 0, txids) * 1000, mask=none)
 
 
-def texts(data: bytes | npt.NDArray[np.uint8], rows: int) -> pa.Array:
+def texts(data: bytes | memoryview, rows: int) -> pa.Array:
     """Strings of one length, which stand one after the other."""
-    length = memoryview(data).nbytes // rows if rows else 0
+    length = len(data) // rows if rows else 0
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(length)
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
