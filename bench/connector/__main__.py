@@ -3,6 +3,7 @@
     python -m bench.connector --quick              below ten minutes
     python -m bench.connector --rounds 3 --json connector.json --svg connector.svg --table connector.md
     python -m bench.connector --only ours --only "Kafka, synced" --size 1000
+    python -m bench.connector --batches
 
 Each system is measured alone, with nothing of the others running. Two tasks write rows from Parquet files in one go;
 then a streaming query with Trigger.AvailableNow reads all of them into a sink that counts rows and bytes, and adds up
@@ -47,7 +48,7 @@ def measure(systems: Sequence[str], sizes: Sequence[int], rounds: int, part: int
     inputs = [Input.make(directory / f"input-{size}", SIZES[size] // part, size, TASKS) for size in sizes]
     warm = Input.make(directory / "input", SIZES[100] // 10, 100, TASKS)
     with spark_session("bench", f"local[{TASKS}]", settings) as spark:
-        for system in systems:
+        for system in systems if inputs else ():
             print(system, file=sys.stderr, flush=True)
             with started(system, directory / "-".join(re.findall(r"\w+", system))) as running:
                 for what, size, rate in round_of(spark, running, warm, inputs, directory, rounds):
@@ -69,18 +70,20 @@ def main() -> int:
         "--only", action="append", choices=list(report.COLOURS), help="only this system; may be repeated"
     )
     parser.add_argument("--size", type=int, action="append", choices=list(SIZES), help="only rows of so many bytes")
+    parser.add_argument("--batches", action="store_true", help="only what a micro-batch costs by itself")
     parser.add_argument("--directory", type=Path, help="where data go; a temporary folder otherwise")
     report.add_outputs(parser)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-connector-", dir=arguments.directory) as name:
         figures = measure(
             arguments.only or list(report.COLOURS),
-            arguments.size or list(SIZES),
+            [] if arguments.batches else arguments.size or list(SIZES),
             arguments.rounds,
             QUICK if arguments.quick else 1,
             Path(name),
         )
-    report.write(figures, arguments)
+    if figures.keys:
+        report.write(figures, arguments)
     for line in overhead.lines(figures.about.get("micro_batches", {})):
         print(line)
     return 0

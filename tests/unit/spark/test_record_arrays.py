@@ -101,6 +101,13 @@ def test_what_is_not_plain_is_left_to_the_decoder(body: bytes) -> None:
     assert [row["payload"] for row in rows([entry], facts)] == list(decode_entry(entry).users().payloads)
 
 
+def test_entries_without_envelopes() -> None:
+    entries = [encode_records(EVEN, [1] * 90, 1), encode_records(UNEVEN, [1] * 90, 91)]
+    assert all(take_records(memoryview(entry), enveloped=False) for entry in entries)
+    found = rows(entries, Facts("s", 4, False, 0, 0, (0, 0)))
+    assert [row["payload"] for row in found] == EVEN + UNEVEN
+
+
 def test_damage_is_told_with_its_place() -> None:
     body = encode_records(UNEVEN, [1] * 90, 1)
     for damaged in (encode_entry(body[:-1]), encode_entry(body)[:-1], b"\x07" + encode_entry(body)[1:]):

@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
 
-import pyarrow as pa
-
 from ...streams.formats.keyed import Codec, encode_keyed
 from ...streams.namespace import Namespace
 from ..errors import OptionError
-from .shapes import Fields
+from .shapes import Column, Fields
 
 
 class Framing:
@@ -31,9 +29,9 @@ class Framing:
         self.made: set[str] = set()
         """New streams whose codec must be stored before they are read."""
 
-    async def payloads(self, stream: str, fields: Fields) -> Sequence[bytes] | pa.BinaryArray:
+    async def payloads(self, stream: str, fields: Fields) -> Sequence[bytes]:
         """What is appended. Raises `OptionError` for rows that the stream cannot have."""
-        if not len(fields.values):
+        if not fields.values:
             return ()
         codec = self._codecs.get(stream)
         if codec is None:
@@ -54,22 +52,23 @@ def framed(fields: Fields) -> list[bytes]:
     """Values with keys, headers and times."""
     none, no_headers = repeat(None), repeat(())
     keys, headers, times = fields.keys or none, fields.headers or no_headers, fields.times or none
-    values = fields.values.to_pylist() if isinstance(fields.values, pa.Array) else fields.values
-    return list(map(encode_keyed, values, keys, headers, times))
+    return list(map(encode_keyed, fields.values, keys, headers, times))
 
 
-def plain(stream: str, fields: Fields) -> Sequence[bytes] | pa.BinaryArray:
+def plain(stream: str, fields: Fields) -> Sequence[bytes]:
     """Values alone. Raises `OptionError` if there is more, or less."""
     if any(key is not None for key in fields.keys or ()) or any(fields.headers or ()):
         raise OptionError(
             f"stream {stream} has records without keys, and rows have a key or headers: leave these columns out, write "
             "to another stream, or set its policy to the codec kv1, with Namespace.set_policy"
         )
-    given = fields.values
-    missing = given.null_count if isinstance(given, pa.Array) else given.count(None)
-    if missing:
+    if isinstance(fields.values, Column) and not fields.values.array.null_count:
+        return fields.values
+    values = [value for value in fields.values if value is not None]
+    if len(values) < len(fields.values):
+        missing = len(fields.values) - len(values)
         raise OptionError(f"{missing} rows have null for {fields.column}: a record has a payload")
-    return given
+    return values
 
 
 async def make_keyed(namespace: Namespace, stream: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,32 @@ from ..errors import OptionError
 from .sink_options import Layout
 
 
+class Column(Sequence[Any]):
+    """Values as Spark gives them: objects are made of them only if somebody asks."""
+
+    def __init__(self, array: pa.BinaryArray) -> None:
+        self.array = array
+        self._objects: list[bytes | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._objects is None:
+            self._objects = self.array.to_pylist()
+        return self._objects[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[:])
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """The fields of some records, all of one length. None: the rows have no such column."""
 
     column: str
     """What the column of the values is called."""
-    values: Sequence[bytes | None] | pa.BinaryArray
-    """A column as Spark gives it, if the rows have nothing but values."""
+    values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers] | None = None
     times: Sequence[int | None] | None = None
@@ -34,9 +52,7 @@ class Fields:
     def take(self, rows: Sequence[int]) -> Fields:
         """Some of them."""
 
-        def some(column: Sequence[Any] | pa.Array | None) -> Any:
-            if isinstance(column, pa.Array):
-                return column.take(pa.array(rows))
+        def some(column: Sequence[Any] | None) -> Any:
             return None if column is None else [column[row] for row in rows]
 
         return Fields(self.column, some(self.values), some(self.keys), some(self.headers), some(self.times))
@@ -57,15 +73,8 @@ def rows_of(batch: pa.RecordBatch, columns: Layout, stream: str | None) -> list[
 
 
 def _fields(batch: pa.RecordBatch, columns: Layout) -> Fields:
-    def column_of(name: str) -> pa.BinaryArray:
-        return batch.column(name).cast(pa.binary())
-
-    values = column_of(columns.payload)
-    if columns.key is columns.headers is columns.timestamp is None:
-        return Fields(columns.payload, values)
-
     def bytes_of(name: str) -> list[bytes | None]:
-        return column_of(name).to_pylist()  # type: ignore[no-any-return]
+        return batch.column(name).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
 
     times = None
     if columns.timestamp is not None:
@@ -73,7 +82,7 @@ def _fields(batch: pa.RecordBatch, columns: Layout) -> Fields:
         times = moments.cast(pa.int64()).to_pylist()
     return Fields(
         columns.payload,
-        values.to_pylist(),
+        Column(batch.column(columns.payload).cast(pa.binary())),
         bytes_of(columns.key) if columns.key is not None else None,
         list(map(_headers, batch.column(columns.headers).to_pylist())) if columns.headers is not None else None,
         times,

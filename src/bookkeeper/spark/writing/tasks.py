@@ -22,8 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from ...errors import BookKeeperError, StreamNotFoundError
 from ...runtime.tasks import TaskScope
 from ...streams.errors import RecordTooLargeError, StagingLostError
@@ -36,7 +34,7 @@ from ...streams.publishing.staging import run_path, sink_path
 from ..errors import OptionError
 from .bodies import are_worth_it, bodies
 from .framing import Framing
-from .shapes import Fields
+from .shapes import Column, Fields
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +136,7 @@ class TaskWriter:
             raise self._lost
         for stream, records in rows:
             payloads = await self._framing.payloads(stream, records) if isinstance(records, Fields) else records
-            if len(payloads):
+            if payloads:
                 await self._append(stream, payloads)
 
     async def finish(self, partition: int) -> Written:
@@ -155,16 +153,14 @@ class TaskWriter:
         for segment in self._open.values():
             await segment.abort()
 
-    async def _append(self, stream: str, payloads: Sequence[bytes] | pa.BinaryArray) -> None:
+    async def _append(self, stream: str, payloads: Sequence[bytes]) -> None:
         segment = self._open.get(stream)
         if segment is None:
             segment = self._open[stream] = await self._begin(stream)
-        if isinstance(payloads, pa.Array):
-            if are_worth_it(payloads):
-                await segment.append_bodies(bodies(payloads, segment.records + 1, ENTRY_BYTES))
-                self._rows += len(payloads)
-                return
-            payloads = payloads.to_pylist()
+        if isinstance(payloads, Column) and are_worth_it(payloads.array):
+            await segment.append_bodies(bodies(payloads.array, segment.records + 1, ENTRY_BYTES))
+            self._rows += len(payloads)
+            return
         try:
             await segment.append_batch(payloads)
         except RecordTooLargeError as error:
