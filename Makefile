@@ -216,6 +216,19 @@ $(VENV)/.kafka: $(VENV)/.base
 bench-kafka: jdk setup $(VENV)/.kafka ## streams beside Apache Kafka, its appends synced and not (five minutes a round; needs Maven)
 	$(BIN)/python -m bench.kafka --json kafka.json --svg kafka.svg --table kafka.md
 
+.PHONY: bench-spark
+bench-spark: jdk setup $(VENV)/.kafka ## streams as Spark's source and sink beside Spark's Kafka connector, Parquet and JSON (below ten minutes; ROUNDS=3 for more; needs Maven)
+ifeq ($(origin ROUNDS),command line)
+	$(BIN)/python -m bench.connector --rounds $(ROUNDS) --json connector.json --svg connector.svg --table connector.md
+else
+	$(BIN)/python -m bench.connector --quick --json connector.json --svg connector.svg --table connector.md
+endif
+
+.PHONY: bench-spark-volume
+GB ?= 10
+bench-spark-volume: java setup ## gigabytes in and out through a stream by Spark: rows, sums and order equal (GB=10, for which it takes 30 GB of disk)
+	$(BIN)/python -m bench.connector.volume --gb $(GB)
+
 .PHONY: clean
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -41,7 +41,7 @@ class Round:
 
     def measure(self, directory: Path, *, alone: bool) -> None:
         """Us, and Kafka in both ways; `alone`: only us."""
-        with _bookies(directory / "ours") as uri:
+        with bookies(directory / "ours") as uri:
             self._measure_ours(uri)
         for system, sync in () if alone else ((SYNCED, True), (UNSYNCED, False)):
             with brokers.running(directory / system.replace(" ", "-"), sync=sync) as bootstrap:
@@ -79,7 +79,7 @@ class Round:
 
 
 @contextmanager
-def _bookies(directory: Path) -> Iterator[str]:
+def bookies(directory: Path) -> Iterator[str]:
     """Three of ours; the cluster's address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bookkeeper", "localbookie", "3", "--dir", str(directory)],

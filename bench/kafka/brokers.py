@@ -40,11 +40,14 @@ def jars() -> Path:
 
 
 @contextlib.contextmanager
-def running(directory: Path, *, sync: bool) -> Iterator[str]:
-    """Brokers that serve; their addresses, as clients take them. They end with the context."""
+def running(directory: Path, *, sync: bool, partitions: int = 1) -> Iterator[str]:
+    """Brokers that serve; their addresses, as clients take them. They end with the context.
+
+    - `partitions`: of a topic that nobody has made.
+    """
     lib = jars()
     ports = _free_ports(2 * BROKERS)
-    files = [_configure(directory, number, ports, sync) for number in range(BROKERS)]
+    files = [_configure(directory, number, ports, sync, partitions) for number in range(BROKERS)]
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for file in files:
@@ -62,7 +65,7 @@ def running(directory: Path, *, sync: bool) -> Iterator[str]:
                 process.kill()
 
 
-def _configure(directory: Path, number: int, ports: list[int], sync: bool) -> Path:
+def _configure(directory: Path, number: int, ports: list[int], sync: bool, partitions: int = 1) -> Path:
     voters = ",".join(f"{n}@127.0.0.1:{ports[BROKERS + n]}" for n in range(BROKERS))
     settings = {
         "process.roles": "broker,controller",
@@ -74,6 +77,7 @@ def _configure(directory: Path, number: int, ports: list[int], sync: bool) -> Pa
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": directory / f"data-{number}",
         "default.replication.factor": BROKERS,
+        "num.partitions": partitions,
         "min.insync.replicas": 2,
         "offsets.topic.replication.factor": BROKERS,
         "offsets.topic.num.partitions": 1,

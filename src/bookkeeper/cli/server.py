@@ -24,6 +24,7 @@ from ..bookie.scrub.scrubber import wanted
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
+from ..runtime.heap import keep_freed_memory
 from ..types import BookieId
 from .output import console, execute, fail, notes, text_of
 from .settings import bookie_settings
@@ -100,6 +101,7 @@ def bookie(
     }
     config = _settings(conf, **overrides)
     if instances is None:
+        keep_freed_memory()  # frames, batches and answers are large, and there is always a next one
         raise typer.Exit(int(execute(lambda runtime: _serve(runtime, config))))
     _run_instances(conf, config, instances, overrides, level)
 

@@ -29,6 +29,7 @@ Theory of operation
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from .versions import ANY, Version
 
 MOST_PARTS = 99
 """Of a path."""
+
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +235,7 @@ def check_path(path: str) -> str:
 
 def _is_writable(path: str) -> bool:
     """No control characters, and nothing else that ZooKeeper refuses; it knows 16 bits of a character."""
-    return not any(
-        code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or code >= 0xFFF0 for code in map(ord, path)
-    )
+    return _REFUSED.search(path) is None
 
 
 def would_leave(operations: Sequence[Operation]) -> dict[str, bytes | None]:

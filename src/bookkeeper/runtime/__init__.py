@@ -7,6 +7,7 @@ network     TCP
 threads     threads of workers
 loop_thread a thread with a loop of its own
 rocks       RocksDB behind the seam; rocks_wal checks its write-ahead logs at the start
+heap        what the C library does with memory that is freed
 tasks       tasks with an owner, and work that goes on for ever
 stalls      how late the loop is
 awake       a clock that counts only time in which the loop was running

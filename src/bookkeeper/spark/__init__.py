@@ -19,7 +19,7 @@ writing/  writing streams
 archive/  segments that were offloaded to files
 tables/   metadata as tables
 planning  from a selection of ledgers to pieces of work of about equal size
-reading   what a task does
+reading   what a task does; pieces is what it gives
 rows      types of the columns, and batches of them; what makes columns of packed entries is client/reads/columns
 session   one client per process and cluster
 replicas  every copy of a range of entries, as arrays

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 AT_ONCE = 32
 """Ledgers looked up at the same time."""
 
+LOOKED_UP = 4096
+"""Ledgers whose metadata are in memory at a time, if only what is read of them is kept."""
+
 PROBE_BELOW = 256
 """Ranges of up to so many ids are looked up id by id; for others all ids of the cluster are listed."""
 
@@ -77,7 +80,7 @@ class Plan:
     """What a read consists of."""
 
     snapshots: tuple[Snapshot, ...]
-    """Ascending by ledger id, without those left out."""
+    """Ascending by ledger id, without those left out; none, if they were not to be kept."""
     partitions: tuple[tuple[EntryRange, ...], ...]
 
     @property
@@ -89,25 +92,32 @@ class Plan:
         return sum(piece.bytes for partition in self.partitions for piece in partition)
 
 
-async def plan_read(bk: BookKeeper, options: ReadOptions, already: Mapping[int, int | None] = NOTHING) -> Plan:
-    """Plan a read. `already`: ledgers that were read up to an entry before, or (None) to their end.
+async def plan_read(
+    bk: BookKeeper, options: ReadOptions, already: Mapping[int, int | None] = NOTHING, *, keep_snapshots: bool = True
+) -> Plan:
+    """Plan a read.
+
+    - `already`: ledgers that were read up to an entry before, or (None) to their end.
+    - `keep_snapshots`: without, the plan has partitions only: for very many ledgers.
 
     Raises `NoSuchLedgerOnMetadataError`, `UnauthorizedError`, and what opening a ledger raises."""
     greatest = MAX_LEDGER_ID if options.entries_to is None else options.entries_to
     entries = options.where.entries.within(options.entries_from, greatest)
-    snapshots = [snapshot async for snapshot in take_snapshots(bk, options, already)]
-    ranges = [
-        piece
-        for snapshot in snapshots
-        for piece in cut(snapshot, entries.within(_next(already.get(snapshot.ledger_id)), MAX_LEDGER_ID))
-    ]
+    snapshots: list[Snapshot] = []
+    ranges: list[EntryRange] = []
+    count = 0
+    async for snapshot in take_snapshots(bk, options, already):
+        count += 1
+        if keep_snapshots:
+            snapshots.append(snapshot)
+        ranges += cut(snapshot, entries.within(_next(already.get(snapshot.ledger_id)), MAX_LEDGER_ID))
     if (most := options.max_partition_records) is not None:
         ranges = [part for piece in ranges for part in counted(piece, 1.0, most)]
     partitions = into_partitions(ranges, options.target_partition_bytes, options.min_partitions, most)
     plan = Plan(tuple(snapshots), tuple(partitions))
     log.info(
         "%s, ledgers %s: %d ledgers, %d entries, about %d bytes in %d tasks",
-        *(options.uri, options.selection, len(plan.snapshots), plan.entries, plan.bytes, len(plan.partitions)),
+        *(options.uri, options.selection, count, plan.entries, plan.bytes, len(plan.partitions)),
     )
     return plan
 
@@ -145,9 +155,10 @@ async def take_snapshots(
         async for ledger_id in selected_ids(bk, options.selection)
         if ledger_id in within and already.get(ledger_id, 0) is not None
     ]
-    for snapshot in await gather_bounded(look_up, ids, AT_ONCE):
-        if snapshot is not None:
-            yield snapshot
+    for start in range(0, len(ids), LOOKED_UP):
+        for snapshot in await gather_bounded(look_up, ids[start : start + LOOKED_UP], AT_ONCE):
+            if snapshot is not None:
+                yield snapshot
 
 
 async def gather_bounded(work: Callable[[T], Awaitable[R]], items: Sequence[T], at_once: int) -> list[R]:

@@ -22,9 +22,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from ..client.client import BookKeeper
 from ..client.reads.columns import PackedRun, take_run
 from ..client.reads.ledger_reads import ENTRY_OVERHEAD
@@ -36,6 +33,7 @@ from ..protocol.digest import Digest, digest_for
 from ..types import BookieId, DigestType
 from .errors import DataLossError, ReplicasUnavailableError
 from .options import ReadOptions
+from .pieces import Copies, Piece
 from .planning import EntryRange
 from .replicas import check_copies
 
@@ -47,9 +45,6 @@ PAUSES = (0.0, 0.5, 2.0)
 
 SLACK = 2
 """An answer may be so many times larger than expected before it is cut."""
-
-Copies = dict[int, dict[BookieId, None]]
-"""Entry id -> bookies whose copy is not good."""
 
 
 @dataclass
@@ -76,15 +71,6 @@ class Tally:
         if self.lost:
             shown = ", ".join(f"{ledger_id}:{entry_id}" for ledger_id, entry_id in self.lost[:10])
             log.warning("%d entries are lost and were left out (ledger:entry %s)", len(self.lost), shown)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Consecutive entries, ready to become rows."""
-
-    metadata: LedgerMetadata
-    run: PackedRun
-    bad: Copies
 
 
 class _Ledger:
@@ -218,11 +204,3 @@ class RangeReader:
             return None if run is None else run.prefix(chunk.entries), damaged
 
         return await ledger.scan.some(chunk.first, chunk.entries, SLACK * self._chunk_bytes, take)
-
-
-def bad_flags(piece: Piece) -> npt.NDArray[np.bool_]:
-    """For each entry whether some copy of it is not good."""
-    flags = np.zeros(piece.run.rows, np.bool_)
-    for entry_id in piece.bad:
-        flags[entry_id - piece.run.first] = True
-    return flags

@@ -31,11 +31,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ..client.reads import arrow
 from ..quorum.distribution import Distribution
 from .errors import OptionError
 from .options import ReadOptions, check_columns
-from .reading import Piece, bad_flags
+from .pieces import Piece, bad_flags
 
 SPARK_TYPES: dict[str, DataType] = {
     "ledger_id": LongType(),
@@ -49,13 +48,17 @@ SPARK_TYPES: dict[str, DataType] = {
 }
 _STRINGS = pa.list_(pa.field("element", pa.string()))
 ARROW_TYPES: dict[str, pa.DataType] = {
-    **arrow.TYPES,
+    "ledger_id": pa.int64(),
+    "entry_id": pa.int64(),
+    "payload": pa.binary(),
+    "length": pa.int64(),
+    "last_confirmed": pa.int64(),
     "bookies": _STRINGS,
     "bad_copies": _STRINGS,
     "digest_ok": pa.bool_(),
 }
 
-SMALL_BYTES = 256 << 10
+SMALL_BYTES = 128 << 10
 SMALL_ROWS = 4096
 """Batches that are smaller than both are put together."""
 
@@ -101,23 +104,8 @@ class BatchMaker:
 
     def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
         """All rows of the pieces, in order; small pieces together."""
-        waiting: list[pa.RecordBatch] = []
-        rows = size = 0
-        for piece in pieces:
-            for part in self._parts(piece):
-                batch = self._batch(part)
-                grown = size + part.run.payload_bytes
-                if waiting and (grown > self._max_bytes or rows + batch.num_rows > self._max_rows):
-                    yield _together(waiting)
-                    waiting, rows, size = [], 0, 0
-                waiting.append(batch)
-                rows += batch.num_rows
-                size += part.run.payload_bytes
-                if size >= SMALL_BYTES or rows >= SMALL_ROWS:
-                    yield _together(waiting)
-                    waiting, rows, size = [], 0, 0
-        if waiting:
-            yield _together(waiting)
+        made = ((self._batch(part), part.run.payload_bytes) for piece in pieces for part in self._parts(piece))
+        return gathered(made, self._max_bytes, self._max_rows)
 
     def _parts(self, piece: Piece) -> Iterator[Piece]:
         """The piece, cut where it is larger than a batch may be."""
@@ -134,6 +122,28 @@ class BatchMaker:
         return pa.RecordBatch.from_arrays([_array(name, piece) for name in self._columns], schema=self.schema)
 
 
+def gathered(batches: Iterable[tuple[pa.RecordBatch, int]], max_bytes: int, max_rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches, each with the bytes that it has of payloads: small ones together, within these bounds; those with too
+    many rows cut."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch, more in batches:
+        if waiting and (size + more > max_bytes or rows + batch.num_rows > max_rows):
+            yield _together(waiting)
+            waiting, rows, size = [], 0, 0
+        if batch.num_rows > max_rows:
+            yield from (batch.slice(start, max_rows) for start in range(0, batch.num_rows, max_rows))
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += more
+        if size >= SMALL_BYTES or rows >= SMALL_ROWS:
+            yield _together(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _together(waiting)
+
+
 def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
@@ -141,6 +151,8 @@ def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _array(name: str, piece: Piece) -> pa.Array:
+    from ..client.reads.arrow import column  # the client: who plans needs the types only
+
     run = piece.run
     match name:
         case "bookies":
@@ -150,7 +162,7 @@ def _array(name: str, piece: Piece) -> pa.Array:
             return pa.array(lists, _STRINGS)
         case "digest_ok":
             return pa.array(~bad_flags(piece))
-    return arrow.column(name, run)
+    return column(name, run)
 
 
 def _write_sets(piece: Piece) -> pa.Array:

@@ -4,6 +4,8 @@ A Python worker of Spark runs one task after the other, each of which is synchro
 cost more than many of them read. So the process keeps a client, and its loop's thread, for each metadata service and
 settings it was used with, and closes it when it was idle for a minute. Workers are forked: a client belongs to the
 process that made it, and nothing exists before the first use.
+
+Workers handle data by the megabyte: from the first session on their process keeps the memory that it frees.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..client import client as aio
 from ..config import ClientConfiguration
 from ..errors import ZKError
+from ..runtime.heap import keep_freed_memory
 from ..runtime.loop_thread import LoopThread
 from ..streams.ledgers import Replication
 from ..streams.namespace import Namespace
@@ -122,6 +125,7 @@ class _Cache:
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
+                keep_freed_memory()
                 kept = self._kept[key] = _Kept(make())
             else:
                 kept.users += 1

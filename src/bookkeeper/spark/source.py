@@ -4,6 +4,9 @@ PySpark finds it without a call, because the package `pyspark_bookkeeper` has a 
 in a Python worker of Spark: the constructor, `schema` and `partitions` on the driver's machine, `read`
 on the executors. What a task needs travels in its partition and in the pickled reader.
 
+Of one query Spark starts several such processes, one after the other, of which most ask for a schema or make a reader:
+the client, and all that it needs, is imported where it is used.
+
 The reader takes no filters from Spark (`pushFilters`): Spark keeps one plan for each `load()`, and the filters of one
 query would decide what another query on the same DataFrame reads. `where` does the same where it is safe, at load time.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -27,17 +31,16 @@ from pyspark.sql.types import StructType
 from ..errors import BookKeeperError
 from .errors import plain_errors
 from .options import ReadOptions
-from .planning import EntryRange, plan_read
-from .reading import RangeReader, Tally
 from .rows import BatchMaker, adopt_schema, spark_schema
-from .session import Session, session
 from .streaming.queries import QueryReader, RecordReader, RefusedQuery, adopt_query_schema
 from .streaming.records import adopt_record_schema, record_schema
 from .streaming.stream_options import StreamOptions, columns_of, is_of_queries, is_of_streams
-from .tables.scanning import TableReader
 from .tables.schemas import TableOptions, is_of_tables
 from .writing.sink_options import SinkOptions
-from .writing.writers import QueryWriter, RecordWriter, plan
+
+if TYPE_CHECKING:
+    from .planning import EntryRange
+    from .session import Session
 
 
 class ReadRange(InputPartition):
@@ -56,15 +59,20 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plans the read: one partition a task."""
+        from .planning import plan_read
+
         options = self._options
         with plain_errors(), _session(options) as connected:
-            plan = connected.run(plan_read(connected.client, options))
+            plan = connected.run(plan_read(connected.client, options, keep_snapshots=False))
         return [ReadRange(ranges) for ranges in plan.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows."""
         if not isinstance(partition, ReadRange):
             return  # Spark's way to say that there are none
+        from .planning import EntryRange
+        from .reading import RangeReader, Tally
+
         options = self._options
         ranges = [EntryRange(*piece) for piece in partition.ranges]
         tally = Tally()
@@ -75,6 +83,8 @@ class BatchReader(DataSourceReader):
 
 
 def _session(options: ReadOptions) -> AbstractContextManager[Session]:
+    from .session import session
+
     return session(options.uri, options.configuration(), options.metadata_timeout)
 
 
@@ -101,6 +111,8 @@ class BookKeeperDataSource(DataSource):
         """For a batch read."""
         with plain_errors():
             if is_of_tables(self.options):
+                from .tables.scanning import TableReader
+
                 return TableReader(TableOptions.parse(self.options).adopt(schema))
             if is_of_streams(self.options):
                 return RecordReader(adopt_record_schema(StreamOptions.parse(self.options, streaming=False), schema))
@@ -116,12 +128,16 @@ class BookKeeperDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`."""
+        from .writing.writers import RecordWriter, plan
+
         with plain_errors():
             options = SinkOptions.parse(self.options, streaming=False)
             return RecordWriter(options, plan(options, schema, overwrite), overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """For `writeStream`."""
+        from .writing.writers import QueryWriter, plan
+
         with plain_errors():
             options = SinkOptions.parse(self.options, streaming=True)
             return QueryWriter(options, plan(options, schema, overwrite), overwrite)

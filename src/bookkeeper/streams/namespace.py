@@ -62,6 +62,7 @@ from .retention.maintenance import Maintained, lead, maintain
 from .retention.offloaded import OffloadIndex
 from .retention.policies import StreamPolicy, decode_policy, encode_policy
 from .retention.truncation import Retained, Truncation
+from .segments import SegmentStore
 from .writer import StreamWriter, open_writer
 
 log = logging.getLogger(__name__)
@@ -271,6 +272,13 @@ class Namespace:
             await recover_stream(store, self._runtime.wall_ms())
         finally:
             await store.release()
+
+    async def segment_store(self, name: str) -> SegmentStore:
+        """A view of a stream's segments that remembers what it has read: for those who look again and again.
+
+        Nothing can be changed by it. Raises `StreamNotFoundError`; so does `load` once the stream is gone.
+        """
+        return await self._existing(name)
 
     async def _existing(self, name: str) -> NamedSegments:
         logs = await self._home(name)

@@ -129,6 +129,12 @@ class EntryPacker:
         self.last_txid = txid
         return entries, runs
 
+    def add_body(self, body: bytes | memoryview, count: int) -> list[Entry]:
+        """Add the encoded records of an entry; behind what is buffered, whose positions are before theirs."""
+        entries = self.seal()
+        self.last = DLSN(self._segment, self.next_entry, count - 1)
+        return [*entries, self._entry(body, count)]
+
     def seal(self) -> list[Entry]:
         """The buffer as an entry, if there is something in it."""
         if not self._payloads:
@@ -148,7 +154,7 @@ class EntryPacker:
         self.last = DLSN(self._segment, self.next_entry, 0)
         return [*entries, self._entry(encode_record(END_PAYLOAD, END_TXID, self.sealed_records, END), 0)]
 
-    def _entry(self, body: bytes, records: int) -> Entry:
+    def _entry(self, body: bytes | memoryview, records: int) -> Entry:
         entry = Entry(self.next_entry, encode_entry(body, self._policy.compression), records)
         self.next_entry += 1
         self.sealed_records += records

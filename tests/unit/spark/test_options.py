@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -126,3 +128,20 @@ def test_the_driver_is_told_one_line() -> None:
     assert str(from_spark(foreign)) == "ValueError: what"
     assert str(from_spark(RuntimeError("cannot connect to master\nmore"))) == "cannot connect to master"
     assert isinstance(from_spark(RuntimeError("")), JobError)
+
+
+def test_a_process_that_only_plans_does_not_load_the_client() -> None:
+    """Spark starts several of them for each query, one after the other."""
+    code = """
+import sys
+from bookkeeper.spark.source import BookKeeperDataSource
+stream = {"uri": "distributedlog-sqlite:///no/such.db?namespace=/ns", "stream": "s"}
+for options in (stream, {"uri": "sqlite:///no/such.db", "ledgers": "all"}):
+    source = BookKeeperDataSource(options)
+    schema = source.schema()
+    source.reader(schema)
+    source.streamReader(schema)
+print(*(name for name in sys.modules if name.startswith(("bookkeeper.client.client", "bookkeeper.streams.namespace"))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

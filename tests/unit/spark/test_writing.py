@@ -6,12 +6,14 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from bookkeeper.spark.errors import JobError, OptionError
 from bookkeeper.spark.writing.committing import check, commit, end_runs
 from bookkeeper.spark.writing.fingerprint import fingerprint_of
-from bookkeeper.spark.writing.shapes import Fields
+from bookkeeper.spark.writing.framing import Framing
+from bookkeeper.spark.writing.shapes import Column, Fields, rows_of
 from bookkeeper.spark.writing.sink_options import Layout, SinkOptions, layout
 from bookkeeper.spark.writing.tasks import Batch, TaskWriter, Written
 from bookkeeper.streams.errors import EpochConflictError, StagingLostError, TxidOrderError
@@ -294,3 +296,25 @@ def test_columns() -> None:
     ):
         with pytest.raises(OptionError):
             layout(wrong, options)
+
+
+async def test_a_column_of_values_is_written_as_its_objects_are(namespace: Namespace) -> None:
+    """Enough of them at once become entries without objects; few, and those with keys, as any others."""
+    large = [bytes([n % 251]) * (n % 700) for n in range(1000)]
+    task = TaskWriter(namespace, BATCH)
+    await task.begin()
+    for values in ([b"first"], large, [b"small", b"ones"], large[:500]):
+        rows = pa.record_batch([pa.array(values, pa.binary())], names=["payload"])
+        await task.add(rows_of(rows, Layout("payload", None), "a"))
+    await commit(namespace, BATCH.epoch, [await task.finish(0)])
+    assert await contents(namespace, "a") == [b"first", *large, b"small", b"ones", *large[:500]]
+    (segment,) = (await namespace.info("a")).segments
+    assert segment.records == 1503
+    missing = pa.record_batch([pa.array([b"x" * 100_000, None])], names=["payload"])
+    with pytest.raises(OptionError, match="1 rows have null for payload"):
+        await Framing(namespace).payloads("a", rows_of(missing, Layout("payload", None), "a")[0][1])
+
+
+def test_a_column_is_a_sequence() -> None:
+    column = Column(pa.array([b"a", None, b"c"], pa.binary()))
+    assert (len(column), list(column), column[0], column[1:]) == (3, [b"a", None, b"c"], b"a", [None, b"c"])

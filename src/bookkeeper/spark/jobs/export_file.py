@@ -32,8 +32,9 @@ from pyarrow import fs
 
 from ..errors import ExportError
 from ..options import ReadOptions
+from ..pieces import Piece
 from ..planning import EntryRange
-from ..reading import Piece, RangeReader, Tally
+from ..reading import RangeReader, Tally
 from ..rows import BatchMaker
 from ..session import Session
 

@@ -12,6 +12,8 @@ conditions      which records of a read are given
 looking         what is in the cluster now
 following       a query's offsets, and the work of each batch
 records         types of the columns of records, and batches of them
+record_arrays   records of an entry as arrays
+record_columns  columns of those
 archived_rows   the same of segments that were offloaded to files
 queries         what Spark calls
 lag             how far behind a query is

@@ -237,9 +237,18 @@ class Follower:
         start = start.start_for(end)
         return await self.work_between(start.places, end.places)
 
+    def _seen(self, starts: Mapping[str, Place], ends: Mapping[str, Place]) -> _View | None:
+        """The last view, if a batch begins where it does and ends within it: then nothing is looked at again."""
+        view = self._view
+        if view is None or any(view.starts.get(name) != place for name, place in starts.items()):
+            return None
+        reached = view.ends
+        within = all(name in reached and end.where <= reached[name].where for name, end in ends.items())
+        return view if within else None
+
     async def work_between(self, starts: Mapping[str, Place], ends: Mapping[str, Place]) -> list[Work]:
         """The tasks that read from one place of each log to another."""
-        view = await self._view_from(starts)
+        view = self._seen(starts, ends) or await self._view_from(starts)
         ranges: list[EntryRange] = []
         archived: list[ArchivedRange] = []
         facts: dict[int, Facts] = {}

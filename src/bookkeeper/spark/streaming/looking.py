@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ...client.client import BookKeeper
 from ...errors import BookKeeperError, NoSuchLedgerOnMetadataError, StreamNotFoundError
@@ -20,10 +22,11 @@ from ...streams.formats.segment import SegmentMetadata, Truncation
 from ...streams.namespace import Namespace
 from ...streams.reading.cursor import numbered
 from ...streams.retention.offloaded import Offloaded, OffloadIndex
+from ...streams.segments import SegmentStore
 from ..archive.segment_file import first_from
 from ..errors import OptionError, StreamLossError
 from ..options import ReadOptions
-from ..planning import AT_ONCE, Snapshot, snapshot_of
+from ..planning import AT_ONCE, Snapshot, gather_bounded, snapshot_of
 from .spans import Log, Place, Span
 
 log = logging.getLogger(__name__)
@@ -52,6 +55,7 @@ class Sight:
         self._namespace = namespace
         self._reads = reads
         self._read_from = read_from
+        self._stores: dict[str, SegmentStore] = {}
         self._indexes: dict[str, OffloadIndex] = {}
         self._closed: dict[int, Snapshot] = {}
         self.seen: dict[int, Seen] = {}
@@ -81,6 +85,7 @@ class Sight:
 
     def forget(self, names: Collection[str], kept: set[int]) -> None:
         """Keep only these streams and ledgers in mind."""
+        self._stores = {name: store for name, store in self._stores.items() if name in names}
         self._indexes = {name: index for name, index in self._indexes.items() if name in names}
         self._closed = {ledger: snapshot for ledger, snapshot in self._closed.items() if ledger in kept}
         self.seen = {ledger: seen for ledger, seen in self.seen.items() if ledger in kept}
@@ -119,7 +124,7 @@ class Sight:
         """Where the first record of a stream is with this transaction id or a higher one, or would be. Raises
         `StreamNotFoundError`, `ArchiveError`."""
         assert self._namespace is not None  # ledgers have no transaction ids
-        segments = (await self._namespace.info(name)).segments
+        segments = await self._segments(self._namespace, name)
         copies = await self._copies(self._namespace, name)
         for segment in _merged(segments, copies):
             copy = copies.get(segment.number)
@@ -128,6 +133,13 @@ class Sight:
                 if found is not None:
                     return DLSN(segment.number, *found)
         return await self._namespace.position_for(name, txid=txid)
+
+    async def _segments(self, namespace: Namespace, name: str) -> Sequence[SegmentMetadata]:
+        """Of a stream. Only those that are new are read, if it was looked at before."""
+        store = self._stores.get(name)
+        if store is None:
+            store = self._stores[name] = await namespace.segment_store(name)
+        return (await store.load()).segments
 
     async def _copies(self, namespace: Namespace, name: str) -> Mapping[int, Offloaded]:
         """In the archive, by the segments' numbers."""
@@ -139,10 +151,10 @@ class Sight:
         return await index.load()
 
     def _in_archive(self, segment: SegmentMetadata, copy: Offloaded | None, live: Sequence[SegmentMetadata]) -> bool:
-        """Whether a segment is read there. If its ledger is gone, it is in any case."""
+        """Whether a segment is read there. If its ledger is gone, it is in any case. `live`: in order."""
         if copy is None:
             return False
-        if self._read_from == "archive" or segment not in live:
+        if self._read_from == "archive" or not _is_among(segment, live):
             return True
         return segment.truncation is Truncation.TRUNCATED or segment.first > copy.segment.first
 
@@ -152,7 +164,7 @@ class Sight:
         return Log(name, (_span(0, snapshot),))
 
     async def _look_at_stream(self, namespace: Namespace, name: str, since: Place | None) -> Log:
-        live = (await namespace.info(name)).segments
+        live = await self._segments(namespace, name)
         copies = await self._copies(namespace, name)
         segments = _merged(live, copies)
         if any(segment.number == 0 for segment in segments):
@@ -186,16 +198,14 @@ class Sight:
 
     async def _snapshots(self, segments: Sequence[SegmentMetadata]) -> dict[int, Snapshot | None]:
         """By ledger; None: it is not there."""
-        slots = asyncio.Semaphore(AT_ONCE)
 
         async def take(segment: SegmentMetadata) -> Snapshot | None:
-            async with slots:
-                try:
-                    return await self._snapshot(segment.ledger_id)
-                except NoSuchLedgerOnMetadataError:
-                    return None
+            try:
+                return await self._snapshot(segment.ledger_id)
+            except NoSuchLedgerOnMetadataError:
+                return None
 
-        taken = await asyncio.gather(*map(take, segments))
+        taken = await gather_bounded(take, segments, AT_ONCE)
         return dict(zip((segment.ledger_id for segment in segments), taken, strict=True))
 
     async def _snapshot(self, ledger_id: int) -> Snapshot:
@@ -244,3 +254,9 @@ def _merged(live: Sequence[SegmentMetadata], copies: Mapping[int, Offloaded]) ->
     numbers = {segment.number for segment in live}
     gone = [copy.segment for number, copy in copies.items() if number not in numbers]
     return sorted([*live, *gone], key=lambda segment: segment.order) if gone else live
+
+
+def _is_among(segment: SegmentMetadata, live: Sequence[SegmentMetadata]) -> bool:
+    """Whether it is one of these, which are in order."""
+    place = bisect_left(live, segment.order, key=attrgetter("order"))
+    return place < len(live) and live[place] == segment

@@ -2,6 +2,9 @@
 
 Of a query the reader lives in one process of the driver's machine; what a task needs travels in its partition. Nothing
 that Spark asks for depends on what the process remembers: it may be another one the next time.
+
+Spark starts processes that only make a reader, to send it elsewhere. The client is imported where it is used, so that
+those do not wait for it.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -23,20 +26,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...client.client import BookKeeper
 from ...errors import BookKeeperError
-from ...runtime.real import RealRuntime
-from ...streams.namespace import Namespace
 from ..errors import plain_errors
-from ..planning import EntryRange
-from ..reading import RangeReader, Tally
 from ..rows import BatchMaker, adopt_schema
-from ..session import Connected, namespace_session, session
-from .archived_rows import ArchiveReader
-from .following import Follower, Work
 from .offsets import LEDGERS, STREAMS, Offset
 from .records import RecordBatches, adopt_record_schema
 from .stream_options import StreamOptions
+
+if TYPE_CHECKING:
+    from ...client.client import BookKeeper
+    from ...streams.namespace import Namespace
+    from ..session import Connected
+    from .following import Follower, Work
 
 T = TypeVar("T")
 
@@ -64,6 +65,11 @@ def read_work(options: StreamOptions, work: ReadWork) -> Iterator[pa.RecordBatch
 
 def _rows(options: StreamOptions, work: ReadWork) -> Iterator[pa.RecordBatch]:
     """All of it."""
+    from ..planning import EntryRange
+    from ..reading import RangeReader, Tally
+    from ..session import session
+    from .archived_rows import ArchiveReader
+
     reads = options.reads
     tally = Tally()
     if work.archived:
@@ -89,6 +95,10 @@ class _Driver:
 
     def run(self, work: Callable[[Follower], Coroutine[Any, Any, T]]) -> T:
         """What it gives."""
+        from ...runtime.real import RealRuntime
+        from ...streams.namespace import Namespace
+        from .following import Follower
+
         with plain_errors(), _connected(self._options) as connected:
             client = connected.client
             if self._follower is None or self._follows is not client:  # a connection that was idle is closed
@@ -101,6 +111,8 @@ class _Driver:
 
 
 def _connected(options: StreamOptions) -> AbstractContextManager[Connected[Any]]:
+    from ..session import namespace_session, session
+
     reads = options.reads
     if options.kind == LEDGERS:
         return session(reads.uri, reads.configuration(), reads.metadata_timeout)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise, repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -43,9 +43,14 @@ from ...streams.formats.entry import decode_entry
 from ...streams.formats.keyed import KeyedRecord
 from ...streams.formats.stored import StoredRecords
 from ..errors import OptionError
-from ..reading import Piece
-from .following import Facts
+from ..pieces import Piece
+from ..rows import SMALL_BYTES, SMALL_ROWS, gathered
+from .record_arrays import take_records
+from .record_columns import LATEST_MS, Arrays
 from .stream_options import StreamOptions, check_record_columns
+
+if TYPE_CHECKING:
+    from .following import Facts
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -72,9 +77,6 @@ TYPES: dict[str, tuple[DataType, pa.DataType]] = {
 }
 OF_KEYED = frozenset(("payload", "value", "key", "headers", "timestamp", "event_time"))
 """Columns that differ where the codec is kv1."""
-
-LATEST_MS = 253_402_300_799_999
-"""The end of the year 9999: Spark knows no later time."""
 
 
 class Entry(NamedTuple):
@@ -175,23 +177,50 @@ class RecordBatches:
 
     def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
         """All records, in order; a batch may be larger than its bounds by what one entry has."""
+        return gathered(self._parts(pieces), self._max_bytes, self._max_rows)
+
+    def _parts(self, pieces: Iterable[Piece]) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Some records and their size: of an entry whose records are arrays by itself, of others together."""
         entries: list[Entry] = []
         size = rows = 0
+        for facts, ledger, entry, data in self._entries(pieces):
+            arrays = self._arrays(facts, ledger, entry, data)
+            if arrays is None:
+                entries.append(self._objects(facts, ledger, entry, bytes(data)))
+                size, rows = size + len(data), rows + len(entries[-1].stored)
+            if entries and (arrays is not None or size >= SMALL_BYTES or rows >= SMALL_ROWS):
+                yield self._made([self._values(name, entries, rows) for name in self._columns]), size
+                entries, size, rows = [], 0, 0
+            if arrays is not None and arrays.rows:
+                yield self._made([arrays.column(name, TYPES[name][1]) for name in self._columns]), len(data)
+        if entries:
+            yield self._made([self._values(name, entries, rows) for name in self._columns]), size
+
+    def _entries(self, pieces: Iterable[Piece]) -> Iterator[tuple[Facts, int, int, memoryview]]:
         for piece in pieces:
             run = piece.run
             facts = self._facts[run.ledger_id]
-            payload = bytes(run.payload)
+            data = memoryview(run.payload) if isinstance(run.payload, bytes) else run.payload.data
             for number, (start, stop) in enumerate(pairwise(run.offsets.tolist())):
-                entry = run.first + number
-                stored = _decode(facts, run.ledger_id, entry, payload[start:stop])
-                keyed = self._keyed(stored, facts, run.ledger_id, entry)
-                entries.append(Entry(facts, run.ledger_id, entry, stored, keyed))
-                size += stop - start
-                rows += len(stored)
-                if size >= self._max_bytes or rows >= self._max_rows:
-                    yield from self._made(entries, rows)
-                    entries, size, rows = [], 0, 0
-        yield from self._made(entries, rows)
+                yield facts, run.ledger_id, run.first + number, data[start:stop]
+
+    def _arrays(self, facts: Facts, ledger: int, entry: int, data: memoryview) -> Arrays | None:
+        """None: its records are to be looked at one by one."""
+        if facts.keyed and self._looks_inside:
+            return None
+        try:
+            records = take_records(data, enveloped=facts.enveloped)
+        except CorruptEntryError as error:
+            raise _located(error, facts, ledger, entry) from error
+        if records is None:
+            return None
+        first = facts.first[1] if entry == facts.first[0] else 0
+        stop = facts.stop[1] if facts.stop is not None and entry == facts.stop[0] else None
+        return Arrays(facts, ledger, entry, records.cut(first, stop), self._moments)
+
+    def _objects(self, facts: Facts, ledger: int, entry: int, data: bytes) -> Entry:
+        stored = _decode(facts, ledger, entry, data)
+        return Entry(facts, ledger, entry, stored, self._keyed(stored, facts, ledger, entry))
 
     def _keyed(self, stored: StoredRecords, facts: Facts, ledger: int, entry: int) -> Sequence[KeyedRecord] | None:
         if not (facts.keyed and self._looks_inside):
@@ -201,11 +230,10 @@ class RecordBatches:
         except CorruptEntryError as error:
             raise _located(error, facts, ledger, entry) from error
 
-    def _made(self, entries: list[Entry], rows: int) -> Iterator[pa.RecordBatch]:
-        arrays = [pa.array(self._values(name, entries, rows), TYPES[name][1]) for name in self._columns]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        for start in range(0, rows, self._max_rows):
-            yield batch.slice(start, self._max_rows)
+    def _made(self, columns: Iterable[Any]) -> pa.RecordBatch:
+        kinds = zip(self._columns, columns, strict=True)
+        arrays = [c if isinstance(c, pa.Array) else pa.array(c, TYPES[name][1]) for name, c in kinds]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _values(self, name: str, entries: list[Entry], rows: int) -> list[Any]:
         if name == "timestamp":

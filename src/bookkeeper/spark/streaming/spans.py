@@ -17,8 +17,10 @@ is not valid any more, entries were lost to the query: the stream was truncated,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 
@@ -87,7 +89,8 @@ class Log:
     """All that are listed, ascending by number. Behind the first that is not final nothing can be read yet."""
 
     def at(self, number: int) -> Span | None:
-        return next((span for span in self.spans if span.number == number), None)
+        place = bisect_left(self.spans, number, key=attrgetter("number"))
+        return self.spans[place] if place < len(self.spans) and self.spans[place].number == number else None
 
     def _ledger_before(self, number: int, entry: int) -> int | None:
         holder = self.at(number if entry else number - 1)

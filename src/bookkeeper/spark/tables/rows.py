@@ -11,7 +11,7 @@ from ...metadata.ledger_metadata import LedgerMetadata
 from ...streams.formats.segment import SegmentMetadata
 from ...streams.namespace import StreamInfo
 from ...streams.publishing.marker import Marker
-from ..streaming.records import LATEST_MS
+from ..streaming.record_columns import LATEST_MS
 
 Row = dict[str, Any]
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 sink_options  what there is to say, and what goes together
 shapes        rows as records: values, keys, headers, times
+bodies        payloads of a column as the records of entries
 framing       which streams have keys, and what payloads are made of that
 tasks         what a task does: ledgers of its own, which are nobody's yet
 appending     what a task does that must be quick: it appends to the streams, at least once

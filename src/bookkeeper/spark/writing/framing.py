@@ -17,7 +17,7 @@ from itertools import repeat
 from ...streams.formats.keyed import Codec, encode_keyed
 from ...streams.namespace import Namespace
 from ..errors import OptionError
-from .shapes import Fields
+from .shapes import Column, Fields
 
 Given = Fields | Sequence[bytes]
 """Records, or payloads as they are stored."""
@@ -62,13 +62,15 @@ def framed(fields: Fields) -> list[bytes]:
     return list(map(encode_keyed, fields.values, keys, headers, times))
 
 
-def plain(stream: str, fields: Fields) -> list[bytes]:
+def plain(stream: str, fields: Fields) -> Sequence[bytes]:
     """Values alone. Raises `OptionError` if there is more, or less."""
     if any(key is not None for key in fields.keys or ()) or any(fields.headers or ()):
         raise OptionError(
             f"stream {stream} has records without keys, and rows have a key or headers: leave these columns out, write "
             "to another stream, or set its policy to the codec kv1, with Namespace.set_policy"
         )
+    if isinstance(fields.values, Column) and not fields.values.array.null_count:
+        return fields.values
     values = [value for value in fields.values if value is not None]
     if len(values) < len(fields.values):
         missing = len(fields.values) - len(values)

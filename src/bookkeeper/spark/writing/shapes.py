@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,25 @@ import pyarrow as pa
 from ...streams.formats.keyed import Headers
 from ..errors import OptionError
 from .sink_options import Layout
+
+
+class Column(Sequence[Any]):
+    """Values as Spark gives them: objects are made of them only if somebody asks."""
+
+    def __init__(self, array: pa.BinaryArray) -> None:
+        self.array = array
+        self._objects: list[bytes | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._objects is None:
+            self._objects = self.array.to_pylist()
+        return self._objects[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +85,7 @@ def _fields(batch: pa.RecordBatch, columns: Layout) -> Fields:
         times = moments.cast(pa.int64()).to_pylist()
     return Fields(
         columns.payload,
-        bytes_of(columns.payload),
+        Column(batch.column(columns.payload).cast(pa.binary())),
         bytes_of(columns.key) if columns.key is not None else None,
         list(map(_headers, batch.column(columns.headers).to_pylist())) if columns.headers is not None else None,
         times,

@@ -25,12 +25,12 @@ class Compression(IntEnum):
     """A block of LZ4, without a frame."""
 
 
-def pack(data: bytes, compression: Compression) -> bytes:
+def pack(data: bytes | memoryview, compression: Compression) -> bytes | memoryview:
     """As it is stored."""
-    return lz4.compress(data) if compression is Compression.LZ4 else data
+    return lz4.compress(bytes(data)) if compression is Compression.LZ4 else data
 
 
-def unpack(stored: bytes, flags: int, size: int, at: int) -> bytes:
+def unpack(stored: bytes | memoryview, flags: int, size: int, at: int) -> bytes | memoryview:
     """What was stored, of `size` bytes; its header is at `at`. Raises `CorruptEntryError`."""
     codec = flags & CODEC_BITS
     if not 0 <= size <= MOST_RECORD_BYTES:
@@ -40,5 +40,5 @@ def unpack(stored: bytes, flags: int, size: int, at: int) -> bytes:
             raise CorruptEntryError(f"{len(stored)} bytes are stored for {size}, and not compressed", at)
         return stored
     if codec == Compression.LZ4:
-        return lz4.decompress(stored, size)
+        return lz4.decompress(bytes(stored), size)
     raise CorruptEntryError(f"there is no codec {codec}", at)

@@ -28,14 +28,14 @@ LARGEST_ENTRY = 1_044_480
 """Bytes of an entry before it is compressed, its header included."""
 
 
-def encode_entry(records: bytes, compression: Compression = Compression.NONE) -> bytes:
+def encode_entry(records: bytes | memoryview, compression: Compression = Compression.NONE) -> bytes:
     """The entry for encoded records."""
     stored = pack(records, compression)
-    return HEADER.pack(VERSION, compression, len(records), len(stored)) + stored
+    return b"".join((HEADER.pack(VERSION, compression, len(records), len(stored)), stored))
 
 
-def open_entry(entry: bytes) -> bytes:
-    """The encoded records of an entry. Raises `CorruptEntryError`."""
+def open_entry(entry: bytes | memoryview) -> bytes | memoryview:
+    """The encoded records of an entry; a view of it, if it is one and is not compressed. Raises `CorruptEntryError`."""
     if len(entry) < HEADER_SIZE:
         raise CorruptEntryError("the header of an entry is cut", len(entry))
     version, flags, size, stored = HEADER.unpack_from(entry)
@@ -48,7 +48,7 @@ def open_entry(entry: bytes) -> bytes:
 
 def decode_entry(entry: bytes, *, enveloped: bool = True) -> StoredRecords:
     """All records of an entry, at least one; sets are taken apart. Raises `CorruptEntryError`."""
-    records = decode_records(open_entry(entry) if enveloped else entry)
+    records = decode_records(bytes(open_entry(entry)) if enveloped else entry)
     if not records:
         raise CorruptEntryError("an entry has no records", len(entry))
     return records

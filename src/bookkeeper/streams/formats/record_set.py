@@ -55,7 +55,7 @@ def decode_set(payload: bytes) -> list[bytes]:
     flags, count, size, stored = _header(payload)
     if stored != len(payload) - HEADER.size:
         raise CorruptEntryError(f"a record set of {stored} bytes has {len(payload) - HEADER.size}", 12)
-    data = unpack(payload[HEADER.size :], flags, size, 8)
+    data = bytes(unpack(payload[HEADER.size :], flags, size, 8))
     found = _alike(data) or _one_by_one(data)
     if len(found) != count:
         raise CorruptEntryError(f"a record set of {count} payloads has {len(found)}", 4)

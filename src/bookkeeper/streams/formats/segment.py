@@ -42,6 +42,8 @@ MOST_RECORDS = (1 << 31) - 1
 _FIELDS = {1: (3, 5), 2: (4, 8), 3: (6, 10), 4: (6, 10), 5: (7, 11)}
 """In progress, completed."""
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_NUMBERS = re.compile(r"-?[0-9]{1,18}(?:;-?[0-9]{1,18})*", re.ASCII)
+"""All of them, none so large that it has to be looked at."""
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -200,9 +202,12 @@ def decode_segment(data: bytes) -> SegmentMetadata:
 
 def _numbers(data: bytes) -> list[int]:
     """The fields. Raises `SegmentFormatError`, with the place."""
+    text = data.decode("latin-1")
+    if _NUMBERS.fullmatch(text):
+        return list(map(int, text.split(";")))
     at = 0
     found: list[int] = []
-    for field in data.decode("latin-1").split(";"):
+    for field in text.split(";"):
         if not _NUMBER.fullmatch(field) or int(field) not in _INT64:
             raise SegmentFormatError(f"the record of a segment has {field[:40]!r} for a number, at byte {at}")
         found.append(int(field))

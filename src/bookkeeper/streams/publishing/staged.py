@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import pairwise
 from types import TracebackType
@@ -120,7 +120,7 @@ class StagedSegment:
 
     @property
     def records(self) -> int:
-        """So far."""
+        """How many were added."""
         return self._packer.records
 
     @property
@@ -153,6 +153,15 @@ class StagedSegment:
         if txids is not None and self._first_txid is None:
             self._first_txid = txids[0]
         await self._send(entries)
+
+    async def append_bodies(self, bodies: Iterable[tuple[bytes | memoryview, int]]) -> None:
+        """Add entries whose records are encoded: for each all of them, and how many there are. Their positions go on
+        from `records`, and they have no transaction ids. Raises `TransmitError`."""
+        self._check()
+        if self._first_txid is not None:
+            raise IncorrectParameterError("either all records of a draft have transaction ids or none")
+        for body, count in bodies:
+            await self._send(self._packer.add_body(body, count))
 
     def _check_txids(self, count: int, txids: Sequence[int], as_sets: bool) -> None:
         if len(txids) != count or as_sets:

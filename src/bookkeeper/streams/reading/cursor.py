@@ -72,8 +72,10 @@ def was_taken_back(segments: Sequence[SegmentMetadata], begun: SegmentMetadata) 
 
 def numbered(segments: Sequence[SegmentMetadata], segment: SegmentMetadata) -> SegmentMetadata:
     """With its sequence id, which one in progress gets from the one before it; that may still be in progress, too."""
+    if segment.completed or segment.version < FIRST_WITH_SEQUENCE:
+        return segment
     before = next((other for other in segments if other.number == segment.number - 1), None)
-    if segment.completed or segment.version < FIRST_WITH_SEQUENCE or (before is not None and not before.completed):
+    if before is not None and not before.completed:
         return segment
     return replace(segment, start_sequence_id=start_sequence_id(segments, segment.number))
 
