@@ -464,6 +464,17 @@ class Staging(Blocking):
         """A new draft for a stream, in a ledger of its own."""
         return StagedSegment(self._call(self._staging.open_segment(stream, policy), timeout), self._thread)
 
+    def merge(
+        self,
+        stream: str,
+        drafts: Sequence[SegmentDraft],
+        policy: WritePolicy | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> SegmentDraft:
+        """One draft with the records of several of this run, in order."""
+        return self._call(self._staging.merge(stream, drafts, policy), timeout)
+
     def beat(self, after: float = 0.0, *, timeout: float | None = None) -> None:
         """Say that the run is alive, unless somebody has within `after` seconds."""
         self._call(self._staging.beat(after), timeout)
@@ -488,6 +499,16 @@ class StagedSegment(Blocking):
     def ledger_id(self) -> int:
         """Of the ledger."""
         return self._segment.ledger_id
+
+    @property
+    def records(self) -> int:
+        """How many were added."""
+        return self._segment.records
+
+    @property
+    def last_txid(self) -> int:
+        """The transaction id of the last record."""
+        return self._segment.last_txid
 
     def append_batch(
         self,

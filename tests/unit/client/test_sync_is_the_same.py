@@ -36,7 +36,7 @@ INSIDE = {
     "adopt_metadata", "follow_metadata", "versioned_metadata",  # between the parts of a client
     "change_ensemble", "give_up", "failure",  # between the writer and its pipeline
     "confirm_many", "send_many",  # the halves of `append_many`, for `sync` itself
-    "offloads",  # for Spark's job and readers
+    "offloads", "segment_store", "append_bodies",  # for Spark's job, readers and sinks
     "client",  # its namesake in `sync` is what the caller has handed in, or nobody's
     "wait_closed",  # `close` waits for the same
     "largest_payload",  # an error says it

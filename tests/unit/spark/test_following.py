@@ -16,6 +16,7 @@ from bookkeeper.spark.streaming.offsets import Offset
 from bookkeeper.spark.streaming.spans import Log, Span
 from bookkeeper.spark.streaming.stream_options import StreamOptions
 from bookkeeper.spark.writing.committing import commit
+from bookkeeper.spark.writing.sink_options import MergePolicy
 from bookkeeper.spark.writing.tasks import Batch, TaskWriter
 from bookkeeper.streams.names.segments import SegmentList
 from bookkeeper.streams.namespace import Namespace
@@ -68,7 +69,7 @@ async def publish(namespace: Namespace, epoch: int, tasks: int) -> None:
         await task.begin()
         await task.add([("a", [b"x" * 100] * 10)])
         messages.append(await task.finish(number))
-    await commit(namespace, epoch, messages)
+    await commit(namespace, epoch, messages, merge=MergePolicy(target=0))
 
 
 async def test_a_batch_looks_up_what_is_new_and_once(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
