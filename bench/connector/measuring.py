@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -10,8 +11,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from .. import processor_time
 from .data import Input, Totals, added, totals
 from .systems import System
+
+SETTLED_WITHIN = 30.0
+"""Seconds after which is measured what comes next, even if they still work."""
+IDLE = 0.15
+"""Of a second's processor time, for all processes that were started here."""
 
 _NAMES = map("t{}".format, count())
 
@@ -32,6 +39,18 @@ def read(spark: SparkSession, system: System, rows: Input, name: str, checkpoint
     if found != rows.totals:
         raise RuntimeError(f"read {found}, and not {rows.totals}")
     return took
+
+
+def settle() -> None:
+    """Wait until what was written is on disk, and nobody works on it any more: bookies and brokers flush later."""
+    os.sync()
+    deadline = time.perf_counter() + SETTLED_WITHIN
+    used = processor_time.of_descendants(os.getpid())
+    while time.perf_counter() < deadline:
+        time.sleep(1)  # it is the second that is measured
+        before, used = used, processor_time.of_descendants(os.getpid())
+        if used - before < IDLE:
+            return
 
 
 def drained(frame: DataFrame, checkpoint: Path) -> Totals:
@@ -58,6 +77,7 @@ def round_of(
     for number, rows in enumerate([warm, *inputs * rounds]):
         name = next(_NAMES)
         wrote = write(spark, system, rows, name)
+        settle()
         took = read(spark, system, rows, name, directory / "checkpoints" / name)
         if number:
             yield "sink", rows.size, rows.count / wrote

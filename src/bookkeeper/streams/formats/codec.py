@@ -6,11 +6,14 @@ Java takes the numbers 2 and 3, which mean nothing, for *not compressed*; here t
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
 
 from ..errors import CorruptEntryError
 from . import lz4
 
 CODEC_BITS = 0x3
+
+Buffer = TypeVar("Buffer", bytes, memoryview)
 
 MOST_RECORD_BYTES = 1 << 20
 """Records of an entry or set, not compressed: writers keep below it, so that a reader may refuse what claims more."""
@@ -30,7 +33,7 @@ def pack(data: bytes | memoryview, compression: Compression) -> bytes | memoryvi
     return lz4.compress(bytes(data)) if compression is Compression.LZ4 else data
 
 
-def unpack(stored: bytes | memoryview, flags: int, size: int, at: int) -> bytes | memoryview:
+def unpack(stored: Buffer, flags: int, size: int, at: int) -> Buffer | bytes:
     """What was stored, of `size` bytes; its header is at `at`. Raises `CorruptEntryError`."""
     codec = flags & CODEC_BITS
     if not 0 <= size <= MOST_RECORD_BYTES:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from struct import Struct
 
 from ..errors import CorruptEntryError
-from .codec import Compression, pack, unpack
+from .codec import Buffer, Compression, pack, unpack
 from .records import decode_records
 from .stored import StoredRecords
 
@@ -34,7 +34,7 @@ def encode_entry(records: bytes | memoryview, compression: Compression = Compres
     return b"".join((HEADER.pack(VERSION, compression, len(records), len(stored)), stored))
 
 
-def open_entry(entry: bytes | memoryview) -> bytes | memoryview:
+def open_entry(entry: Buffer) -> Buffer | bytes:
     """The encoded records of an entry; a view of it, if it is one and is not compressed. Raises `CorruptEntryError`."""
     if len(entry) < HEADER_SIZE:
         raise CorruptEntryError("the header of an entry is cut", len(entry))
