@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from ..client.client import BookKeeper
 from ..client.reads.columns import Bytes, Int64s, PackedRun, take_run
-from ..client.reads.replicas import NOT_BELOW, RETRY_SECONDS, Copy, CopyStatus, Problem, Replicas, Reply
+from ..client.reads.replicas import RETRY_SECONDS, Copy, CopyStatus, Problem, Replicas, Reply
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.availability import Availability
 from ..protocol.digest import Digest
@@ -240,9 +240,6 @@ class _Copies:
             bounds = run.offsets.tolist()
             sums = [google_crc32c.value(payload[a:b]) for a, b in pairwise(bounds)]
             self.marks[rows] = np.array(sums, ">u4").view(np.uint8).reshape(-1, 4)
-        ahead = run.last_confirmed >= np.arange(run.first, run.last + 1)
-        for entry_id in (np.flatnonzero(ahead) + run.first).tolist():
-            self.problem(entry_id, CopyStatus.DAMAGED, NOT_BELOW)
 
     async def _skip_missing(self, at: int, last: int, detail: str) -> int:
         """The bookie has no entry `at`: note it and those that follow and are missing as well."""

@@ -39,11 +39,13 @@ async def test_one_copy_comes_from_the_bookie_that_was_named(cluster: FakeCluste
     assert (good.payload, good.last_confirmed) == (payload(3), 2)
 
 
-async def test_a_copy_whose_last_confirmed_is_not_below_its_id_is_damaged(cluster: FakeCluster) -> None:
+async def test_a_copy_that_java_s_worker_made_is_good(cluster: FakeCluster) -> None:
+    """It names the end of the ledger as last confirmed."""
     ledger = await make_ledger(cluster, 2)
     replicas = await replicas_of(cluster, ledger)
-    found = replicas.examine(1, Reply(0, package(ledger.id, 1, lac=1)))
-    assert found == Flaw(CopyStatus.DAMAGED, "its last confirmed is not below its id")
+    found = replicas.examine(0, Reply(0, package(ledger.id, 0, lac=1)))
+    assert isinstance(found, Copy)
+    assert found.last_confirmed == 1
 
 
 async def test_each_entry_gets_a_reply_in_order(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,15 @@
 
 Theory of operation
 
-- A copy is *damaged* if its digest, ids or last confirmed are wrong, *missing* if the bookie says it has no such
-  entry, *divergent* if it is good by itself but differs in payload or length from what most other copies say. What a
-  bookie could not be asked is *unreachable*: that says nothing about the copy.
+- A copy is *damaged* if its digest or ids are wrong, *missing* if the bookie says it has no such entry, *divergent* if
+  it is good by itself but differs in payload or length from what most other copies say. What a bookie could not be
+  asked is *unreachable*: that says nothing about the copy.
 - A bookie that fails a request for a reason that passes is asked a second and last time.
 - A bookie may serve an entry although its index has lost it, because it stands behind another one in an entry log.
   `listed` asks for what the index has.
-- Digests of good copies may differ: recovery packages entries anew, with the last confirmed that it knows. So payloads
-  and lengths decide whether copies differ.
+- Digests of good copies may differ: recovery packages entries anew, with the last confirmed that it knows, and so does
+  Java's re-replication, with the end of the ledger, which is not below the entry's id. So payloads and lengths decide
+  whether copies differ, and the last confirmed says nothing about a copy.
 """
 
 from __future__ import annotations
@@ -59,8 +60,6 @@ SINGLE_READS = 512
 
 RETRY_SECONDS = 0.5
 """Before a bookie that failed a request is asked a second and last time."""
-
-NOT_BELOW = "its last confirmed is not below its id"
 
 _TRANSIENT = (BOOKIE_UNAVAILABLE, TIMEOUT, TOO_MANY_REQUESTS)
 
@@ -236,14 +235,7 @@ class Replicas:
     # --- what it is worth ---
 
     def examine(self, entry_id: int, reply: Reply) -> Copy | Flaw:
-        """Whether what a bookie gave is a good copy of the entry."""
-        found = self._readable(entry_id, reply)
-        if isinstance(found, Copy) and found.last_confirmed >= entry_id:
-            return Flaw(CopyStatus.DAMAGED, NOT_BELOW)
-        return found
-
-    def _readable(self, entry_id: int, reply: Reply) -> Copy | Flaw:
-        """Whether readers would take it: they look at digest and ids."""
+        """Whether what a bookie gave is a good copy of the entry: one that readers would take, by digest and ids."""
         if not reply.ok:
             return Flaw(reply.status, reply.detail)
         entry = reply.body
@@ -279,7 +271,7 @@ class Replicas:
         reasons: list[tuple[str, str]] = []
         lost = True
         for bookie, reply in zip(bookies, replies, strict=True):
-            found = self._readable(entry_id, reply)
+            found = self.examine(entry_id, reply)
             if isinstance(found, Copy):
                 lost = False
                 reasons.append((bookie, "good now"))
