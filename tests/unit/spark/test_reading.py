@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.autorecovery.copy import Rate
 from bookkeeper.client.reads.columns import PackedRun
 from bookkeeper.client.reads.replicas import CopyStatus as Copy
 from bookkeeper.client.reads.replicas import Problem, Replicas
@@ -46,6 +47,20 @@ async def test_all_entries_in_order(cluster: FakeCluster, protocol: str, quorums
     assert [int(lac) for run in runs for lac in run.last_confirmed] == list(range(-1, 299))
     batches = sum(bookie.count(BatchReadRequest) for bookie in cluster.bookies)
     assert bool(batches) == (protocol == "auto" and quorums[0] == quorums[1])
+
+
+async def test_what_is_read_is_paid_for(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[tuple[int, int]] = []
+
+    async def spend(rate: Rate, size: int) -> None:
+        spent.append((rate._bytes_per_second, size))
+
+    monkeypatch.setattr(Rate, "spend", spend)
+    ledger = await make_ledger(cluster, 300)
+    data, runs = await read(cluster, ledger, maxBatchBytes="1k", maxBytesPerSecond="10m")
+    assert {rate for rate, _ in spent} == {10 << 20}
+    assert len(spent) == len(runs)
+    assert sum(size for _, size in spent) == sum(map(len, data))
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
