@@ -75,6 +75,11 @@ demo-spark: java $(VENV)/.spark ## ingest real data, read it with Spark while a 
 demo-pipeline: java $(VENV)/.spark ## files to Parquet through two streams, with a worker, a bookie and the driver killed on the way (FILE=...; JDK 17+)
 	$(BIN)/bookkeeper spark demo-pipeline $${FILE:+"$$FILE"}
 
+.PHONY: try-out
+try-out: DIR = /tmp/bookkeeper-try-out
+try-out: java $(VENV)/.spark ## bookies, a Spark master and two workers on this machine, until Ctrl-C; kept in DIR (JDK 17+)
+	$(BIN)/bookkeeper localbookie 3 --dir $(DIR) --spark 2
+
 # --- tests ---
 
 .PHONY: test

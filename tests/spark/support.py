@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,13 +182,28 @@ def lose(bookie: BookieProcess, ledger_id: int, entry_ids: list[int]) -> None:
         store.close()
 
 
+def truncate(bookie: BookieProcess, count: int) -> list[tuple[int, int]]:
+    """Cut the last entries off a stopped bookie's newest entry log that has so many. Ledger and id of each."""
+    current = bookie.directory / "ledgers" / "current"
+    store = RealRuntime().open_key_value(str(current / "locations"))
+    try:
+        places = sorted((location, ledger_id, entry_id) for ledger_id, entry_id, location in LocationIndex(store).all())
+    finally:
+        store.close()
+    by_log = {number: list(group) for number, group in groupby(places, lambda place: place[0] >> 32)}
+    number, mine = next((number, mine) for number, mine in reversed(by_log.items()) if len(mine) >= count)
+    os.truncate(current / f"{number:x}.log", (mine[-count][0] & 0xFFFFFFFF) + 2)  # inside of its header
+    return [(ledger_id, entry_id) for _, ledger_id, entry_id in mine[-count:]]
+
+
 # --- Spark ---------------------------------------------------------------------------------------
 
 
 class SparkCluster:
-    """A standalone Spark cluster on the loopback interface: a master and workers, processes of their own."""
+    """A standalone Spark cluster on the loopback interface: a master, and a worker on each of `hosts`, processes of
+    their own."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> None:
         self._directory = directory
         directory.mkdir(parents=True)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -204,18 +220,19 @@ class SparkCluster:
         }
         self._start("master", "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
         wait_until(lambda: _listening(port), f"somebody listens on port {port}")
-        for number in range(workers):
-            arguments = ("--host", "127.0.0.1", "--webui-port", str(_free_port()), "--cores", "1", "--memory", "1g")
-            self._start(f"worker{number}", "Worker", *arguments, self.url)
+        for number, host in enumerate(hosts):
+            arguments = ("--host", host, "--webui-port", str(_free_port()), "--cores", "1", "--memory", "1g")
+            self._start(f"worker{number}", "Worker", *arguments, self.url, host=host)
         log = directory / "master.log"
-        wait_until(lambda: log.read_text(errors="replace").count("Registering worker") == workers, f"{workers} workers")
+        count = len(hosts)
+        wait_until(lambda: log.read_text(errors="replace").count("Registering worker") == count, f"{count} workers")
 
-    def _start(self, name: str, kind: str, *arguments: str) -> None:
+    def _start(self, name: str, kind: str, *arguments: str, host: str = "127.0.0.1") -> None:
         command = Path(self._environment["SPARK_HOME"], "bin", "spark-class")
         with (self._directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(command), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments],
-                env=self._environment,
+                env={**self._environment, "SPARK_LOCAL_IP": host},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

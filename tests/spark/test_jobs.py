@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import bookkeeper.spark
 import bookkeeper.sync
 from bookkeeper.cli.app import app
-from bookkeeper.cli.spark import EXIT_FOUND
+from bookkeeper.cli.upkeep.mending import EXIT_FOUND
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.errors import ExportError, OptionError
 from bookkeeper.spark.jobs.export import exported_paths

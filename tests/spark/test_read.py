@@ -143,6 +143,7 @@ def test_conditions_at_load_time_decide_what_is_read(spark: SparkSession, cluste
     secret = cluster.write(data, password=b"p")
     assert where(f"ledger_id = {second}", f"{second},{secret}").count() == 4000
     assert read(spark, cluster, f"{second},{secret}", passwords="metadata").count() == 8000
+    assert read(spark, cluster, f"{second},{secret}", passwords=f'{{"{secret}": "p"}}').count() == 8000
 
 
 def test_a_dataframe_used_twice_gives_each_use_its_rows(spark: SparkSession, cluster: LiveCluster) -> None:

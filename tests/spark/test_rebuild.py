@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import bookkeeper.spark
@@ -19,6 +21,7 @@ from bookkeeper.spark.options import ReadOptions
 from bookkeeper.types import DigestType
 
 from .support import LiveCluster, lose, settle
+from .test_streams import Streams, numbers
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +139,31 @@ def test_lost_copies_are_told(spark: SparkSession, wiped: LiveCluster) -> None:
     assert scrubbed.statuses == {"missing": 2, "underreplicated": 2}
     assert bookkeeper.spark.mend(spark, wiped.uri, scrubbed).done
     assert bookkeeper.spark.scrub(spark, wiped.uri, thin).clean
+
+
+def test_a_stream_reads_the_same_after_rebuild_and_offload(
+    spark: SparkSession, wiped: LiveCluster, tmp_path: Path
+) -> None:
+    streams = Streams(wiped, "/wiped")
+    streams.append("clicks", numbers(0, 1000), roll=150)
+    frame = spark.createDataFrame([(payload,) for payload in numbers(1000, 1300)], "payload binary")
+    frame.write.format("bookkeeper").options(uri=streams.where, stream="clicks").mode("append").save()
+
+    def rows() -> list[Any]:
+        read = spark.read.format("bookkeeper").options(uri=streams.where, stream="clicks").load()
+        return list(read.orderBy("segment", "entry_id", "slot").collect())
+
+    before = rows()
+    assert sorted(bytes(row.payload) for row in before) == numbers(0, 1300)
+    ids = sorted({row.ledger_id for row in before})
+    wiped.with_store(wipe)
+    with pytest.raises(PySparkException, match="ledger"):
+        rows()
+
+    rebuilt = bookkeeper.spark.rebuild(spark, wiped.uri, f"{ids[0]}-{ids[-1]}", bookies=5, apply=True)
+    assert rebuilt.statuses == {"rebuilt": len(ids)}, rebuilt.undecided
+    assert rows() == before
+    done = bookkeeper.spark.offload(spark, streams.where, str(tmp_path), stream="clicks", delete=True, apply=True)
+    assert done.rows == 1300
+    assert len(done.deleted) == len(ids) - 1
+    assert rows() == before

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from ..errors import BookKeeperError, ConfigurationError
 from ..spark.launch import require_packages, spark_session
 from .options import JsonOption, UriOption, pairs
-from .output import EXIT_USAGE, fail, human_bytes, notes, text_of
+from .output import EXIT_USAGE, console, counted, entries_text, fail, human_bytes, notes, print_json, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,6 +133,19 @@ def write_rows(rows: DataFrame, output: str | None) -> None:
 
     with spark_errors():
         rows.write.parquet(output if "://" in output else Path(output).absolute().as_uri())
+
+
+def show_amounts(ledgers: int, entries: int, size: int, tasks: int, what: str, as_json: bool) -> None:
+    """What a dry run says would be done."""
+    if as_json:
+        print_json({"ledgers": ledgers, "entries": entries, "bytes": size, "tasks": tasks})
+        return
+    console.print(
+        f"{counted(ledgers, 'ledger')} with {entries_text(entries)}, {human_bytes(size)} of payload, in"
+        f" {counted(tasks, 'task')} {what}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 @contextmanager

@@ -8,23 +8,23 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..spark.launch import require_java, require_packages
-from .jobs import DryRunOption, JobOptions, MasterOption, RowsOption, SparkOptions, cli_errors, write_rows
+from .jobs import DryRunOption, JobOptions, MasterOption, RowsOption, SparkOptions, cli_errors, show_amounts, write_rows
 from .options import PasswordOption, grouped, pairs
-from .output import console, counted, entries_text, execute, fail, human_bytes, print_json, print_table
-from .upkeep.mending import show_mended
+from .output import console, counted, execute, fail, human_bytes, print_json, print_table
+from .upkeep.mending import mend
 from .upkeep.offload import offload
 from .upkeep.rebuild import rebuild
-from .upkeep.rereplicate import RateOption, rereplicate
+from .upkeep.rereplicate import rereplicate
+from .upkeep.scrub import scrub
 
 if TYPE_CHECKING:
     from ..spark.jobs.export import ExportReport
     from ..spark.jobs.ingest import IngestPreview
-    from ..spark.jobs.scrub import ScrubReport
     from ..spark.jobs.usage import UsageReport
     from ..spark.planning import Plan
 
@@ -34,12 +34,8 @@ app = typer.Typer(
 app.command()(rereplicate)
 app.command()(rebuild)
 app.command()(offload)
-
-EXIT_FOUND = 3
-"""A scrub ran to its end and found something."""
-
-TABLE_ROWS = 40
-
+app.command()(scrub)
+app.command()(mend)
 
 # --- export ---
 
@@ -63,7 +59,7 @@ def export(
 
         if job.dry_run:
             plan = work.plan_export(options, output, append=append)
-            _show_plan(plan, f"would be written to {output}", job.as_json)
+            _show_plan(plan, output, job.as_json)
             return
         with job.on_spark("export", "exporting") as (spark, on_progress):
             report = work.export(
@@ -169,87 +165,6 @@ def _show_preview(found: IngestPreview, stream: str, as_json: bool) -> None:
         typer.echo(record.decode(errors="replace"))
 
 
-# --- scrub ---
-
-
-@app.command()
-@grouped
-def scrub(
-    job: JobOptions,
-    output: RowsOption = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Write copies again that are bad, from good ones.")] = False,
-    rate: RateOption = -1,
-) -> None:
-    """Read every copy of every entry: is it there, is its digest right, are there as many as the metadata say?
-
-    Nothing is changed without --repair. Exit code 3 when something is not as it should be, and was not repaired.
-    """
-    mended = None
-    with cli_errors():
-        options = job.reading_as_admin()
-        from ..spark.jobs import scrub as work
-        from ..spark.jobs.mending import mend
-
-        plan = work.plan_scrub(options)
-        if job.dry_run:
-            _show_plan(plan, "would be checked, every copy", job.as_json)
-            return
-        with job.on_spark("scrub", "scrubbing") as (spark, on_progress):
-            report = work.scrub(spark, options, plan=plan, on_progress=on_progress)
-            write_rows(report.rows, output)
-            if repair and not report.clean:
-                mended = mend(spark, options, report.rows, rate=rate, on_progress=on_progress)
-    if job.as_json:
-        print_json(report.as_dict() | ({"repair": mended.as_dict()} if mended else {}))
-    else:
-        _show_scrub(report)
-        show_mended(mended)
-    if not report.clean and not (mended and mended.done):
-        raise typer.Exit(EXIT_FOUND)
-
-
-def _show_scrub(report: ScrubReport) -> None:
-    statuses = sorted({status for counts in report.bookies.values() for status in counts} - {"ok"})
-    print_table(
-        "good and other copies by bookie",
-        ["bookie", "ok", *statuses],
-        [
-            (bookie, counts.get("ok", 0), *(counts.get(status, 0) for status in statuses))
-            for bookie, counts in report.bookies.items()
-        ],
-    )
-    if report.problems:
-        _show_problems(report.problems)
-    console.print(
-        f"{report.ledgers:,} ledgers, {report.entries:,} entries, {report.copies:,} good copies,"
-        f" {human_bytes(report.bytes)}"
-    )
-    console.print(
-        "clean" if report.clean else ", ".join(f"{status}: {count:,}" for status, count in report.statuses.items())
-    )
-
-
-def _show_problems(problems: list[dict[str, Any]]) -> None:
-    print_table(
-        "not as it should be" + (f" (the first {TABLE_ROWS})" if len(problems) > TABLE_ROWS else ""),
-        ["ledger", "entries", "bookie", "status", "detail"],
-        [
-            (
-                str(each["ledger_id"]),
-                _range_text(each["first_entry"], each["last_entry"]),
-                each["bookie"] or "",
-                each["status"],
-                each["detail"] or "",
-            )
-            for each in problems[:TABLE_ROWS]
-        ],
-    )
-
-
-def _range_text(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
-
-
 # --- usage ---
 
 
@@ -314,17 +229,9 @@ def _show_usage(report: UsageReport) -> None:
 # --- what would be done ---
 
 
-def _show_plan(plan: Plan, what: str, as_json: bool) -> None:
+def _show_plan(plan: Plan, output: str, as_json: bool) -> None:
     ledgers, tasks = len(plan.snapshots), len(plan.partitions)
-    if as_json:
-        print_json({"ledgers": ledgers, "entries": plan.entries, "bytes": plan.bytes, "tasks": tasks})
-        return
-    console.print(
-        f"{counted(ledgers, 'ledger')} with {entries_text(plan.entries)}, {human_bytes(plan.bytes)} of payload, in"
-        f" {counted(tasks, 'task')} {what}",
-        markup=False,
-        soft_wrap=True,
-    )
+    show_amounts(ledgers, plan.entries, plan.bytes, tasks, f"would be written to {output}", as_json)
 
 
 def _show_usage_plan(ledgers: int, as_json: bool) -> None:

@@ -257,19 +257,40 @@ def rebuild(
 
 
 def scrub(
-    spark: SparkSession, uri: str, ledgers: str | int = "all", *, on_progress: OnProgress | None = None, **options: Any
+    spark: SparkSession,
+    uri: str,
+    ledgers: str | int = "all",
+    *,
+    sample: str | None = None,
+    sample_entries: str | None = None,
+    since: str | None = None,
+    seed: int | None = None,
+    state: str | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
 ) -> ScrubReport:
-    """Check every replica of every entry. `options` are those of a read; passwords are taken from the metadata."""
+    """Check every replica of every entry. `options` are those of a read; passwords are taken from the metadata.
+
+    - `sample`: a share (`5%`, `0.05`) or a number of the ledgers. `sample_entries`: of the entries of each ledger;
+      entries that a bookie does not list are found all the same. `seed`: which ones; None: others each time.
+    - `since`: only ledgers made since then (`7d` ago, or `2026-05-01`), or not closed yet; `last`: those that the last
+      scrubs of the same state did not find whole as they are now.
+    - `state`: a directory that executors can write to. A scrub that died is gone on with there.
+
+    Raises `OptionError`, and `JobError` when the one to be gone on with was asked for something else.
+    """
     parsed = replace(_parse(uri, ledgers, options), as_admin=True)
     from .jobs import scrub as job
+    from .jobs.scrubbing.choice import Choice
 
-    return job.scrub(spark, parsed, on_progress=on_progress)
+    choice = Choice.parse(sample, sample_entries, since, seed)
+    return job.scrub(spark, parsed, choice, state=state, on_progress=on_progress)
 
 
 def mend(
     spark: SparkSession,
     uri: str,
-    found: ScrubReport,
+    found: ScrubReport | DataFrame,
     *,
     rate: int = -1,
     at_once: int | None = None,
@@ -278,6 +299,7 @@ def mend(
 ) -> MendReport:
     """Write the copies again that a scrub found missing, damaged or divergent, from good ones.
 
+    - `found`: a report, or its rows, as they were kept.
     - `rate`: bytes that each task reads in a second at most; -1: no bound. `at_once`: tasks at most.
     - `options`: those of a read.
 
@@ -285,8 +307,10 @@ def mend(
     """
     parsed = replace(_parse(uri, "all", options), as_admin=True)
     from .jobs import mending as job
+    from .jobs.scrub import ScrubReport
 
-    return job.mend(spark, parsed, found.rows, rate=rate, at_once=at_once, on_progress=on_progress)
+    rows = found.rows if isinstance(found, ScrubReport) else found
+    return job.mend(spark, parsed, rows, rate=rate, at_once=at_once, on_progress=on_progress)
 
 
 def usage(

@@ -7,6 +7,7 @@ Option names are compared without regard to case, as everywhere in Spark. `bk.<s
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ NAMES = {
         "maxBatchBytes",
         "maxBatchRows",
         "readConcurrency",
+        "maxBytesPerSecond",
         "metadataTimeout",
         "readTimeout",
     )
@@ -96,6 +98,11 @@ class Selection:
     def empty(self) -> bool:
         return not (self.everything or self.ids or self.ranges or self.custom)
 
+    def names(self, ledger_id: int) -> bool:
+        """Whether a ledger is among those that are named, whatever its metadata."""
+        named = ledger_id in self.ids or any(first <= ledger_id <= last for first, last in self.ranges)
+        return self.everything or named
+
     def __str__(self) -> str:
         named = [str(one) for one in self.ids] + [
             f"{first}-{last if last < MAX_LEDGER_ID else ''}" for first, last in self.ranges
@@ -140,6 +147,8 @@ class ReadOptions:
     where: Where = EVERYWHERE
     """Conditions on ids, besides all that."""
     password: bytes = field(default=b"", repr=False)
+    passwords: tuple[tuple[Selection, bytes], ...] = field(default=(), repr=False)
+    """Of some ledgers; the first that names a ledger counts, and `password` is that of all others."""
     open_ledgers: str = "lac"
     verify_all: bool = False
     fail_on_data_loss: bool = True
@@ -149,6 +158,8 @@ class ReadOptions:
     max_batch_bytes: int = 4 << 20
     max_batch_rows: int = 65536
     read_concurrency: int = 8
+    max_bytes_per_second: int = -1
+    """Of payload, that a task reads; where every copy is looked at, from each bookie. -1: no bound."""
     metadata_timeout: float = 30.0
     client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Settings of the client."""
@@ -169,12 +180,7 @@ class ReadOptions:
             raise OptionError("entriesTo is less than entriesFrom: nothing would be read")
         if "where" in given:
             values["where"] = Where.parse(given["where"])
-        values["password"] = given.get("password", "").encode()
-        values["as_admin"] = choice(given, "passwords", ("given", "metadata")) == "metadata"
-        if values["as_admin"] and "password" in given:
-            raise OptionError(
-                "passwords=metadata takes the passwords from the ledgers' metadata: password is not needed"
-            )
+        values |= _passwords(given)
         values["open_ledgers"] = choice(given, "openLedgers", OPEN_POLICIES)
         values["verify_all"] = choice(given, "verify", ("one", "all")) == "all"
         values["fail_on_data_loss"] = flag(given, "failOnDataLoss", True)
@@ -186,6 +192,7 @@ class ReadOptions:
             raise OptionError(f"maxBatchBytes is above {LARGEST_BATCH >> 20} MiB, the most that Arrow batches may have")
         values["max_batch_rows"] = number(given, "maxBatchRows", 65536, least=1)
         values["read_concurrency"] = number(given, "readConcurrency", 8, least=1)
+        values["max_bytes_per_second"] = size(given, "maxBytesPerSecond", -1)
         values["metadata_timeout"] = seconds(given, "metadataTimeout", 30.0)
         if "readtimeout" in given and "readEntryTimeoutSec" in client:
             raise OptionError("readTimeout and bk.readEntryTimeoutSec are the same: give one of them")
@@ -203,13 +210,12 @@ class ReadOptions:
 
     def password_for(self, stored: bytes | None, ledger_id: int) -> bytes:
         """A ledger's password; `stored` is what its metadata say. Raises `UnauthorizedError` for a wrong one."""
-        if stored is None:  # the oldest records have none: then the digests tell
-            return self.password
-        if self.as_admin:
+        if self.as_admin and stored is not None:
             return stored
-        if stored != self.password:
+        given = next((password for some, password in self.passwords if some.names(ledger_id)), self.password)
+        if stored is not None and stored != given:  # the oldest records have none: then the digests tell
             raise UnauthorizedError("the password is wrong", ledger_id=ledger_id)
-        return stored
+        return given
 
     def configuration(self) -> ClientConfiguration:
         """The client's settings: reads of one task stay with one replica, so that bookies read ahead usefully.
@@ -290,6 +296,29 @@ def _uri(given: Mapping[str, str]) -> str:
             " or sqlite:///path/meta.db"
         )
     return uri
+
+
+def _passwords(given: Mapping[str, str]) -> dict[str, Any]:
+    """Which ledgers have which password. Raises `OptionError`, which shows none."""
+    password = given.get("password", "").encode()
+    text = given.get("passwords", "given").strip()
+    if not text.startswith("{"):
+        as_admin = choice(given, "passwords", ("given", "metadata")) == "metadata"
+        if as_admin and "password" in given:
+            raise OptionError(
+                "passwords=metadata takes the passwords from the ledgers' metadata: password is not needed"
+            )
+        return {"password": password, "as_admin": as_admin}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"passwords is no JSON: {error}") from None
+    if not all(isinstance(each, str) for each in found.values()):
+        raise OptionError('passwords: each value must be a text, as in {"5,10-20": "secret", "30-": "other"}')
+    return {
+        "password": password,
+        "passwords": tuple((Selection.parse(ledgers), each.encode()) for ledgers, each in found.items()),
+    }
 
 
 def _selection(given: Mapping[str, str], custom: list[tuple[str, str]]) -> Selection:

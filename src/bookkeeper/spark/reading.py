@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..autorecovery.copy import Rate
 from ..client.client import BookKeeper
 from ..client.reads.columns import PackedRun, take_run
 from ..client.reads.ledger_reads import ENTRY_OVERHEAD
@@ -110,6 +111,7 @@ class RangeReader:
         self._tally = tally
         self._ledgers: dict[int, asyncio.Task[_Ledger]] = {}
         self._chunk_bytes = min(CHUNK_BYTES, options.max_batch_bytes)
+        self._rate = Rate(bk.context.runtime, options.max_bytes_per_second)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """All entries of the ranges. Raises `ReplicaError` for one that cannot be read."""
@@ -175,6 +177,7 @@ class RangeReader:
                 raise
             log.warning("ledger %d was deleted meanwhile; what was not read yet is left out", chunk.ledger_id)
             return chunk.last, None
+        await self._rate.spend(run.payload_bytes)
         bad = ledger.take_bad(run.first, run.last)
         if self._options.verify_all:
             bad = (await check_copies(self._bk, ledger.metadata, ledger.digest, run.first, run.last)).bad_copies()

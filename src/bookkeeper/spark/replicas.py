@@ -7,7 +7,8 @@ Theory of operation
 - A bookie of a fragment must hold the entries of its write sets. Where it holds all of them (the ensemble is as large
   as the write quorum) they are fetched with batch reads, straight from that bookie; otherwise, and from bookies without
   batch reads, one by one with many requests under way.
-- Where a batch read ends early the entry behind it is asked for by itself. When entries turn out to be missing the
+- Where a batch read ends early the entry behind it is asked for by itself. Where it fails, those that were asked for
+  are, one by one: a torn entry log must not speak for others. When entries turn out to be missing the
   bookie is asked once for the list of what it has, so that a lost disk does not cost a request for each entry.
 - A scrub asks each bookie beforehand for the list of a ledger's entries. What is not on it is missing, whether or not
   the bookie happens to serve it now.
@@ -219,7 +220,7 @@ class _Copies:
                     at = run.last + 1
             elif reply.status is CopyStatus.MISSING:
                 at = await self._skip_missing(at, last, reply.detail)
-            elif reply.hung_up:  # it may only lack batch reads
+            elif reply.hung_up or reply.unreadable:  # it may lack batch reads, or only one of them is bad
                 await self._read_singly(list(range(at, last + 1)))
                 return
             else:
@@ -264,6 +265,9 @@ class _Copies:
 
     def _take_single(self, entry_id: int, reply: Reply) -> None:
         copy = self._replicas.examine(entry_id, reply)
+        if reply.unreadable:
+            self.problem(entry_id, CopyStatus.UNREADABLE, "the bookie fails to read it")
+            return
         if not isinstance(copy, Copy):
             self.problem(entry_id, copy.status, copy.detail)
             return

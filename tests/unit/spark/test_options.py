@@ -37,6 +37,7 @@ def test_all_options() -> None:
             "maxBatchBytes": "1m",
             "maxBatchRows": "100",
             "readConcurrency": "2",
+            "maxBytesPerSecond": "10m",
             "metadataTimeout": "500ms",
             "readTimeout": "3s",
             "bk.PROTOCOL": "v3",
@@ -51,7 +52,7 @@ def test_all_options() -> None:
     assert options.fail_on_data_loss is False
     assert (options.target_partition_bytes, options.min_partitions) == (64 << 20, 4)
     assert (options.max_batch_bytes, options.max_batch_rows, options.read_concurrency) == (1 << 20, 100, 2)
-    assert options.metadata_timeout == 0.5
+    assert (options.metadata_timeout, options.max_bytes_per_second) == (0.5, 10 << 20)
     config = options.configuration()
     assert (config.protocol, config.readEntryTimeoutSec, config.stickyReadSEnabled) == ("v3", 3.0, True)
     assert "password" not in repr(options)
@@ -107,6 +108,24 @@ def test_passwords() -> None:
     assert options.password_for(None, 1) == b"right"
     with pytest.raises(UnauthorizedError, match="ledger 1"):
         options.password_for(b"other", 1)
+
+
+def test_passwords_of_several_ledgers() -> None:
+    options = parse(ledgers="all", passwords='{"5,10-20": "a", "7-": "b"}', password="others")
+    found = {ledger_id: options.password_for(None, ledger_id) for ledger_id in (4, 5, 6, 7, 10, 20, 21)}
+    assert found == {4: b"others", 5: b"a", 6: b"others", 7: b"b", 10: b"a", 20: b"a", 21: b"b"}
+    assert options.password_for(b"a", 15) == b"a"
+    with pytest.raises(UnauthorizedError, match="the password is wrong"):
+        options.password_for(b"a", 21)
+    assert "others" not in repr(options)
+    for wrong, told in (
+        ("{nonsense", "passwords is no JSON"),
+        ('{"5": ["s3cret"]}', "each value must be a text"),
+        ('{"five": "s3cret"}', "'five' is neither an id"),
+    ):
+        with pytest.raises(OptionError, match=told) as caught:
+            parse(passwords=wrong)
+        assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

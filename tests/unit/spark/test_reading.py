@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.autorecovery.copy import Rate
 from bookkeeper.client.reads.columns import PackedRun
 from bookkeeper.client.reads.replicas import CopyStatus as Copy
 from bookkeeper.client.reads.replicas import Problem, Replicas
-from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Status
+from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Request, Status
 from bookkeeper.spark.errors import DataLossError, ReplicasUnavailableError
 from bookkeeper.spark.options import ReadOptions
 from bookkeeper.spark.planning import plan_read
@@ -46,6 +47,20 @@ async def test_all_entries_in_order(cluster: FakeCluster, protocol: str, quorums
     assert [int(lac) for run in runs for lac in run.last_confirmed] == list(range(-1, 299))
     batches = sum(bookie.count(BatchReadRequest) for bookie in cluster.bookies)
     assert bool(batches) == (protocol == "auto" and quorums[0] == quorums[1])
+
+
+async def test_what_is_read_is_paid_for(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[tuple[int, int]] = []
+
+    async def spend(rate: Rate, size: int) -> None:
+        spent.append((rate._bytes_per_second, size))
+
+    monkeypatch.setattr(Rate, "spend", spend)
+    ledger = await make_ledger(cluster, 300)
+    data, runs = await read(cluster, ledger, maxBatchBytes="1k", maxBytesPerSecond="10m")
+    assert {rate for rate, _ in spent} == {10 << 20}
+    assert len(spent) == len(runs)
+    assert sum(size for _, size in spent) == sum(map(len, data))
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
@@ -168,3 +183,22 @@ async def test_what_a_bookie_does_not_list_is_missing_even_if_it_serves_it(
     check = await check_copies(bk, ledger.metadata, DIGEST, 0, 29, {bookie.id: [(9, 9)]})
     assert check.problems == [Problem(9, bookie.id, Copy.MISSING, "the bookie does not list it")]
     assert check.good_copies[9] == quorums[1] - 1
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
+async def test_an_entry_that_a_bookie_fails_to_read_says_nothing_about_its_neighbours(
+    cluster: FakeCluster, quorums: tuple[int, int, int]
+) -> None:
+    ledger = await make_ledger(cluster, 30, quorums=quorums)
+    bookie = ledger.replicas(9)[0]
+
+    def torn(request: Request) -> Status | None:
+        at = isinstance(request, ReadRequest) and request.entry_id == 9
+        within = isinstance(request, BatchReadRequest) and request.entry_id <= 9
+        return Status.EIO if at or within else None
+
+    bookie.on_request = torn
+    bk = await cluster.connect()
+    check = await check_copies(bk, ledger.metadata, DIGEST, 0, 29)
+    assert check.problems == [Problem(9, bookie.id, Copy.UNREADABLE, "the bookie fails to read it")]
+    assert check.good_copies.tolist() == [quorums[1] - (n == 9) for n in range(30)]

@@ -1,4 +1,4 @@
-"""`bookkeeper localbookie`: a cluster of bookies on this machine, for as long as the command runs."""
+"""`bookkeeper localbookie`: a cluster of bookies on this machine, and of Spark, for as long as the command runs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ...errors import ConfigurationError
-from ...runtime import Runtime
+from ...spark.launch import require_java, require_packages
 from ...version import install_hint
+from ..jobs import cli_errors
 from ..output import EXIT_USAGE, console, counted, execute, fail, remark, set_up_logging
 from ..session import Stop, stoppable
 from .cluster import LocalCluster
+from .spark_cluster import LocalSpark
 
 
 def localbookie(
@@ -34,11 +36,15 @@ def localbookie(
     autorecovery: Annotated[
         bool, typer.Option("--autorecovery", help="Bookies make the copies of lost ones again.")
     ] = False,
+    spark: Annotated[
+        int,
+        typer.Option("--spark", min=0, max=16, help="Also a Spark cluster: a master and so many workers (JDK 17+)."),
+    ] = 0,
 ) -> None:
     """Run a cluster of bookies on this machine until it is stopped.
 
-    It is up when it prints its metadataServiceUri. Ctrl-C stops it; one started with `&` is stopped by `kill %1`. Its
-    bookies never outlive it.
+    It is up when it prints its metadataServiceUri, and with --spark the address of Spark's master. Ctrl-C stops it; one
+    started with `&` is stopped by `kill %1`. Its bookies never outlive it.
 
     With --dir the cluster's data is kept, and the same command brings it up again, with more bookies if a larger number
     is given. To remove a cluster, stop it and delete the folder.
@@ -49,27 +55,38 @@ def localbookie(
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bookkeeper-")))
         chosen = directory
         settings = {"autoRecoveryDaemonEnabled": str(autorecovery).lower()}
-        execute(lambda runtime: _local(runtime, chosen, count, port_base, zookeeper, settings))
+        with cli_errors():
+            if spark:
+                require_packages()
+                require_java()
+        made = LocalSpark(chosen.absolute() / "spark", spark) if spark else None
+        execute(
+            lambda runtime: _local(
+                lambda uri: LocalCluster(runtime, chosen, count, port_base, uri, settings), chosen, zookeeper, made
+            )
+        )
 
 
 async def _local(
-    runtime: Runtime, directory: Path, count: int, port_base: int, zookeeper: bool, settings: Mapping[str, object]
+    make: Callable[[str], LocalCluster], directory: Path, zookeeper: bool, spark: LocalSpark | None
 ) -> None:
     with stoppable(signal.SIGHUP) as stop:
-        async with _store(directory, zookeeper) as uri:
-            cluster = LocalCluster(runtime, directory, count, port_base, uri, settings)
-            if not await _started(cluster, stop):
+        async with _store(directory, zookeeper) as uri, contextlib.AsyncExitStack() as stack:
+            cluster = make(uri)
+            if not await _started(cluster.start(), stop, stack, cluster.stop):
                 return
-            try:
-                _introduce(cluster)
-                await _watch(cluster, stop)
-            finally:
-                await cluster.stop()
+            if spark is not None and not await _started(spark.start(), stop, stack, spark.stop):
+                return
+            _introduce(cluster, spark)
+            await _watch(cluster, spark, stop)
 
 
-async def _started(cluster: LocalCluster, stop: Stop) -> bool:
-    """Start it; False when asked to stop meanwhile."""
-    starting = asyncio.ensure_future(cluster.__aenter__())
+async def _started(
+    start: Coroutine[None, None, None], stop: Stop, stack: contextlib.AsyncExitStack, end: Callable[[], Awaitable[None]]
+) -> bool:
+    """Start something, which is ended with the stack; False when asked to stop meanwhile."""
+    stack.push_async_callback(end)
+    starting = asyncio.ensure_future(start)
     asked = asyncio.ensure_future(stop.asked.wait())
     try:
         await asyncio.wait([starting, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -101,27 +118,34 @@ async def _store(directory: Path, zookeeper: bool) -> AsyncIterator[str]:
         await store.stop()
 
 
-def _introduce(cluster: LocalCluster) -> None:
+def _introduce(cluster: LocalCluster, spark: LocalSpark | None) -> None:
     console.print(f"metadataServiceUri={cluster.uri}", markup=False, soft_wrap=True)
+    if spark is not None:
+        console.print(f"master={spark.url}", markup=False, soft_wrap=True)
     for name in cluster.left_out:
         remark(f"{name} of this folder is not started: entries that only it has cannot be read")
     remark(
         f"{counted(len(cluster.bookies), 'bookie serves', 'bookies serve')}: "
         f"{', '.join(bookie.id for bookie in cluster.bookies)}\n"
-        f"connect with:  export BOOKKEEPER_URI='{cluster.uri}'\n"
-        "Ctrl-C stops them (in the background: kill %1)."
+        f"connect with:  export BOOKKEEPER_URI='{cluster.uri}'{f' MASTER={spark.url}' if spark else ''}\n"
+        + (f"Spark, {counted(spark.workers, 'worker')}: {spark.page}\n" if spark else "")
+        + "Ctrl-C stops them (in the background: kill %1)."
     )
 
 
-async def _watch(cluster: LocalCluster, stop: Stop) -> None:
-    """Until asked to stop; says so when a bookie ends by itself."""
+async def _watch(cluster: LocalCluster, spark: LocalSpark | None, stop: Stop) -> None:
+    """Until asked to stop; says so when a bookie, or what belongs to Spark, ends by itself."""
     reported: set[str] = set()
     while not stop.asked.is_set():
         for member in cluster.bookies:
             if not member.running and member.name not in reported:
                 reported.add(member.name)
                 remark(f"bookie {member.id} {member.how_it_ended()}")
-        if len(reported) == len(cluster.bookies):
+        for name in spark.ended() if spark is not None else ():
+            if name not in reported:
+                reported.add(name)
+                remark(f"{name} of Spark has ended: see its log in {cluster.directory / 'spark'}")
+        if all(bookie.name in reported for bookie in cluster.bookies):
             fail("all bookies have ended", EXIT_USAGE)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.asked.wait(), 0.5)

@@ -71,6 +71,8 @@ class CopyStatus(StrEnum):
     MISSING = "missing"
     DIVERGENT = "divergent"
     UNREACHABLE = "unreachable"
+    UNREADABLE = "unreadable"
+    """The bookie is there and fails to read it; only where somebody asks for the difference (`Reply.unreadable`)."""
 
 
 class Problem(NamedTuple):
@@ -107,6 +109,11 @@ class Reply(NamedTuple):
     def hung_up(self) -> bool:
         """The bookie is gone, or one that hangs up on requests it does not know."""
         return self.code == BOOKIE_UNAVAILABLE
+
+    @property
+    def unreadable(self) -> bool:
+        """The bookie answered that it fails: its disk, or its files, are not as they should be."""
+        return self.code == READ
 
     @property
     def detail(self) -> str:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -40,12 +41,14 @@ from ...autorecovery.fragments import fragments_of
 from ...errors import BKError, BookKeeperError, MetadataError, NoSuchLedgerOnMetadataError, ReadError
 from ...metadata.api import LedgerLock
 from ...types import BookieId
+from ..errors import JobError
 from ..options import ReadOptions
 from ..session import Session
 from .repairing import Tools, tools
-from .running import Counter, OnProgress, materialize, on_parts, watched
+from .running import Counter, OnProgress, materialize, on_parts, spark_errors, watched
+from .scrubbing.state import State
 
-BAD = ("missing", "digest_mismatch", "divergent", "unreachable")
+BAD = ("missing", "digest_mismatch", "divergent", "unreadable", "unreachable")
 """Findings about a copy."""
 
 WHOLE = frozenset({"mended", "moved", "superseded"})
@@ -114,6 +117,53 @@ class MendReport:
             "bytes_written": self.bytes,
             "problems": self.problems,
         }
+
+
+@dataclass(frozen=True)
+class MendPlan:
+    """What a scrub's findings ask for."""
+
+    ledgers: int
+    bookies: dict[str, dict[str, int]]
+    """Copies that are bad, by bookie and what was found."""
+
+    @property
+    def copies(self) -> int:
+        return sum(count for counts in self.bookies.values() for count in counts.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"ledgers": self.ledgers, "copies": self.copies, "bookies": self.bookies}
+
+
+def rows_of(place: str) -> str:
+    """Where the rows of a scrub are: `place`, or if that is the state of scrubs, those of the last one that finished.
+
+    Raises `JobError` for a state in which none is finished, `OptionError` for a place that is none."""
+    state = State(place, rows_too=True)
+    scrub = state.newest()
+    where = state.location if scrub is None else f"{state.location.rstrip('/')}/{scrub.name}/rows"
+    return where if "://" in where else Path(where).as_uri()
+
+
+def load_rows(spark: SparkSession, place: str) -> DataFrame:
+    """The rows of a scrub, as Parquet. Raises `JobError` if there are none."""
+    with spark_errors():
+        rows = spark.read.parquet(place)
+    if missing := [name for name in ("entries", *Finding._fields) if name not in rows.columns]:
+        raise JobError(f"{place} has no rows of a scrub: the column {missing[0]} is missing")
+    return rows
+
+
+def plan_mend(found: DataFrame) -> MendPlan:
+    """What is to be mended. Changes nothing."""
+    with spark_errors():
+        bad = found.where(F.col("status").isin(*BAD))
+        (ledgers,) = bad.agg(F.countDistinct("ledger_id")).collect()
+        bookies: dict[str, dict[str, int]] = {}
+        for bookie, status, entries in bad.groupBy("bookie", "status").agg(F.sum("entries")).sort("bookie").collect():
+            bookies.setdefault(bookie, {})[status] = entries
+        return MendPlan(ledgers[0], bookies)
 
 
 def mend(

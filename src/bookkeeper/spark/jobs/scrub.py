@@ -1,7 +1,8 @@
 """Scrub: read every copy of every entry, and say what is not as the metadata promise.
 
-First each bookie is asked to list what it has of each ledger, then every copy is read. Nothing is changed. Each row of
-the result is about consecutive entries:
+First each bookie is asked to list what it has of each ledger, then every copy is read. Nothing is changed. Which
+ledgers and entries are looked at, and how a scrub that died goes on, `scrubbing` says. Each row of the result is about
+consecutive entries:
 
 | status | bookie | meaning |
 |---|---|---|
@@ -9,6 +10,7 @@ the result is about consecutive entries:
 | digest_mismatch | yes | the copy's digest, ids or last confirmed are wrong |
 | missing | yes | the bookie should have a copy, and does not list it, or says it has none |
 | divergent | yes | the copy is good by itself, but differs from what most others say |
+| unreadable | yes | the bookie says that it fails to read it, as from a torn file or a bad disk |
 | unreachable | yes | the bookie could not be asked |
 | underreplicated | no | fewer good copies than the write quorum, at least one |
 | gap | no | no good copy at all, and every bookie was asked: the entry is lost |
@@ -18,26 +20,32 @@ the result is about consecutive entries:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from ...autorecovery.copy import Rate
 from ...client.client import BookKeeper
 from ...client.reads.replicas import CopyStatus, Problem, Replicas
 from ...errors import NoSuchLedgerOnMetadataError
 from ...metadata.ledger_metadata import LedgerMetadata
+from ..errors import OptionError
 from ..options import ReadOptions
-from ..planning import EntryRange, Plan, fragments, gather_bounded, plan_read
+from ..planning import EntryRange, fragments, gather_bounded
 from ..reading import digest_of
 from ..replicas import RangeCheck, check_copies, unlisted_copies
 from ..session import Session
 from .running import Counter, OnProgress, connected, materialize, on_units, watched
+from .scrubbing.choice import EVERYTHING, Choice
+from .scrubbing.plan import NOTHING_SEEN, Piece, ScrubPlan, Seen, Unlisted, plan_of
+from .scrubbing.state import Scrub, State, clean_after
 
 CHECK_BYTES = 16 << 20
 CHECK_ENTRIES = 50_000
@@ -75,12 +83,15 @@ UNLISTED = StructType(
     ]
 )
 
-_Unlisted = dict[int, list[tuple[str, int, int]]]
-"""Ledger id -> bookie, first and last entry of copies that should be there and are not listed."""
+KEPT = pa.schema(
+    [(field.name, pa.int64() if isinstance(field.dataType, LongType) else pa.string()) for field in SCHEMA]
+)
+"""The same, as a state keeps it."""
 
-_Unit = tuple[Sequence[EntryRange], _Unlisted]
+_Unit = tuple[int, Sequence[Piece], Unlisted]
+"""Its number, what it reads, and what bookies do not list of it."""
 
-Row = tuple[str, int, int, int, int, str | None, str, int, int | None, str | None]
+Row = tuple[Any, ...]
 
 
 class _Found(NamedTuple):
@@ -131,46 +142,114 @@ class ScrubReport:
         }
 
 
-def plan_scrub(options: ReadOptions) -> Plan:
-    """What a scrub would look at."""
+@dataclass(frozen=True)
+class Work:
+    """A scrub that is planned, or is to be gone on with."""
+
+    options: ReadOptions
+    plan: ScrubPlan
+    kept: Scrub | None = None
+    """Where its units' rows are kept."""
+    before: Seen = NOTHING_SEEN
+    """What earlier scrubs of the state have found whole."""
+    done: frozenset[int] = frozenset()
+    """Units whose rows are there."""
+    run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+def plan_scrub(
+    options: ReadOptions, choice: Choice = EVERYTHING, state: str | None = None, *, dry_run: bool = False
+) -> Work:
+    """What a scrub looks at. `state`: the plan is kept there, unless this is a dry run; or the scrub that is there and
+    is not finished is gone on with.
+
+    Raises `OptionError`, `JobError` if that one was asked for something else, and what `plan_read` raises.
+    """
+    if state is None:
+        if choice.since_last:
+            raise OptionError("since=last needs a state: the directory that says what the last scrubs have seen")
+        with connected(options) as here:
+            return Work(options, here.run(plan_of(here.client, options, choice)))
+    kept, asked = State(state), _asked(options, choice)
+    before = kept.seen()
+    scrub = kept.unfinished(asked)
+    if scrub is not None:
+        return Work(options, scrub.plan(), scrub, before, scrub.done(), scrub.about()["run_id"])
     with connected(options) as here:
-        return here.run(plan_read(here.client, options))
+        plan = here.run(plan_of(here.client, options, choice, before))
+    if dry_run:
+        return Work(options, plan)
+    scrub = kept.begin(asked, plan)
+    return Work(options, plan, scrub, before, run_id=scrub.about()["run_id"])
+
+
+def _asked(options: ReadOptions, choice: Choice) -> dict[str, Any]:
+    """What decides what a scrub looks at."""
+    entries = [options.entries_from, options.entries_to, repr(options.where.entries)]
+    ledgers = {"uri": options.uri, "ledgers": str(options.selection), "where": repr(options.where.ledgers)}
+    return {**ledgers, "entries": entries, "open_ledgers": options.open_ledgers, **choice.asked()}
 
 
 def scrub(
-    spark: SparkSession, options: ReadOptions, *, plan: Plan | None = None, on_progress: OnProgress | None = None
+    spark: SparkSession,
+    options: ReadOptions,
+    choice: Choice = EVERYTHING,
+    *,
+    state: str | None = None,
+    work: Work | None = None,
+    on_progress: OnProgress | None = None,
 ) -> ScrubReport:
-    """Scrub the ledgers that the options select."""
-    plan = plan or plan_scrub(options)
-    run_id = str(uuid.uuid4())
+    """Scrub the ledgers that the options select, or what was planned of them (`work`). Raises as `plan_scrub`."""
+    mine = work or plan_scrub(options, choice, state)
     counter = Counter(spark)
-
-    def work(here: Session, unit: _Unit) -> Iterator[Row]:
-        ranges, unlisted = unit
-        for piece in ranges:
-            step = max(1, min(CHECK_ENTRIES, CHECK_BYTES * piece.entries // max(1, piece.bytes)))
-            for first in range(piece.first, piece.last + 1, step):
-                part = EntryRange(piece.ledger_id, first, min(first + step - 1, piece.last), 0)
-                rows, copies, size = here.run(
-                    _check(here.client, options, part, unlisted.get(part.ledger_id, []), run_id)
-                )
-                counter.add(copies, size)
-                yield from rows
-
-    total_rows, total_bytes = _copies(plan)
-    with watched(counter, total_rows, total_bytes, on_progress):
-        unlisted = _find_unlisted(spark, options, plan)
-        units = [(ranges, _of_ranges(unlisted, ranges)) for ranges in plan.partitions]
-        rows = materialize(on_units(spark, units, work, options, SCHEMA))
-        return _report(run_id, plan, rows)
+    plan = mine.plan
+    with watched(counter, plan.total_copies, plan.total_bytes, on_progress):
+        unlisted = _find_unlisted(spark, mine)
+        units = [(number, unit, _of_unit(unlisted, unit)) for number, unit in enumerate(plan.units)]
+        rows = materialize(on_units(spark, units, _in_tasks(mine, counter), options, SCHEMA))
+        report = _report(mine, rows)
+    if mine.kept is not None:
+        mine.kept.finish(report.as_dict(), _clean(mine, rows))
+    return report
 
 
-def _find_unlisted(spark: SparkSession, options: ReadOptions, plan: Plan) -> _Unlisted:
-    """What bookies should have of each ledger and do not list: bookie, first and last entry."""
-    ledgers = [(snapshot.ledger_id, snapshot.last) for snapshot in plan.snapshots if snapshot.last >= 0]
+def _in_tasks(work: Work, counter: Counter) -> Callable[[Session, _Unit], Iterator[Row]]:
+    """What a task does with a unit: the rows that were kept, or what it finds."""
+    options, run_id, seed, kept = work.options, work.run_id, work.plan.seed, work.kept
+
+    def look(here: Session, pieces: Sequence[Piece], unlisted: Unlisted) -> Iterator[Row]:
+        rate = Rate(here.client.context.runtime, options.max_bytes_per_second)
+        for piece in pieces:
+            missing = piece.within(unlisted)
+            for first, last in piece.runs(seed, missing):
+                for part in piece.steps(first, last, CHECK_BYTES, CHECK_ENTRIES):
+                    rows = here.run(_check(here.client, options, part, missing, run_id))
+                    here.run(rate.spend(max((row[8] or 0 for row in rows), default=0)))  # bookies are read side by side
+                    yield from rows
+
+    def rows_of(here: Session, unit: _Unit) -> Iterator[Row]:
+        number, pieces, unlisted = unit
+        found = kept.rows(number) if kept is not None else None
+        if found is None:
+            found = look(here, pieces, unlisted)
+            if kept is not None:
+                found = kept.keep(number, found, KEPT)
+        for row in found:
+            if row[6] == "ok":
+                counter.add(row[7], row[8])
+            yield row
+
+    return rows_of
+
+
+def _find_unlisted(spark: SparkSession, work: Work) -> Unlisted:
+    """What bookies should have of each ledger and do not list; of ledgers of units that are not done."""
+    options = work.options
+    left = {piece.ledger_id for n, unit in enumerate(work.plan.units) if n not in work.done for piece in unit}
+    ledgers = [(one.ledger_id, one.last) for one in work.plan.ledgers if one.ledger_id in left]
     units = [ledgers[start : start + LEDGERS_PER_LIST] for start in range(0, len(ledgers), LEDGERS_PER_LIST)]
 
-    def work(here: Session, unit: list[tuple[int, int]]) -> Iterator[tuple[int, str, int, int]]:
+    def ask(here: Session, unit: list[tuple[int, int]]) -> Iterator[tuple[int, str, int, int]]:
         async def look_up(ledger: tuple[int, int]) -> list[tuple[str, int, int]]:
             try:
                 metadata = await here.client.get_ledger_metadata(ledger[0])
@@ -183,44 +262,36 @@ def _find_unlisted(spark: SparkSession, options: ReadOptions, plan: Plan) -> _Un
             for bookie, first, last in found:
                 yield ledger_id, bookie, first, last
 
-    unlisted: _Unlisted = {}
-    for row in on_units(spark, units, work, options, UNLISTED).collect():
+    unlisted: Unlisted = {}
+    for row in on_units(spark, units, ask, options, UNLISTED).collect():
         unlisted.setdefault(row["ledger_id"], []).append((row["bookie"], row["first"], row["last"]))
     return unlisted
 
 
-def _copies(plan: Plan) -> tuple[int, int]:
-    """How many copies there should be, and their bytes."""
-    quorums = {snapshot.ledger_id: snapshot.metadata.write_quorum for snapshot in plan.snapshots}
-    pieces = [piece for partition in plan.partitions for piece in partition]
-    return (
-        sum(piece.entries * quorums[piece.ledger_id] for piece in pieces),
-        sum(piece.bytes * quorums[piece.ledger_id] for piece in pieces),
-    )
-
-
-def _of_ranges(unlisted: _Unlisted, ranges: Sequence[EntryRange]) -> _Unlisted:
-    """What concerns these ranges."""
-    mine: _Unlisted = {}
-    for piece in ranges:
-        found = [one for one in unlisted.get(piece.ledger_id, ()) if one[1] <= piece.last and one[2] >= piece.first]
-        if found:
+def _of_unit(unlisted: Unlisted, unit: Sequence[Piece]) -> Unlisted:
+    """What concerns a unit."""
+    mine: Unlisted = {}
+    for piece in unit:
+        if found := piece.within(unlisted):
             mine[piece.ledger_id] = [*mine.get(piece.ledger_id, ()), *found]
     return mine
 
 
+def _clean(work: Work, rows: DataFrame) -> Seen:
+    """What is known to be whole after this scrub, and those before it."""
+    bad = [row[0] for row in rows.where(F.col("status") != "ok").select("ledger_id").distinct().collect()]
+    assert work.kept is not None
+    return clean_after(work.kept.about()["asked"], work.before, work.plan.ledgers, bad)
+
+
 async def _check(
     bk: BookKeeper, options: ReadOptions, part: EntryRange, unlisted: list[tuple[str, int, int]], run_id: str
-) -> tuple[list[Row], int, int]:
-    """Rows about a range of entries; how many good copies were read, and their bytes."""
+) -> list[Row]:
+    """Rows about a range of entries."""
     try:
         metadata = await bk.get_ledger_metadata(part.ledger_id)
     except NoSuchLedgerOnMetadataError:
-        return (
-            [(run_id, part.ledger_id, part.first, part.first, part.last, None, "deleted", part.entries, None, None)],
-            0,
-            0,
-        )
+        return [(run_id, part.ledger_id, part.first, part.first, part.last, None, "deleted", part.entries, None, None)]
     by_bookie: dict[str, list[tuple[int, int]]] = {}
     for bookie, first, last in unlisted:
         by_bookie.setdefault(bookie, []).append((first, last))
@@ -235,7 +306,7 @@ async def _check(
     for first, found in _runs([*_of_copies(check.problems), *_of_entries(check, metadata)]):
         entries = found.entry_id - first + 1
         rows.append((*head, first, found.entry_id, found.bookie, found.status, entries, None, found.detail))
-    return rows, sum(copies for copies, _ in check.good.values()), sum(size for _, size in check.good.values())
+    return rows
 
 
 def _of_copies(problems: Iterable[Problem]) -> Iterator[_Found]:
@@ -245,7 +316,8 @@ def _of_copies(problems: Iterable[Problem]) -> Iterator[_Found]:
 
 def _of_entries(check: RangeCheck, metadata: LedgerMetadata) -> Iterator[_Found]:
     wanted = metadata.write_quorum
-    unknown = {problem.entry_id for problem in check.problems if problem.status is CopyStatus.UNREACHABLE}
+    unsure = (CopyStatus.UNREACHABLE, CopyStatus.UNREADABLE)
+    unknown = {problem.entry_id for problem in check.problems if problem.status in unsure}
     for row in np.flatnonzero(check.good_copies < wanted).tolist():
         entry_id = check.first + row
         copies = int(check.good_copies[row])
@@ -266,7 +338,7 @@ def _runs(found: list[_Found]) -> Iterator[tuple[int, _Found]]:
         yield members[0].entry_id, members[-1]
 
 
-def _report(run_id: str, plan: Plan, rows: DataFrame) -> ScrubReport:
+def _report(work: Work, rows: DataFrame) -> ScrubReport:
     statuses: dict[str, int] = {}
     bookies: dict[str, dict[str, int]] = {}
     size = 0
@@ -282,9 +354,9 @@ def _report(run_id: str, plan: Plan, rows: DataFrame) -> ScrubReport:
     problems = [row.asDict() for row in bad.drop("run_id", "bytes").collect()]
     copies = sum(counts.get("ok", 0) for counts in bookies.values())
     return ScrubReport(
-        run_id,
-        len(plan.snapshots),
-        plan.entries,
+        work.run_id,
+        len(work.plan.ledgers),
+        work.plan.entries,
         copies,
         size,
         dict(sorted(statuses.items())),
