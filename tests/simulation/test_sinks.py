@@ -37,8 +37,8 @@ FIRST_FOUND = {
     "fingerprint ignored": 23,
     "skipped is done": 13,
     "sweeps the living": 4,
-    "deletes before it sweeps": 39,
-    "nothing is heard of a run": 5,
+    "nothing is heard of a run": 2,
+    "merged into nobody's ledger": 2,
 }
 """The seed that finds it as the code is now, which is tried first; the others are found by seed 0."""
 
