@@ -157,7 +157,7 @@ class ReadCache:
 
     def forget_all(self, ledgers: Mapping[int, object]) -> None:
         """`forget` for each of these; costs no more than the fewer of them and of those that are here."""
-        for ledger_id in self._ledgers.keys() & ledgers.keys():
+        for ledger_id in (self._ledgers.keys() & ledgers.keys()) | (self._singles.keys() & ledgers.keys()):
             self.forget(ledger_id)
 
     def _drop_oldest(self) -> None:
