@@ -91,8 +91,8 @@ test-fast: setup ## unit tests only, no JDK needed
 	$(BIN)/pytest tests/unit tests/test_architecture.py tests/test_links.py tests/test_docs_site.py -m 'not slow and not zookeeper'
 
 .PHONY: test-interop
-test-interop: jdk setup ## against Apache BookKeeper 4.17.3 itself (needs a JDK 17+ and Maven; 15 minutes)
-	$(BIN)/pytest tests/interop -m interop --timeout 300
+test-interop: jdk setup ## against Apache BookKeeper 4.17.3 itself (needs a JDK 17+ and Maven; ten minutes)
+	$(BIN)/pytest tests/interop -m interop --timeout 300 -n $(WORKERS) --dist loadfile
 
 .PHONY: test-interop-history
 test-interop-history: jdk setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)

@@ -63,4 +63,4 @@ def test_planted_all_bad_bookies_are_replaced_or_none(monkeypatch: pytest.Monkey
     """As Java does it."""
     monkeypatch.setattr(repair, "possible_targets", lambda part, bad, choose, _writable: targets(part, bad, choose))
     monkeypatch.setattr(run, "WHOLE_SECONDS", 30.0)
-    assert any("lack copies" in (run_seed(seed, HEALING).violation or "") for seed in (32, 39))
+    assert any("lack copies" in (run_seed(seed, HEALING).violation or "") for seed in (47, 73))

@@ -16,7 +16,7 @@ from bookkeeper.protocol.entry import HEADER, header
 from bookkeeper.spark.jobs.mending import WHOLE
 from bookkeeper.types import DigestType
 
-from .support import LiveCluster, lose, rewrite, truncate
+from .support import FULL, LiveCluster, lose, rewrite, truncate
 
 ENTRIES = 1500
 FAULTS = 100
@@ -42,7 +42,7 @@ def packaged(**other: int) -> Change:
 
     def change(digest: Digest, entry: bytes) -> bytes:
         ledger_id, entry_id, lac, length = header(entry)
-        lac, length = lac + other.get("lac", 0), length + other.get("length", 0)
+        length += other.get("length", 0)
         payload = bytearray(entry[HEADER.size + digest.size :])
         payload[-1] ^= other.get("payload", 0)
         return digest.package(ledger_id, entry_id, lac, length, bytes(payload))
@@ -56,7 +56,6 @@ KINDS: dict[str, tuple[Change | None, str]] = {
     "a bit of the digest": (flipped(HEADER.size), "digest_mismatch"),
     "a bit of the length": (flipped(31), "digest_mismatch"),
     "a bit of the last confirmed": (flipped(23), "digest_mismatch"),
-    "a last confirmed ahead of the entry": (packaged(lac=1 << 20), "digest_mismatch"),
     "another payload": (packaged(payload=1), "divergent"),
     "another length": (packaged(length=1), "divergent"),
 }
@@ -73,7 +72,7 @@ def found_in(report: bookkeeper.spark.ScrubReport) -> set[Fault]:
     }
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2] if FULL else [1])
 def test_100_faults_of_all_kinds_are_found_and_mended(spark: SparkSession, cluster: LiveCluster, seed: int) -> None:
     dice = random.Random(seed)
     types = (DigestType.CRC32C, DigestType.MAC, DigestType.CRC32)

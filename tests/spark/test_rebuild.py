@@ -160,7 +160,7 @@ def test_a_stream_reads_the_same_after_rebuild_and_offload(
     with pytest.raises(PySparkException, match="ledger"):
         rows()
 
-    rebuilt = bookkeeper.spark.rebuild(spark, wiped.uri, f"{ids[0]}-{ids[-1]}", bookies=5, apply=True)
+    rebuilt = bookkeeper.spark.rebuild(spark, wiped.uri, ",".join(map(str, ids)), bookies=5, apply=True)
     assert rebuilt.statuses == {"rebuilt": len(ids)}, rebuilt.undecided
     assert rows() == before
     done = bookkeeper.spark.offload(spark, streams.where, str(tmp_path), stream="clicks", delete=True, apply=True)

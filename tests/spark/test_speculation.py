@@ -79,7 +79,7 @@ def test_of_two_attempts_one_counts(remote: SparkSession, cluster: LiveCluster, 
     with bookkeeper.sync.connect(cluster.uri) as bk:
         before = set(bk.list_ledgers())
     frame = remote.range(0, ROWS, 1, PARTS).mapInArrow(race(tmp_path, winner), "payload binary")
-    where = {"uri": streams.where, "stream": "raced", "sinkId": "race", "epoch": "1"}
+    where = {"uri": streams.where, "stream": "raced", "sinkId": "race", "epoch": "1", "mergeTargetBytes": "0"}
     frame.write.format("bookkeeper").options(**where).mode("append").save()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["attempt0", "attempt1"], "both attempts wrote"
 

@@ -23,6 +23,18 @@ def listens(master: str) -> bool:
         return probe.connect_ex(("127.0.0.1", int(master.rpartition(":")[2]))) == 0
 
 
+def jobs_run(uri: str, master: str, directory: Path) -> None:
+    with bookkeeper.sync.connect(uri) as bk, bk.create_ledger() as writer:
+        writer.append_many([b"%d" % n for n in range(1000)])
+    usage = [sys.executable, "-m", "bookkeeper", "spark", "usage", "--json"]
+    environment = {**os.environ, "BOOKKEEPER_URI": uri, "MASTER": master}
+    done = subprocess.run(usage, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["entries"] == 1000
+    executors = list((directory / "spark" / "work").glob("app-*/*"))
+    assert len(executors) == 2, "it ran on both workers"
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_jobs_run_on_a_cluster_of_one_command_which_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "bookkeeper", "localbookie", "3", "--dir", str(tmp_path), "--spark", "2"]
@@ -31,15 +43,8 @@ def test_jobs_run_on_a_cluster_of_one_command_which_leaves_nothing(tmp_path: Pat
         try:
             uri, master = (cluster.stdout.readline().strip().partition("=")[2] for _ in range(2))
             assert listens(master)
-            with bookkeeper.sync.connect(uri) as bk, bk.create_ledger() as writer:
-                writer.append_many([b"%d" % n for n in range(1000)])
-            usage = [sys.executable, "-m", "bookkeeper", "spark", "usage", "--json"]
-            environment = {**os.environ, "BOOKKEEPER_URI": uri, "MASTER": master}
-            done = subprocess.run(usage, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            assert json.loads(done.stdout)["entries"] == 1000
-            executors = list((tmp_path / "spark" / "work").glob("app-*/*"))
-            assert len(executors) == 2, "it ran on both workers"
+            if how is signal.SIGTERM:
+                jobs_run(uri, master, tmp_path)
         finally:
             cluster.send_signal(how)
         assert cluster.wait(120) == (0 if how is signal.SIGTERM else -how)

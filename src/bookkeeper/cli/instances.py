@@ -165,8 +165,10 @@ class Supervisor:
         self._command = command
         self._environment = environment
         self._stop = asyncio.Event()
+        self._culprit: int | None = None
+        """The exit code of the run that ended all."""
         self._codes: list[int] = []
-        """Of runs that ended when they should, or ended all."""
+        """Of runs that ended when they should."""
 
     async def run(self) -> int:
         """Until all have ended; returns the exit code."""
@@ -179,7 +181,7 @@ class Supervisor:
                 group.create_task(self._keep(instance))
             await self._stop.wait()
             self._pass_on(signal.SIGTERM)
-        return max(self._codes, default=0)
+        return max(self._codes, default=0) if self._culprit is None else self._culprit
 
     def _pass_on(self, number: signal.Signals) -> None:
         for instance in self._instances:
@@ -191,10 +193,13 @@ class Supervisor:
         while not self._stop.is_set():
             code = await self._run_once(instance)
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            if self._stop.is_set() or not instance.has_served:
-                if not self._stop.is_set():
-                    _say(sys.stderr, f"error: bookie on port {instance.port} {how} before it served: all are stopped")
-                self._codes.append(128 - code if code < 0 else code)
+            if self._stop.is_set():
+                in_start = code == -signal.SIGTERM  # it was told to stop before it listened to that
+                self._codes.append(0 if in_start else _exit_code(code))
+                return
+            if not instance.has_served:
+                _say(sys.stderr, f"error: bookie on port {instance.port} {how} before it served: all are stopped")
+                self._culprit = _exit_code(code)
                 self._stop.set()
                 return
             pause = instance.pauses.next()
@@ -239,6 +244,11 @@ class Supervisor:
     def _say_if_all_serve(self) -> None:
         if all(one.has_served and one.process and one.process.returncode is None for one in self._instances):
             _say(sys.stdout, f"all {len(self._instances)} instances serve")
+
+
+def _exit_code(code: int) -> int:
+    """As a shell tells it."""
+    return 128 - code if code < 0 else code
 
 
 def _say(out: TextIO, line: str) -> None:
