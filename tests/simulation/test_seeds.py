@@ -20,7 +20,7 @@ def test_nothing_is_violated(seed: int) -> None:
     assert report.steps > 0
 
 
-@pytest.mark.parametrize("seed", [7, 17, 19])
+@pytest.mark.parametrize("seed", [7, 17, 32])
 def test_a_network_that_flips_bits_gives_nobody_wrong_bytes(seed: int) -> None:
     """Nothing protects the numbers in headers: recovery may miss what a writer had forced (RI-12), and a writer may
     wait longer for an answer whose numbers were changed than these programs do (seeds 16 and 22, not run here)."""
