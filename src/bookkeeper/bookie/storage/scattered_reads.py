@@ -100,20 +100,28 @@ class ScatteredReads:
         epoch = self._caches.epoch
 
         def done(outcome: _Outcome | None, error: BaseException | None) -> None:
-            self._jobs -= 1
-            if outcome is None:
-                failure = error if isinstance(error, Exception) else OSError(f"a read has ended: {error!r}")
-                outcome = _Outcome([[failure] * len(request.entry_ids) for request in requests], {})
-            for log_id, log in outcome.opened.items():
-                self._keep_open(log_id, log)
-            for request, found in zip(requests, outcome.found, strict=True):
-                if epoch == self._caches.epoch:
-                    self._cache(request, found)
-                if not request.found.done():
-                    request.found.set_result(found)
+            self._ended(requests, epoch, outcome, error)
             self._begin_jobs()
 
-        self._readers.post(read_each, (self._where, requests), done)
+        try:
+            self._readers.post(read_each, (self._where, requests), done)
+        except RuntimeError as error:  # they are closed: nobody may wait for ever
+            self._ended(requests, epoch, None, error)
+
+    def _ended(
+        self, requests: Sequence[_Request], epoch: int, outcome: _Outcome | None, error: BaseException | None
+    ) -> None:
+        self._jobs -= 1
+        if outcome is None:
+            failure = error if isinstance(error, Exception) else OSError(f"a read has ended: {error!r}")
+            outcome = _Outcome([[failure] * len(request.entry_ids) for request in requests], {})
+        for log_id, log in outcome.opened.items():
+            self._keep_open(log_id, log)
+        for request, found in zip(requests, outcome.found, strict=True):
+            if epoch == self._caches.epoch:
+                self._cache(request, found)
+            if not request.found.done():
+                request.found.set_result(found)
 
     def _cache(self, request: _Request, found: Sequence[Found]) -> None:
         put = self._caches.read_cache.put_one
