@@ -100,25 +100,24 @@ class ScatteredReads:
         epoch = self._caches.epoch
 
         def done(outcome: _Outcome | None, error: BaseException | None) -> None:
-            self._ended(requests, epoch, outcome, error)
+            self._jobs -= 1
+            if outcome is None:
+                _fail(requests, error)
+            else:
+                self._answer(requests, outcome, epoch == self._caches.epoch)
             self._begin_jobs()
 
         try:
             self._readers.post(read_each, (self._where, requests), done)
         except RuntimeError as error:  # they are closed: nobody may wait for ever
-            self._ended(requests, epoch, None, error)
+            self._jobs -= 1
+            _fail(requests, error)
 
-    def _ended(
-        self, requests: Sequence[_Request], epoch: int, outcome: _Outcome | None, error: BaseException | None
-    ) -> None:
-        self._jobs -= 1
-        if outcome is None:
-            failure = error if isinstance(error, Exception) else OSError(f"a read has ended: {error!r}")
-            outcome = _Outcome([[failure] * len(request.entry_ids) for request in requests], {})
+    def _answer(self, requests: Sequence[_Request], outcome: _Outcome, unchanged: bool) -> None:
         for log_id, log in outcome.opened.items():
             self._keep_open(log_id, log)
         for request, found in zip(requests, outcome.found, strict=True):
-            if epoch == self._caches.epoch:
+            if unchanged:
                 self._cache(request, found)
             if not request.found.done():
                 request.found.set_result(found)
@@ -137,6 +136,13 @@ class _Request(NamedTuple):
     entry_ids: Sequence[int]
     room: int
     found: asyncio.Future[list[Found]]
+
+
+def _fail(requests: Sequence[_Request], error: BaseException | None) -> None:
+    failure = error if isinstance(error, Exception) else OSError(f"a read has ended: {error!r}")
+    for request in requests:
+        if not request.found.done():
+            request.found.set_result([failure] * len(request.entry_ids))
 
 
 class _Where(NamedTuple):
