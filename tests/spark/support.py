@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyspark
+from typer.testing import CliRunner
 
 import bookkeeper
 import bookkeeper.sync
 from bookkeeper.bookie.storage.index.locations import LocationIndex
+from bookkeeper.cli.app import app
 from bookkeeper.cli.local.cluster import BookieProcess, LocalCluster
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import MetadataDriver
@@ -33,6 +35,12 @@ T = TypeVar("T")
 
 FULL = os.environ.get("SPARK_FULL", "") == "1"
 """`make test-spark`: the long list in its full size."""
+
+
+def spark_command(*arguments: str, uri: str = "") -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `bookkeeper spark ...` in this process: on the session that it has, if any."""
+    result = CliRunner().invoke(app, ["spark", *arguments], env={"BOOKKEEPER_URI": uri} if uri else {})
+    return result.exit_code, result.stdout, result.stderr
 
 
 class LiveCluster:

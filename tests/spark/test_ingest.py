@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from pyspark.sql import SparkSession
 import bookkeeper.spark
 from bookkeeper.spark.errors import JobError, OptionError
 
-from .support import LiveCluster
+from .support import LiveCluster, spark_command
 from .test_streams import Streams, numbers
 
 pytestmark = pytest.mark.timeout(300)
@@ -102,18 +100,12 @@ def test_what_is_wrong(spark: SparkSession, streams: Streams, tmp_path: Path) ->
 
 
 def command(*arguments: str) -> str:
-    """`bookkeeper spark ingest`, in a Spark of its own, as a user has it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bookkeeper", "spark", "ingest", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    code, out, told = spark_command("ingest", *arguments)
+    assert code == 0, told
+    return out
 
 
-def test_the_command_shows_first_and_then_ingests(streams: Streams, tmp_path: Path) -> None:
+def test_the_command_shows_first_and_then_ingests(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     files = tmp_path / "files"
     lines(files, "0.json", [b'{"id": %d, "name": "n%d"}' % (n, n) for n in range(30)])
     given = (str(files), "commanded", "-N", streams.where, "-f", "json", "--checkpoint", str(tmp_path / "state"))

@@ -13,18 +13,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import bookkeeper.spark
 import bookkeeper.sync
-from bookkeeper.cli.app import app
 from bookkeeper.cli.upkeep.mending import EXIT_FOUND
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.errors import ExportError, OptionError
 from bookkeeper.spark.jobs.export import exported_paths
 from bookkeeper.types import DigestType
 
-from .support import LiveCluster, corrupt, lose
+from .support import LiveCluster, corrupt, lose, spark_command
 
 
 def payloads(count: int, tag: str) -> list[bytes]:
@@ -260,8 +258,7 @@ def test_usage_adds_up(spark: SparkSession, cluster: LiveCluster) -> None:
 
 
 def command(cluster: LiveCluster, *arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["spark", *arguments], env={"BOOKKEEPER_URI": cluster.uri})
-    return result.exit_code, result.stdout, result.stderr
+    return spark_command(*arguments, uri=cluster.uri)
 
 
 def test_dry_runs_start_no_spark(cluster: LiveCluster, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from bookkeeper.streams.namespace import Namespace
 from bookkeeper.streams.policy import WritePolicy
 from bookkeeper.streams.retention.policies import StreamPolicy
 
-from .support import LiveCluster
+from .support import LiveCluster, spark_command
 from .test_streams import Query, Streams, following, numbers
 
 pytestmark = pytest.mark.timeout(300)
@@ -239,19 +237,17 @@ def test_what_was_overwritten_does_not_come_back(spark: SparkSession, streams: S
         streams.do(lambda namespace: namespace.rename("moved", "elsewhere"))
 
 
-def test_the_command(streams: Streams, tmp_path: Path) -> None:
+def test_the_command(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     streams.append("told", numbers(0, 100), roll=50)
 
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "bookkeeper", "spark", "offload", str(tmp_path / "files"), "told"]
-        done = subprocess.run(
-            [*command, "--namespace", streams.where, *arguments], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        files = str(tmp_path / "files")
+        code, out, told = spark_command("offload", files, "told", "--namespace", streams.where, *arguments)
+        assert code == 0, told
+        return out
 
     assert "would be" in run()
-    report = json.loads(run("--apply", "--delete", "--json", "--master", "local[1]"))
+    report = json.loads(run("--apply", "--delete", "--json"))
     assert report["rows"] == 100
     assert [each["segment"] for each in report["deleted"]] == [1]
     assert pq.read_table(report["offloaded"][0]["uri"]).num_rows == 50

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from bookkeeper.spark.jobs.rebuild import Known, rebuild
 from bookkeeper.spark.options import ReadOptions
 from bookkeeper.types import DigestType
 
-from .support import LiveCluster, lose, settle
+from .support import LiveCluster, lose, settle, spark_command
 from .test_streams import Streams, numbers
 
 
@@ -100,12 +98,11 @@ def test_everything_reads_back_after_the_store_was_wiped(
 
     passwords = tmp_path / "passwords"
     passwords.write_text("wrong\nsecret\n")
-    arguments = ["-u", wiped.uri, "--bookies", "5", "--passwords", str(passwords), "--apply", "--master", "local[2]"]
-    command = [sys.executable, "-m", "bookkeeper", "spark", "rebuild", ids, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1, result.stderr
-    assert f"ledger {stranger} is undecided: none of the passwords is its own" in result.stderr
-    assert f"present: 1, rebuilt: {len(ledgers)}, undecided: 1" in result.stdout
+    arguments = ["--bookies", "5", "--passwords", str(passwords), "--apply"]
+    code, out, told = spark_command("rebuild", ids, *arguments, uri=wiped.uri)
+    assert code == 1, told
+    assert f"ledger {stranger} is undecided: none of the passwords is its own" in told
+    assert f"present: 1, rebuilt: {len(ledgers)}, undecided: 1" in out
 
     with bookkeeper.sync.connect(wiped.uri) as bk:
         for ledger_id, (data, password) in ledgers.items():

@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import bookkeeper.spark
 import bookkeeper.sync
-from bookkeeper.cli.app import app
 from bookkeeper.spark.errors import JobError, OptionError
 from tests.support.waiting import wait_until
 
-from .support import LiveCluster, corrupt, lose
+from .support import LiveCluster, corrupt, lose, spark_command
 
 
 def payloads(count: int, tag: str) -> list[bytes]:
@@ -111,10 +109,7 @@ def test_findings_are_handed_over(cluster: LiveCluster, tmp_path: Path, spark: S
     assert not bookkeeper.spark.scrub(spark, cluster.uri, ledger_id, state=state).clean
 
     def mend(*arguments: str) -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "bookkeeper", "spark", "mend", *arguments, "--master", "local[1]"]
-        environment = {**os.environ, "BOOKKEEPER_URI": cluster.uri}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
+        return spark_command("mend", *arguments, uri=cluster.uri)
 
     code, out, told = mend(state, "--json")
     assert code == 0, told
@@ -131,8 +126,8 @@ def test_findings_are_handed_over(cluster: LiveCluster, tmp_path: Path, spark: S
 
 def test_mistakes_are_one_line(cluster: LiveCluster, tmp_path: Path) -> None:
     def command(*arguments: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, ["spark", "scrub", *arguments], env={"BOOKKEEPER_URI": cluster.uri})
-        return result.exit_code, result.stderr
+        code, _, told = spark_command("scrub", *arguments, uri=cluster.uri)
+        return code, told
 
     wrong = "is neither a share such as 5% or 0.05, nor a number such as 500"
     assert command("--sample", "half") == (2, f"error: sample='half' {wrong}\n")

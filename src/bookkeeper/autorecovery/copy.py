@@ -3,12 +3,12 @@
 Theory of operation
 
 - Entries go in *stretches*. A stretch is read from the bookies that should have it, those of one bookie together; what
-  one does not give, or gives damaged, is asked of the others. It has as many entries as are expected to fit in
-  `STRETCH_BYTES`, beginning with `rereplicationEntryBatchSize`.
+  one does not give, or gives damaged, is asked of the others. It has as many entries as are expected to fit in a piece
+  (`pace`), beginning with `rereplicationEntryBatchSize`.
 - What is written is what was read: the stored bytes, with their digest, once that has been verified. The recovery flag
   lets it pass fences. Java packages entries anew; readers cannot tell.
 - While one stretch is written the next is read: no more than two are held.
-- `replicationRateByBytes` bounds the bytes read in a second.
+- How many bytes are read in a second: see `pace`.
 - An entry is copied when all that need it have acknowledged it. The first failure ends the copy. What was written stays
   and harms nobody: no record names it.
 """
@@ -24,35 +24,14 @@ from ..client.context import ClientContext
 from ..client.reads.replicas import Copy, Replicas
 from ..client.wire.add_channel import AddChannel
 from ..errors import BKError, ReadError, from_code
-from ..runtime import Runtime
 from ..types import BookieId, WriteFlag
 from .fragments import Fragment
 from .moves import copies
+from .pace import Pace
 from .stats import WorkerStats
 
-STRETCH_BYTES = 4 << 20
 MOST_ENTRIES = 256
 """Of a stretch, however small they are: what follows may be larger."""
-
-
-class Rate:
-    """So many bytes a second."""
-
-    def __init__(self, runtime: Runtime, bytes_per_second: int) -> None:
-        """Not positive: no bound."""
-        self._runtime = runtime
-        self._bytes_per_second = bytes_per_second
-        self._paid_until = 0.0
-
-    async def spend(self, size: int) -> None:
-        """Wait until what was spent before is paid for, and spend so many bytes."""
-        if self._bytes_per_second <= 0:
-            return
-        now = self._runtime.now()
-        wait = self._paid_until - now
-        self._paid_until = max(self._paid_until, now) + size / self._bytes_per_second
-        if wait > 0:
-            await asyncio.sleep(wait)
 
 
 @dataclass(slots=True)
@@ -85,7 +64,7 @@ class Copier:
         context: ClientContext,
         replicas: Replicas,
         master_key: bytes,
-        rate: Rate,
+        pace: Pace,
         first_stretch: int,
         stats: WorkerStats,
     ) -> None:
@@ -94,7 +73,7 @@ class Copier:
         self._context = context
         self._replicas = replicas
         self._master_key = master_key
-        self._rate = rate
+        self._pace = pace
         self._first_stretch = first_stretch
         self._stats = stats
         self.progress = Progress()
@@ -105,7 +84,7 @@ class Copier:
         `avoided` are asked last. Raises `ReadError` for an entry that no bookie gives, and the `BKError` of a bookie
         that does not take its copy.
         """
-        targets = _Targets(self._context, fragment.ledger_id, self._master_key)
+        targets = _Targets(self._context, fragment.ledger_id, self._master_key, self._pace)
         writing: asyncio.Task[None] | None = None
         try:
             async for stretch in self._stretches(fragment, chosen, frozenset(avoided)):
@@ -137,7 +116,7 @@ class Copier:
     def _next_count(self) -> int:
         if not self.progress.entries:
             return min(self._first_stretch, MOST_ENTRIES)
-        return max(1, min(MOST_ENTRIES, STRETCH_BYTES // self.progress.entry_size))
+        return max(1, min(MOST_ENTRIES, self._pace.piece // self.progress.entry_size))
 
     async def _read(self, stretch: Stretch, avoided: frozenset[BookieId]) -> None:
         missing: list[int] = [*stretch.needed]
@@ -150,7 +129,7 @@ class Copier:
         self.progress.entries += len(sizes)
         self.progress.bytes += sum(sizes)
         self._stats.read(sizes, self._context.runtime.now() - started)
-        await self._rate.spend(sum(sizes))
+        await self._pace.spend(sum(sizes))
 
     async def _write(self, targets: _Targets, stretch: Stretch) -> None:
         started = self._context.runtime.now()
@@ -190,8 +169,10 @@ class Copier:
 class _Targets:
     """The bookies that are written to. An `AddSink`."""
 
-    def __init__(self, context: ClientContext, ledger_id: int, master_key: bytes) -> None:
+    def __init__(self, context: ClientContext, ledger_id: int, master_key: bytes, pace: Pace) -> None:
         self._context = context
+        self._pace = pace
+        self._sent_at = 0.0
         self._ledger_id = ledger_id
         self._version = context.bookies.add_version(WriteFlag.NONE)
         self._encode = packaged_add_encoder(self._version, ledger_id, master_key, RECOVERY_FLAGS)
@@ -210,6 +191,7 @@ class _Targets:
                 frames.setdefault(bookie, []).append(frame)
                 self._unanswered.setdefault(bookie, set()).add(entry_id)
         self._done = asyncio.get_running_loop().create_future()
+        self._sent_at = self._context.runtime.now()
         for bookie, parts in frames.items():
             self._channel(bookie).send(b"".join(parts), len(parts))
         await self._done
@@ -235,8 +217,8 @@ class _Targets:
             return
         unanswered = self._unanswered.get(bookie, set())
         unanswered.difference_update(acked)
-        if not unanswered:
-            self._unanswered.pop(bookie, None)
+        if not unanswered and self._unanswered.pop(bookie, None) is not None:
+            self._pace.took(bookie, self._context.runtime.now() - self._sent_at)
         if not self._unanswered and self._done is not None and not self._done.done():
             self._done.set_result(None)
 

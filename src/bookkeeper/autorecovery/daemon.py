@@ -20,7 +20,7 @@ from ..runtime.tasks import guarded
 from ..types import BookieId
 from .auditor import RETRY_SECONDS, Auditor
 from .checker import LedgerChecker
-from .copy import Rate
+from .pace import Pace
 from .repair import Repair
 from .worker import ReplicationWorker
 
@@ -34,7 +34,7 @@ def repair_with(runtime: Runtime, config: ServerConfiguration, driver: MetadataD
         driver,
         context,
         LedgerChecker(runtime, context, in_flight=config.inFlightReadEntryNumInLedgerChecker),
-        rate=Rate(runtime, config.replicationRateByBytes),
+        pace=Pace(runtime, config.replicationRateByBytes, yields=config.replicationYieldsToClients),
         first_stretch=config.rereplicationEntryBatchSize,
     )
 

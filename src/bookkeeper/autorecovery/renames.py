@@ -22,8 +22,8 @@ from ..metadata.api import MetadataDriver
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..metadata.update import update_ledger
 from ..metadata.walking import batches
+from ..runtime.rate_limit import RateLimit
 from ..types import BookieId
-from .copy import Rate
 from .fragments import bookies_of
 
 
@@ -56,7 +56,7 @@ class Renaming:
     """One id for another, in all records or in the first ones that are looked at."""
 
     def __init__(
-        self, driver: MetadataDriver, old: BookieId, new: BookieId, *, pace: Rate, at_once: int, dry_run: bool
+        self, driver: MetadataDriver, old: BookieId, new: BookieId, *, pace: RateLimit, at_once: int, dry_run: bool
     ) -> None:
         """`pace`: records that are changed in a second. `at_once`: records that are read side by side. `dry_run`:
         change nothing, and count what would be changed."""
@@ -91,7 +91,7 @@ class Renaming:
                 self.report.refused.append(ledger_id)
                 return
             if not self._dry_run:
-                await self._pace.spend(1)
+                await self._pace.take(1)
                 await update_ledger(self._driver.ledgers, ledger_id, found, self._named, self._renamed)
             self.report.updated += 1
         except NoSuchLedger:

@@ -27,9 +27,10 @@ from ..metadata.update import update_ledger
 from ..protocol.digest import master_key
 from ..types import BookieId
 from .checker import Damage, LedgerChecker, digest_of
-from .copy import Copier, Rate
+from .copy import Copier
 from .fragments import Fragment
 from .moves import Choose, differences, is_moved, misplaced, moved, possible_targets, targets
+from .pace import Pace
 from .stats import WorkerStats
 
 log = logging.getLogger(__name__)
@@ -83,13 +84,13 @@ class Repair:
         context: ClientContext,
         checker: LedgerChecker,
         *,
-        rate: Rate,
+        pace: Pace,
         first_stretch: int,
     ) -> None:
         self._driver = driver
         self._context = context
         self._checker = checker
-        self._rate = rate
+        self._pace = pace
         self._first_stretch = first_stretch
         self.standing = Standing(driver, context)
         self.stats = WorkerStats()
@@ -193,7 +194,7 @@ class Repair:
     def _copier(self, record: LedgerMetadata) -> Copier:
         replicas = Replicas(self._context, record, digest_of(record))
         key = master_key(record.password or b"")
-        return Copier(self._context, replicas, key, self._rate, self._first_stretch, self.stats)
+        return Copier(self._context, replicas, key, self._pace, self._first_stretch, self.stats)
 
     async def _move(
         self,

@@ -13,6 +13,7 @@ stalls      how late the loop is
 awake       a clock that counts only time in which the loop was running
 wait_queue  lines of tasks that wait for their turn
 backoff     pauses that grow while something keeps failing
+rate_limit  so many units a second
 transitions state machines as tables
 """
 

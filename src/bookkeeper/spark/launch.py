@@ -70,6 +70,8 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A Spark session for a command, stopped at the end. `master` None: what MASTER says, else `local[*]`.
 
+    A session that this process has already is used as it is, and goes on.
+
     Unless `verbose`, what the Java process prints goes to a file of its own, whose end is shown if it does not start.
 
     Raises `MissingRequirementError`, and `JobError` when Spark does not start.
@@ -82,6 +84,9 @@ def spark_session(
 
     from .errors import JobError
 
+    if (running := SparkSession.getActiveSession()) is not None:
+        yield running
+        return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="bookkeeper-spark-") as directory:
         logging = Path(directory, "log4j2.properties")

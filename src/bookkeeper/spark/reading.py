@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..autorecovery.copy import Rate
 from ..client.client import BookKeeper
 from ..client.reads.columns import PackedRun, take_run
 from ..client.reads.ledger_reads import ENTRY_OVERHEAD
@@ -31,6 +30,7 @@ from ..client.reads.scan import LedgerScan
 from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest, digest_for
+from ..runtime.rate_limit import RateLimit
 from ..types import BookieId, DigestType
 from .errors import DataLossError, ReplicasUnavailableError
 from .options import ReadOptions
@@ -111,7 +111,7 @@ class RangeReader:
         self._tally = tally
         self._ledgers: dict[int, asyncio.Task[_Ledger]] = {}
         self._chunk_bytes = min(CHUNK_BYTES, options.max_batch_bytes)
-        self._rate = Rate(bk.context.runtime, options.max_bytes_per_second)
+        self._rate = RateLimit(bk.context.runtime, options.max_bytes_per_second)
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
         """All entries of the ranges. Raises `ReplicaError` for one that cannot be read."""
@@ -177,7 +177,7 @@ class RangeReader:
                 raise
             log.warning("ledger %d was deleted meanwhile; what was not read yet is left out", chunk.ledger_id)
             return chunk.last, None
-        await self._rate.spend(run.payload_bytes)
+        await self._rate.take(run.payload_bytes)
         bad = ledger.take_bad(run.first, run.last)
         if self._options.verify_all:
             bad = (await check_copies(self._bk, ledger.metadata, ledger.digest, run.first, run.last)).bad_copies()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.autorecovery import copy as module
 from bookkeeper.autorecovery.checker import digest_of
-from bookkeeper.autorecovery.copy import Copier, Rate
+from bookkeeper.autorecovery.copy import Copier
 from bookkeeper.autorecovery.fragments import fragments_of
+from bookkeeper.autorecovery.pace import Pace
 from bookkeeper.autorecovery.stats import WorkerStats
 from bookkeeper.client.adds.encoding import RECOVERY_FLAGS
 from bookkeeper.client.reads.replicas import Replicas
@@ -31,8 +31,8 @@ class World:
         self.stats = WorkerStats()
         self.record = ledger.metadata
         replicas = Replicas(context, self.record, digest_of(self.record))
-        rate = Rate(RealRuntime(), -1)
-        self.copier = Copier(context, replicas, master_key(PASSWORD), rate, stretch, self.stats)
+        pace = Pace(RealRuntime(), -1)
+        self.copier = Copier(context, replicas, master_key(PASSWORD), pace, stretch, self.stats)
 
     async def copy(self, chosen: Mapping[int, FakeBookie], avoided: tuple[BookieId, ...] = ()) -> None:
         (fragment,) = fragments_of(self.record, self.record.last_entry_id)
@@ -126,14 +126,14 @@ async def test_a_copy_is_done_when_the_last_target_has_acknowledged(cluster: Fak
 
 
 async def test_stretches_follow_the_size_of_entries(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STRETCH_BYTES", 10_000)
+    monkeypatch.setattr(Pace, "piece", 10_000)
     world = await world_of(cluster, sizes=[1000] * 40, stretch=2)
     spent: list[int] = []
 
     async def spend(size: int) -> None:
         spent.append(size)
 
-    world.copier._rate.spend = spend  # type: ignore[method-assign]
+    world.copier._pace.spend = spend  # type: ignore[method-assign]
     await world.copy({0: cluster.bookies[4]})
     assert sum(spent) == world.copier.progress.bytes == world.stats.NUM_BYTES_READ.total
     assert max(spent) <= 10_000
@@ -144,35 +144,3 @@ async def test_an_empty_fragment_costs_nothing(cluster: FakeCluster) -> None:
     world = await world_of(cluster, 0)
     await world.copy({0: cluster.bookies[4]})
     assert not any(bookie.requests for bookie in cluster.bookies)
-
-
-class Clock:
-    """Time that passes while somebody sleeps."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.time = 50.0
-        self.slept: list[float] = []
-        monkeypatch.setattr(module.asyncio, "sleep", self.sleep)
-
-    def now(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
-
-
-async def test_a_rate_is_kept_over_time_and_spare_time_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    rate = Rate(clock, 100)  # type: ignore[arg-type]
-    await rate.spend(300)
-    assert clock.slept == []
-    await rate.spend(100)
-    await rate.spend(50)
-    assert clock.slept == [3.0, 1.0]
-    clock.time += 1000
-    await rate.spend(100)
-    await rate.spend(100)
-    assert clock.slept == [3.0, 1.0, 1.0]
-    await Rate(clock, 0).spend(1 << 40)  # type: ignore[arg-type]
-    assert len(clock.slept) == 3

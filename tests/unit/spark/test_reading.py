@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.autorecovery.copy import Rate
 from bookkeeper.client.reads.columns import PackedRun
 from bookkeeper.client.reads.replicas import CopyStatus as Copy
 from bookkeeper.client.reads.replicas import Problem, Replicas
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Request, Status
+from bookkeeper.runtime.rate_limit import RateLimit
 from bookkeeper.spark.errors import DataLossError, ReplicasUnavailableError
 from bookkeeper.spark.options import ReadOptions
 from bookkeeper.spark.planning import plan_read
@@ -50,12 +50,12 @@ async def test_all_entries_in_order(cluster: FakeCluster, protocol: str, quorums
 
 
 async def test_what_is_read_is_paid_for(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    spent: list[tuple[int, int]] = []
+    spent: list[tuple[float, float]] = []
 
-    async def spend(rate: Rate, size: int) -> None:
-        spent.append((rate._bytes_per_second, size))
+    async def take(limit: RateLimit, size: float) -> None:
+        spent.append((limit.rate, size))
 
-    monkeypatch.setattr(Rate, "spend", spend)
+    monkeypatch.setattr(RateLimit, "take", take)
     ledger = await make_ledger(cluster, 300)
     data, runs = await read(cluster, ledger, maxBatchBytes="1k", maxBytesPerSecond="10m")
     assert {rate for rate, _ in spent} == {10 << 20}

@@ -18,12 +18,12 @@ from ...metadata.api import LedgerStore
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...runtime import Runtime, TaskScope
 from ...runtime.backoff import Backoff, Pauses
+from ...runtime.rate_limit import RateLimit
 from ...types import BookieId
 from ..integrity.peers import OpenPeers, Peers
 from ..sharing.log_rate import LogRate
 from ..stats import ScrubStats
 from ..storage.api import LedgerStorage
-from ..storage.collection.ledgers import RateLimit
 from .judging import belongs, judge_of
 from .queue import RepairQueue
 

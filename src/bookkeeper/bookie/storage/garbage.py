@@ -33,8 +33,9 @@ from dataclasses import dataclass
 from ...config import ServerConfiguration
 from ...errors import BookKeeperError, CorruptStorageError
 from ...runtime import Runtime, TaskScope
+from ...runtime.rate_limit import RateLimit
 from ..stats import OpStats
-from .collection.ledgers import LedgerCollector, RateLimit
+from .collection.ledgers import LedgerCollector
 from .collection.times import IndexCompaction, LogCompaction
 from .db_directory import DbDirectory
 

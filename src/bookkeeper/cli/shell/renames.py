@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ...autorecovery.copy import Rate
 from ...autorecovery.renames import Renamed, Renaming
 from ...bookie.node.identity import identify
 from ...errors import ConfigurationError, IllegalOpError
 from ...metadata.api import MetadataDriver, Mode
 from ...runtime import Runtime
+from ...runtime.rate_limit import RateLimit
 from ...types import BookieId, parse_bookie_id
 from ..options import JsonOption, grouped
 from ..output import EXIT_ERROR, EXIT_USAGE, complain, console, fail, print_json, remark
@@ -146,7 +146,7 @@ def _rename(
         if old == new:
             raise IllegalOpError(f"the bookie's id is {old}, before and after")
         reads = pace.reads or 5 * pace.per_second
-        rate = Rate(runtime, pace.per_second)
+        rate = RateLimit(runtime, pace.per_second)
         renaming = Renaming(driver, old, new, pace=rate, at_once=reads, dry_run=pace.dry_run)
         return await renaming.run(
             pace.limit, _Progress(runtime, pace.every) if pace.verbose == "true" else lambda _report: None

@@ -31,11 +31,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ...autorecovery.copy import Rate
 from ...client.client import BookKeeper
 from ...client.reads.replicas import CopyStatus, Problem, Replicas
 from ...errors import NoSuchLedgerOnMetadataError
 from ...metadata.ledger_metadata import LedgerMetadata
+from ...runtime.rate_limit import RateLimit
 from ..errors import OptionError
 from ..options import ReadOptions
 from ..planning import EntryRange, fragments, gather_bounded
@@ -218,13 +218,13 @@ def _in_tasks(work: Work, counter: Counter) -> Callable[[Session, _Unit], Iterat
     options, run_id, seed, kept = work.options, work.run_id, work.plan.seed, work.kept
 
     def look(here: Session, pieces: Sequence[Piece], unlisted: Unlisted) -> Iterator[Row]:
-        rate = Rate(here.client.context.runtime, options.max_bytes_per_second)
+        rate = RateLimit(here.client.context.runtime, options.max_bytes_per_second)
         for piece in pieces:
             missing = piece.within(unlisted)
             for first, last in piece.runs(seed, missing):
                 for part in piece.steps(first, last, CHECK_BYTES, CHECK_ENTRIES):
                     rows = here.run(_check(here.client, options, part, missing, run_id))
-                    here.run(rate.spend(max((row[8] or 0 for row in rows), default=0)))  # bookies are read side by side
+                    here.run(rate.take(max((row[8] or 0 for row in rows), default=0)))  # bookies are read side by side
                     yield from rows
 
     def rows_of(here: Session, unit: _Unit) -> Iterator[Row]:

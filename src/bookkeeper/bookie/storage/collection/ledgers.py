@@ -26,32 +26,13 @@ from ....errors import LockHeld, MetadataError, NoSuchLedger
 from ....metadata.api import LedgerStore, UnderreplicationStore
 from ....metadata.ledger_metadata import LedgerMetadata
 from ....runtime import Runtime
+from ....runtime.rate_limit import RateLimit
 from ....types import BookieId
 
 log = logging.getLogger(__name__)
 
 SESSION_TIMEOUTS = 2
 """The age guard in session timeouts: a server that lags more has lost its session."""
-
-
-class RateLimit:
-    """Lets `rate` units pass a second, evenly; 0 or less: no limit."""
-
-    def __init__(self, runtime: Runtime, rate: float) -> None:
-        self._runtime = runtime
-        self._rate = rate
-        self._next = runtime.now()
-
-    async def take(self, amount: float) -> None:
-        """Return when `amount` more units may pass."""
-        if self._rate <= 0:
-            return
-        now = self._runtime.now()
-        self._next = max(self._next, now)
-        delay = self._next - now
-        self._next += amount / self._rate
-        if delay > 0:
-            await asyncio.sleep(delay)
 
 
 class LedgerCollector:
