@@ -3,7 +3,8 @@
 Five bookies of each kind in turn, with a replication worker in each, hold the same closed ledgers, with three copies.
 A writer appends all the time to ledgers of its own, a record every few milliseconds. One bookie is killed; the time is
 taken from when ZooKeeper has lost it until no ledger names it and nothing is marked any more, or `--at-most` so long.
-With `--rate` both are throttled alike (`replicationRateByBytes`, of each worker).
+Nothing is throttled; with `--rate` both are alike (`replicationRateByBytes`, of each worker), and `--default-pace`
+leaves ours at its default (`replicationTimeShare`).
 
     python -m bench.heal                         10,000 ledgers, 4 GB (about ten minutes)
     python -m bench.heal --quick                 1,000 ledgers, 400 MB
@@ -52,7 +53,7 @@ WRITER_PAUSE = 0.005
 """Seconds between two appends of the writer."""
 SETTLE_SECONDS = 15.0
 """How long the writer writes before it counts: more than the bookies' `flushInterval`, for they have much to flush."""
-BEFORE_SECONDS = 10.0
+BEFORE_SECONDS = 20.0
 """How long it writes then, until the bookie is killed."""
 LOOK_SECONDS = 0.2
 LEDGERS_AT_ONCE = 20
@@ -208,7 +209,9 @@ def running(
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, object]:
     """What the bookies are told, of both kinds."""
-    said = dict(each.split("=", 1) for each in arguments.set)
+    said: dict[str, object] = dict(each.split("=", 1) for each in arguments.set)
+    if not arguments.default_pace:
+        said.setdefault("replicationTimeShare", 1)
     return {**SETTINGS, "replicationRateByBytes": arguments.rate, **said}
 
 
@@ -265,6 +268,7 @@ def main() -> None:
     parser.add_argument("--ledgers", type=int, default=10_000)
     parser.add_argument("--megabytes", type=int, default=4_000, help="in all ledgers together, before replication")
     parser.add_argument("--rate", type=int, default=-1, help="replicationRateByBytes of both; -1: as quick as it goes")
+    parser.add_argument("--default-pace", action="store_true", help="ours copies for its default share of the time")
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the bookies"

@@ -422,9 +422,9 @@ class ServerConfiguration(StoreSettings):
     """Ledgers that a replication worker makes whole at the same time."""
     rereplicationEntryBatchSize: int = Field(10, gt=0)
     replicationRateByBytes: int = -1
-    """Bytes that a process copies in a second; not positive: see `replicationYieldsToClients`."""
-    replicationYieldsToClients: bool = True
-    """Without a rate: copy as fast as bookies store copies hardly slower than when little waits. False: no bound."""
+    """Bytes that a process copies in a second; not positive: see `replicationTimeShare`."""
+    replicationTimeShare: float = Field(0.05, gt=0, le=1)
+    """Of the time, in which a process copies where there is no rate; 1: as fast as it goes."""
     zkReplicationTaskRateLimit: float = 0
     storeSystemTimeAsLedgerUnderreplicatedMarkTime: bool = True
 

@@ -54,6 +54,8 @@ class Stretch:
     needed: Mapping[int, Sequence[BookieId]]
     entries: dict[int, bytes] = field(default_factory=dict)
     """As they are stored."""
+    read_seconds: float = 0.0
+    """How long it took to read them."""
 
 
 class Copier:
@@ -84,7 +86,7 @@ class Copier:
         `avoided` are asked last. Raises `ReadError` for an entry that no bookie gives, and the `BKError` of a bookie
         that does not take its copy.
         """
-        targets = _Targets(self._context, fragment.ledger_id, self._master_key, self._pace)
+        targets = _Targets(self._context, fragment.ledger_id, self._master_key)
         writing: asyncio.Task[None] | None = None
         try:
             async for stretch in self._stretches(fragment, chosen, frozenset(avoided)):
@@ -128,14 +130,17 @@ class Copier:
         sizes = [*map(len, stretch.entries.values())]
         self.progress.entries += len(sizes)
         self.progress.bytes += sum(sizes)
-        self._stats.read(sizes, self._context.runtime.now() - started)
+        stretch.read_seconds = self._context.runtime.now() - started
+        self._stats.read(sizes, stretch.read_seconds)
         await self._pace.spend(sum(sizes))
 
     async def _write(self, targets: _Targets, stretch: Stretch) -> None:
         started = self._context.runtime.now()
         await targets.write(stretch)
         sizes = [len(stretch.entries[entry]) for entry, bookies in stretch.needed.items() for _ in bookies]
-        self._stats.written(sizes, self._context.runtime.now() - started)
+        seconds = self._context.runtime.now() - started
+        self._stats.written(sizes, seconds)
+        self._pace.took(stretch.read_seconds + seconds)
 
     def _sources(self, entries: Sequence[int], attempt: int, avoided: frozenset[BookieId]) -> dict[BookieId, list[int]]:
         """Whom to ask for which entries, at this attempt. Raises `ReadError`."""
@@ -169,10 +174,8 @@ class Copier:
 class _Targets:
     """The bookies that are written to. An `AddSink`."""
 
-    def __init__(self, context: ClientContext, ledger_id: int, master_key: bytes, pace: Pace) -> None:
+    def __init__(self, context: ClientContext, ledger_id: int, master_key: bytes) -> None:
         self._context = context
-        self._pace = pace
-        self._sent_at = 0.0
         self._ledger_id = ledger_id
         self._version = context.bookies.add_version(WriteFlag.NONE)
         self._encode = packaged_add_encoder(self._version, ledger_id, master_key, RECOVERY_FLAGS)
@@ -191,7 +194,6 @@ class _Targets:
                 frames.setdefault(bookie, []).append(frame)
                 self._unanswered.setdefault(bookie, set()).add(entry_id)
         self._done = asyncio.get_running_loop().create_future()
-        self._sent_at = self._context.runtime.now()
         for bookie, parts in frames.items():
             self._channel(bookie).send(b"".join(parts), len(parts))
         await self._done
@@ -217,8 +219,8 @@ class _Targets:
             return
         unanswered = self._unanswered.get(bookie, set())
         unanswered.difference_update(acked)
-        if not unanswered and self._unanswered.pop(bookie, None) is not None:
-            self._pace.took(bookie, self._context.runtime.now() - self._sent_at)
+        if not unanswered:
+            self._unanswered.pop(bookie, None)
         if not self._unanswered and self._done is not None and not self._done.done():
             self._done.set_result(None)
 

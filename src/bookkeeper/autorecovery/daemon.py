@@ -27,14 +27,16 @@ from .worker import ReplicationWorker
 log = logging.getLogger(__name__)
 
 
-def repair_with(runtime: Runtime, config: ServerConfiguration, driver: MetadataDriver, client: BookKeeper) -> Repair:
-    """Repair by these settings."""
+def repair_with(
+    runtime: Runtime, config: ServerConfiguration, driver: MetadataDriver, client: BookKeeper, time_share: float = 1.0
+) -> Repair:
+    """Repair by these settings. What somebody waits for needs not yield to clients: `time_share`, see `pace`."""
     context = client.context
     return Repair(
         driver,
         context,
         LedgerChecker(runtime, context, in_flight=config.inFlightReadEntryNumInLedgerChecker),
-        pace=Pace(runtime, config.replicationRateByBytes, yields=config.replicationYieldsToClients),
+        pace=Pace(runtime, config.replicationRateByBytes, time_share),
         first_stretch=config.rereplicationEntryBatchSize,
     )
 
@@ -56,7 +58,7 @@ class AutoRecovery:
         self._own = own
         self._driver = driver
         self._client = client
-        self.repair = repair_with(runtime, config, driver, client)
+        self.repair = repair_with(runtime, config, driver, client, config.replicationTimeShare)
         self.worker = ReplicationWorker(runtime, config, driver, client, self.repair)
         self.auditor: Auditor | None = None
         """While it is elected."""
