@@ -12,7 +12,7 @@ CANCELLATIONS ?= 1000
 ROUNDS ?= 1000
 RECORDS ?= 1000000
 SEED   ?= 1
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: help
 help: ## this list
@@ -84,7 +84,7 @@ try-out: java $(VENV)/.spark ## bookies, a Spark master and two workers on this 
 
 .PHONY: test
 test: java setup lint ## everything that must be green (needs a JDK 17+; ten minutes on two cores)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations 10
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 .PHONY: test-fast
 test-fast: setup ## unit tests only, no JDK needed
