@@ -11,6 +11,7 @@ import pytest
 
 from bookkeeper.client.entry import LedgerEntry
 from bookkeeper.client.reads.batch import SMALLEST_PART, parts_of
+from bookkeeper.client.reads.range import RangeRead
 from bookkeeper.errors import (
     BookieUnavailableError,
     DigestMismatchError,
@@ -282,6 +283,38 @@ async def test_the_read_of_one_entry_that_is_late_goes_to_the_next_replica(
     slow.release()
     assert (await reader.read_entry(3)).data == payload(3)
     assert all(handle.cancelled() for handle in timers.handles)
+
+
+class PolicyError(Exception):
+    """Of a policy of somebody's own."""
+
+
+@pytest.mark.parametrize("trouble", ["late", "missing"])
+async def test_what_fails_when_one_read_meets_trouble_is_its_error_alone(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    timers = SpeculationTimers(cluster, monkeypatch)
+    ledger = await make_ledger(cluster, 4)
+    slow = ledger.replicas(0)[0]
+    slow.on_request = lambda _: HOLD
+    reader = await ledger.open(await cluster.connect(speculativeReadTimeout=1))
+    reading = [asyncio.create_task(reader.read_entry(entry)) for entry in (0, 3)]
+    await eventually(lambda: slow.count(ReadRequest) == 2)
+
+    def fails(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        raise PolicyError
+
+    monkeypatch.setattr(RangeRead, "take_over", fails)
+    if trouble == "missing":
+        del slow.ledger(ledger.id).entries[0]
+        slow.release()
+    else:
+        cluster.runtime.now = lambda now=cluster.runtime.now: now() + 2  # type: ignore[method-assign,misc]
+        timers.go_off()
+    with pytest.raises(PolicyError):
+        await reading[0]
+    assert (await reading[1]).data == payload(3)
 
 
 @PROTOCOLS

@@ -65,8 +65,9 @@ class _Read(ReadCall):
             if entry is not None:
                 self.outcome.set_result(([entry], None))
                 return
-            self.attempt = self.owner.take_trouble(self, late=False)
-        self.attempt.sink.on_answers(self.attempt, answers)
+            self.owner.take_trouble(self, late=False)
+        if self.attempt is not None:
+            self.attempt.sink.on_answers(self.attempt, answers)
 
 
 class SingleReads:
@@ -117,10 +118,17 @@ class SingleReads:
         entry: LedgerEntry = _new_entry(LedgerEntry, (reads.ledger_id, entry_id, payload, length))
         return entry
 
-    def take_trouble(self, read: _Read, *, late: bool) -> Attempt:
-        """Let a `RangeRead` go on with a read; what becomes of it there is its outcome."""
-        rest = RangeRead(self._reads, read.entry_id, read.entry_id)
-        attempt = rest.take_over(read.index, read.ensemble, read.orders, read.run, late=late)
+    def take_trouble(self, read: _Read, *, late: bool) -> None:
+        """Let a `RangeRead` go on with a read; what becomes of it there is its outcome.
+
+        So is what prevents it from beginning, such as an error in a placement policy: others read on.
+        """
+        try:
+            rest = RangeRead(self._reads, read.entry_id, read.entry_id)
+            read.attempt = rest.take_over(read.index, read.ensemble, read.orders, read.run, late=late)
+        except Exception as error:
+            read.outcome.set_exception(error)
+            return
         going_on = self._reads.context.runtime.spawn(rest.wait(), name=f"entry of ledger {self._reads.ledger_id}")
 
         def ended(task: asyncio.Task[Outcome]) -> None:
@@ -134,7 +142,6 @@ class SingleReads:
 
         going_on.add_done_callback(ended)
         read.outcome.add_done_callback(lambda _: going_on.cancel())
-        return attempt
 
     # --- silence ---
 
@@ -162,4 +169,4 @@ class SingleReads:
                 return
             del self._under_way[read]
             if read.attempt is None and not read.outcome.done():
-                read.attempt = self.take_trouble(read, late=True)
+                self.take_trouble(read, late=True)
