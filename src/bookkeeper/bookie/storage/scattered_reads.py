@@ -76,11 +76,15 @@ class ScatteredReads:
             self._due = True
             loop.call_soon(self._begin_jobs)
         found: list[Found] = []
-        for request in requests:
-            part = await request.found
-            found += part
-            if len(part) < len(request.entry_ids):
-                break  # there was no room for all
+        try:
+            for request in requests:
+                part = await request.found
+                found += part
+                if len(part) < len(request.entry_ids):
+                    break  # there was no room for all
+        finally:
+            for request in requests:
+                request.found.cancel()  # nobody wants what has not begun
         return found
 
     def _begin_jobs(self) -> None:
@@ -88,12 +92,15 @@ class ScatteredReads:
         self._due = False
         waiting = self._waiting
         while waiting and self._jobs < self._readers.count:
-            taken = [waiting.popleft()]
-            count = len(taken[0].entry_ids)
+            taken: list[_Request] = []
+            count = 0
             while waiting and count + len(waiting[0].entry_ids) <= ENTRIES_AT_ONCE:
-                taken.append(waiting.popleft())
-                count += len(taken[-1].entry_ids)
-            self._begin(taken)
+                request = waiting.popleft()
+                if not request.found.done():
+                    taken.append(request)
+                    count += len(request.entry_ids)
+            if taken:
+                self._begin(taken)
 
     def _begin(self, requests: Sequence[_Request]) -> None:
         self._jobs += 1
