@@ -258,6 +258,7 @@ async def test_reads_of_scattered_entries_bring_little_for_nothing(tmp_path: Pat
         count = len(found) // len(record(entry(1, 0)))
         assert 10 <= count <= 64
         assert files.read <= (count + 1) * (16 << 10) + 1024
+        assert len(await storage.read_run(1, count, 100, 5 << 20, 2)) <= 2 * len(record(entry(1, 0)))
         files.read = 0
         for entry_id in range(count, 100):  # one after the other is no better
             assert await storage.read_entry(1, entry_id) == entry(1, entry_id)

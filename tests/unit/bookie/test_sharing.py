@@ -417,6 +417,20 @@ async def test_who_fills_the_journal_waits_until_half_of_it_is_done_if_there_are
     assert served == ["flood"]
 
 
+async def test_what_fences_cost_after_they_were_served_is_charged_for() -> None:
+    clock = Clock()
+    turns = Turns(clock, 0.25)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    for _ in range(200):
+        turns.journal_gets(flood)
+    turns.spent(good, 0.00001, clock.time)
+    assert not turns.may_serve(flood, clock.time)
+    assert turns.may_serve(good, clock.time)
+    turns.journal_gets(good)
+    assert turns.may_serve(good, clock.time), "one is little"
+
+
 async def test_nobody_rests_long_because_the_process_stood_still() -> None:
     clock = Clock()
     turns = Turns(clock, 0.5)

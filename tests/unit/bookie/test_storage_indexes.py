@@ -140,6 +140,18 @@ def test_master_keys(store: KeyValueStore) -> None:
             change(3)
 
 
+def test_of_keys_that_are_equal_one_copy_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_index, "KNOWN_KEYS", 2)
+    keys = [bytes([n // 4]) * 20 for n in range(16)]
+    index = LedgerIndex({n: LedgerData(master_key=bytes(bytearray(key))) for n, key in enumerate(keys[:6])})
+    for n, key in enumerate(keys[6:], 6):
+        index.set_master_key(n, bytes(bytearray(key)))
+    kept = [index.get(n).data.master_key for n in range(16)]
+    assert kept == keys
+    assert len(set(map(id, kept[:8]))) == 2
+    assert len(index._keys) == 2
+
+
 def test_changes_that_failed_to_be_written_are_taken_again(store: KeyValueStore) -> None:
     """BI-12, FX-36."""
     index = LedgerIndex({})

@@ -39,6 +39,7 @@ from ..sharing.memory import read_slots
 from ..sharing.permits import Permits
 from ..sharing.shares import Shares
 from ..stats import OpStats
+from ..storage.api import RUN_READS
 from .caller import Caller
 from .error_status import READ, status_of
 from .fencing import Fences
@@ -51,6 +52,10 @@ ANSWERS_AT_ONCE = 256 * 1024
 
 FENCED_AT_ONCE = 64
 """Reads of durable fences that go on in one turn of the loop."""
+
+RUN_READS_BESIDE_LIGHT = 4
+"""Reads of the logs that a batch read may make for a peer that wants much, beside others that want little: they are one
+step of its queue (`ledger_queues`), and entries that lie far from each other may take one each."""
 
 _BATCH_FRAME = 36
 """Bytes of a batch read response without entries: length, head, request id."""
@@ -360,7 +365,7 @@ class ReadPath:
             return LimboError(f"ledger {ledger_id} is in limbo")
         return NoEntryError(f"ledger {ledger_id} has no entry {entry_id}")
 
-    async def _batch_read(self, _: Caller, reply: Reply[m.BatchReadRequest]) -> bytes:
+    async def _batch_read(self, caller: Caller, reply: Reply[m.BatchReadRequest]) -> bytes:
         request = reply.request
         room = min(request.max_size, self._max_batch) - _BATCH_FRAME
         max_count = request.max_count if request.max_count > 0 else _UNLIMITED
@@ -369,7 +374,8 @@ class ReadPath:
             entry = await self._load(request.ledger_id, request.entry_id)
             body = len(entry).to_bytes(_SIZE_WORD, "big") + entry
         else:
-            body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0))
+            reads = RUN_READS_BESIDE_LIGHT if caller.must_spare else RUN_READS
+            body = await self._storage.read_run(request.ledger_id, request.entry_id, max_count, max(room, 0), reads)
             body = limit_run(body, room)
         self._stats.READ_BYTES += len(body)
         return reply.encode(

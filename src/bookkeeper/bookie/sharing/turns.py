@@ -49,11 +49,15 @@ IN_JOURNAL_BESIDE_OTHERS = 256 << 10
 """Bytes of a peer that may wait for the journal: adds with 512 more for each, and"""
 ADD_IN_JOURNAL = 512
 REQUEST_IN_JOURNAL = 4 << 10
-"""for each fence, WRITE_LAC and FORCE, which take some 20 µs to answer."""
+"""for each fence, WRITE_LAC and FORCE."""
 
 ADD_LATER_SECONDS = 2e-6
 BYTE_LATER_SECONDS = 8e-9
 """What an add costs after it was served: to be written twice, by threads that share the interpreter, and answered."""
+
+REQUEST_LATER_SECONDS = 5e-5
+"""What a fence, WRITE_LAC or FORCE does, by itself: mostly a fence, after which is read, and whose ledger is written to
+the index."""
 
 HELD_BACK_SECONDS = 0.01
 """For so long after a request of a light peer others may have to rest: it takes no longer to be answered."""
@@ -128,15 +132,16 @@ class Turns:
 
     def journal_gets_adds(self, peer: Peer, size: int, count: int) -> None:
         """So many adds of this peer, of so many bytes together, wait for the journal now."""
-        self.journal_gets(peer, size + count * ADD_IN_JOURNAL)
+        peer.in_journal += size + count * ADD_IN_JOURNAL
         self.charge(peer, size * BYTE_LATER_SECONDS + count * ADD_LATER_SECONDS, self.now())
 
     def journal_has_adds(self, peer: Peer, size: int, count: int) -> None:
         self.journal_has(peer, size + count * ADD_IN_JOURNAL)
 
-    def journal_gets(self, peer: Peer, size: int = REQUEST_IN_JOURNAL) -> None:
+    def journal_gets(self, peer: Peer) -> None:
         """One request of this peer waits for the journal now."""
-        peer.in_journal += size
+        peer.in_journal += REQUEST_IN_JOURNAL
+        self.charge(peer, REQUEST_LATER_SECONDS, self.now())
 
     def journal_has(self, peer: Peer, size: int = REQUEST_IN_JOURNAL) -> None:
         """The journal has taken one request of this peer."""

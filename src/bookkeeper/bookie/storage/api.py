@@ -26,6 +26,9 @@ from ...protocol.messages import AddRun
 from ...types import BookieId
 from .examine import Examined, Judge
 
+RUN_READS = 64
+"""Reads of the logs that one batch read may make. One of entries that lie scattered ends there."""
+
 
 class LedgerStorage(ABC):
     """Entries and ledger attributes of one bookie."""
@@ -192,11 +195,14 @@ class LedgerStorage(ABC):
         """
 
     @abstractmethod
-    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
+    async def read_run(
+        self, ledger_id: int, first: int, max_count: int, max_bytes: int, max_reads: int = RUN_READS
+    ) -> bytes:
         """Consecutive entries from `first`, each as int32 size and entry: the body of a batch read response.
 
         At least the first, at most `max_count`; the total stays within `max_bytes` except when the first alone is
-        larger. Ends before the first entry that is not here. Raises as `read_entry` if `first` cannot be read.
+        larger. Ends before the first entry that is not here, or that `max_reads` reads of the logs did not bring.
+        Raises as `read_entry` if `first` cannot be read.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from ...protocol.messages import AddRun
 from ...runtime import Runtime
 from ...types import BookieId
 from ..file_names import current
-from .api import LedgerStorage
+from .api import RUN_READS, LedgerStorage
 from .collection.ledgers import LedgerCollector
 from .db_directory import DbDirectory
 from .directory_jobs import DirectoryOptions
@@ -266,8 +266,10 @@ class DbLedgerStorage(LedgerStorage):
     async def read_some(self, ledger_id: int, entry_ids: Sequence[int], max_bytes: int) -> list[bytes | Exception]:
         return await self._of(ledger_id).reads.read_some(ledger_id, entry_ids, max_bytes)
 
-    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
-        return await self._of(ledger_id).reads.read_run(ledger_id, first, max_count, max_bytes)
+    async def read_run(
+        self, ledger_id: int, first: int, max_count: int, max_bytes: int, max_reads: int = RUN_READS
+    ) -> bytes:
+        return await self._of(ledger_id).reads.read_run(ledger_id, first, max_count, max_bytes, max_reads)
 
     async def last_entry(self, ledger_id: int) -> bytes:
         return await self._of(ledger_id).reads.last_entry(ledger_id)

@@ -42,9 +42,6 @@ NEAR = 16
 READ_ENDS = 8
 """Of a ledger so many are remembered: of several readers, some of which jump."""
 
-RUN_READS = 64
-"""Reads of the logs that one batch read may make. One of entries that lie scattered ends there."""
-
 MAX_OPEN_LOGS = 512
 """Entry logs held open for reading."""
 
@@ -189,14 +186,14 @@ class DirectoryReads:
         """A read of the logs has ended in front of this entry."""
         ledger.read_ends = (end, *ledger.read_ends[: READ_ENDS - 1])
 
-    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int) -> bytes:
+    async def read_run(self, ledger_id: int, first: int, max_count: int, max_bytes: int, max_reads: int) -> bytes:
         self._index.get(ledger_id)
         pieces: list[bytes] = []
         done = size = reads = 0
         while done < max_count and (not done or max_bytes - size >= size // done):
             piece, count = self._caches.run(ledger_id, first + done, max_count - done, max_bytes - size)
             if not count:
-                if reads == RUN_READS:
+                if reads == max_reads:
                     break
                 reads += 1
                 loaded = await self._load(ledger_id, first + done, max_count - done, max_bytes - size)

@@ -22,6 +22,9 @@ from .ledger_data import LedgerData
 TAKEN_AT_ONCE = 256
 """Changed ledgers whose records are written down in one turn of the loop: about a millisecond."""
 
+KNOWN_KEYS = 1000
+"""Master keys of which one copy is kept: most ledgers of a cluster have the same few."""
+
 _FIRST_NEGATIVE_KEY = b"\x80"
 """Keys are in unsigned order: ids from 0 come first, reserved negative ones behind them."""
 
@@ -49,6 +52,9 @@ class LedgerIndex:
     """The ledgers of one directory, and the changes not yet written."""
 
     def __init__(self, loaded: dict[int, LedgerData]) -> None:
+        self._keys: dict[bytes, bytes] = {}  # one copy of each, of the first `KNOWN_KEYS`
+        for data in loaded.values():
+            data.master_key = self._one_copy(data.master_key)
         self.ledgers: dict[int, Ledger] = {ledger_id: Ledger(data) for ledger_id, data in loaded.items()}
         self._changed: dict[int, None] = {}  # ids in order of change; deleted ones are not in `ledgers`
         self.complete = False
@@ -64,6 +70,7 @@ class LedgerIndex:
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
         """Create, or adopt the key in place of a placeholder. Raises `UnauthorizedAccessError` for another key."""
         ledger = self.ledgers.get(ledger_id)
+        key = self._one_copy(key)
         if ledger is None:
             self.ledgers[ledger_id] = Ledger(LedgerData(master_key=key), last_indexed=-1 if self.complete else None)
         elif ledger.data.master_key == key or ledger_data.is_placeholder(key):
@@ -73,6 +80,9 @@ class LedgerIndex:
         else:
             raise UnauthorizedAccessError(f"ledger {ledger_id} has another master key")
         self._changed[ledger_id] = None
+
+    def _one_copy(self, key: bytes) -> bytes:
+        return self._keys.setdefault(key, key) if len(self._keys) < KNOWN_KEYS else self._keys.get(key, key)
 
     def set_fenced(self, ledger_id: int) -> bool:
         data = self.get(ledger_id).data
