@@ -94,7 +94,8 @@ class Bench:
         self.stats = BookieStats()
         self.account = Account(RequestMemory(1 << 40, 0, list), Peer("peer"))
         self.given_up = 0
-        self.output = Output(self.clock, config, self.stats, self.account, self._give_up)
+        self.took: list[float] = []
+        self.output = Output(self.clock, config, self.stats, self.account, self._give_up, self.took.append)
         self.output.begin(self.socket)
 
     def _give_up(self) -> None:
@@ -110,6 +111,18 @@ async def test_answers_of_one_turn_are_one_write() -> None:
     bench.output.send(b"d")
     await asyncio.sleep(0)
     assert bench.socket.writes == [b"abc", b"d"]
+
+
+async def test_what_writing_takes_is_told() -> None:
+    bench = Bench()
+
+    def write(_: bytes) -> None:
+        bench.clock.time += 0.25
+
+    bench.socket.write = write  # type: ignore[method-assign]
+    bench.output.send(b"a")
+    await asyncio.sleep(0)
+    assert bench.took == [0.25]
 
 
 async def test_many_answers_do_not_wait_for_the_end_of_the_turn() -> None:

@@ -25,6 +25,7 @@ from bookkeeper.bookie.sharing.memory import (
 )
 from bookkeeper.bookie.sharing.shares import Shares
 from bookkeeper.bookie.sharing.turns import (
+    IN_JOURNAL_BESIDE_LIGHT,
     IN_JOURNAL_BESIDE_OTHERS,
     SLICE_BESIDE_OTHERS,
     SLICE_SECONDS,
@@ -414,6 +415,30 @@ async def test_who_fills_the_journal_waits_until_half_of_it_is_done_if_there_are
     while flood.in_journal > 0:
         turns.journal_has(flood)
     await asyncio.sleep(0)
+    assert served == ["flood"]
+
+
+async def test_beside_those_that_want_little_the_journal_gets_little_at_a_time() -> None:
+    clock = Clock()
+    turns = Turns(clock, 0.25)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    flood.in_journal = IN_JOURNAL_BESIDE_LIGHT
+    turns.spent(flood, 0.01, clock.time)
+    assert not turns.fills_journal(flood, clock.time), "it is alone"
+    turns.spent(good, 0.00001, clock.time)
+    assert turns.fills_journal(flood, clock.time)
+    assert not turns.fills_journal(good, clock.time)
+    clock.time = flood.rests_until  # it waits for the journal alone now
+    turns.spent(good, 0.00001, clock.time)
+    served: list[str] = []
+    turns.wait(flood, Slow(clock, flood, served, 1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not served
+    turns.journal_has_adds(flood, IN_JOURNAL_BESIDE_LIGHT // 2, 0)
+    for _ in range(3):
+        await asyncio.sleep(0)
     assert served == ["flood"]
 
 

@@ -39,7 +39,7 @@ from ...protocol.messages import V2, V3, AddRun, Status
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, Peer
 from ..sharing.shares import Shares
-from ..sharing.turns import IN_JOURNAL_BESIDE_OTHERS
+from ..sharing.turns import IN_JOURNAL_BESIDE_LIGHT
 from .adds import AddBatch, as_run
 from .handlers import HANDLERS, Way
 from .held import Backlog, HeldAdds, HeldReads
@@ -95,7 +95,7 @@ class BookieConnection(asyncio.Protocol):
             config.nettyMaxFrameSizeBytes, service.frames, self.account, now, partial(self._pause_for, _FRAME)
         )
         """The frame that is incomplete now."""
-        self._output = Output(service.runtime, config, service.stats, self.account, self._takes_nothing)
+        self._output = Output(service.runtime, config, service.stats, self.account, self._takes_nothing, self._wrote)
         self.send = self._output.send
         """Send the bytes of one or more answers; dropped if the connection is gone."""
         self.answer_has = self._output.answer_has
@@ -288,7 +288,7 @@ class BookieConnection(asyncio.Protocol):
     @property
     def _fills_journal(self) -> bool:
         source = self.source
-        return source.in_journal >= IN_JOURNAL_BESIDE_OTHERS and self._service.turns.fills_journal(source, self._now())
+        return source.in_journal >= IN_JOURNAL_BESIDE_LIGHT and self._service.turns.fills_journal(source, self._now())
 
     def _plain_reads(self, bodies: list[bytes], at: int, until: float) -> int:
         """Handle plain reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""
@@ -464,6 +464,10 @@ class BookieConnection(asyncio.Protocol):
     def output_full(self) -> bool:
         """The peer does not keep up with its answers."""
         return bool(self._paused & _OUTPUT)
+
+    def _wrote(self, seconds: float) -> None:
+        """Answers took so long to be written: that is part of what the peer asks for."""
+        self._service.turns.charge(self.source, seconds, self._now())
 
     def _takes_nothing(self) -> None:
         log.info("closing the connection of %s, which does not read its answers", self.peer)

@@ -47,6 +47,7 @@ class Output:
         "_stats",
         "_taken",
         "_timer",
+        "_took",
         "_transport",
         "charge",
         "gate",
@@ -60,13 +61,16 @@ class Output:
         stats: BookieStats,
         account: Account,
         give_up: Callable[[], None],
+        took: Callable[[float], None],
     ) -> None:
-        """`give_up` is called when the peer takes nothing for too long."""
+        """`give_up` is called when the peer takes nothing for too long, `took` with the seconds that answers took of
+        the loop's time to be written."""
         self._runtime = runtime
         self._config = config
         self._stats = stats
         self._account = account
         self._give_up = give_up
+        self._took = took
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []  # answers gathered in this turn
@@ -107,7 +111,9 @@ class Output:
 
     def _end_of_turn(self) -> None:
         self._flush_due = False
+        started = self._runtime.now()
         self.flush()
+        self._took(self._runtime.now() - started)
 
     def flush(self) -> None:
         """Write what is gathered."""

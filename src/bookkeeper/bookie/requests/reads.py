@@ -53,7 +53,7 @@ ANSWERS_AT_ONCE = 256 * 1024
 FENCED_AT_ONCE = 64
 """Reads of durable fences that go on in one turn of the loop."""
 
-RUN_READS_BESIDE_LIGHT = 4
+RUN_READS_BESIDE_LIGHT = 2
 """Reads of the logs that a batch read may make for a peer that wants much, beside others that want little: they are one
 step of its queue (`ledger_queues`), and entries that lie far from each other may take one each."""
 

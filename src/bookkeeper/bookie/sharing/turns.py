@@ -12,11 +12,11 @@ where there is more than one peer. They may be long where a peer is alone, which
 told by whom was served lately (`contested`). Beside others:
 
 - slices and rounds are short;
-- a peer that keeps the loop busy (`credit`), by many short slices or by requests of megabytes, of which nothing is cut
-  off once it has begun, rests now and then in the first milliseconds after a request of one that asks for little. So
-  the turns that this one needs come soon, and in between the other has all the time there is;
+- a peer that keeps the loop busy (`credit`), by many short slices, by requests of megabytes, of which nothing is cut
+  off once it has begun, or by its answers, rests now and then in the first milliseconds after a request of one that
+  asks for little. So the turns that this one needs come soon, and in between the other has all the time there is;
 - a peer with much that waits for the journal waits until half of it is done, as all that the journal takes after it is
-  done after it;
+  done after it; beside those that want little, it may have little there;
 - a peer that wants much leaves some of the write cache to others.
 
 So a peer that sends little is served at once, however much others send. A peer that sends much gets all the time
@@ -46,7 +46,9 @@ SLICE_REQUESTS_BESIDE_LIGHT = 32
 SLICES_IN_A_ROUND = 2
 
 IN_JOURNAL_BESIDE_OTHERS = 256 << 10
-"""Bytes of a peer that may wait for the journal: adds with 512 more for each, and"""
+"""Bytes of a peer that may wait for the journal, which takes all that waits: adds with 512 more for each, and"""
+IN_JOURNAL_BESIDE_LIGHT = 64 << 10
+"""beside others that want little."""
 ADD_IN_JOURNAL = 512
 REQUEST_IN_JOURNAL = 4 << 10
 """for each fence, WRITE_LAC and FORCE."""
@@ -128,7 +130,10 @@ class Turns:
 
     def fills_journal(self, peer: Peer, now: float) -> bool:
         """Whether others would wait for what the journal has of this peer."""
-        return peer.in_journal >= IN_JOURNAL_BESIDE_OTHERS and self.contested(now)
+        size = peer.in_journal
+        if size < IN_JOURNAL_BESIDE_LIGHT:
+            return False
+        return (size >= IN_JOURNAL_BESIDE_OTHERS and self.contested(now)) or self.must_spare(peer, now)
 
     def journal_gets_adds(self, peer: Peer, size: int, count: int) -> None:
         """So many adds of this peer, of so many bytes together, wait for the journal now."""
@@ -146,8 +151,9 @@ class Turns:
     def journal_has(self, peer: Peer, size: int = REQUEST_IN_JOURNAL) -> None:
         """The journal has taken one request of this peer."""
         before = peer.in_journal
-        peer.in_journal = before - size
-        if peer.in_journal <= IN_JOURNAL_BESIDE_OTHERS // 2 < before and peer in self._waiting:
+        peer.in_journal = now = before - size
+        halves = IN_JOURNAL_BESIDE_LIGHT // 2, IN_JOURNAL_BESIDE_OTHERS // 2
+        if peer in self._waiting and any(now <= half < before for half in halves):
             self._schedule()
 
     def spent(self, peer: Peer, seconds: float, now: float) -> None:
