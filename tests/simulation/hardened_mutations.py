@@ -35,7 +35,7 @@ from bookkeeper.metadata.formats import cookie
 from bookkeeper.quorum.ensemble import GiveUp
 from bookkeeper.runtime import awake
 from bookkeeper.runtime.api import DiskUsage
-from bookkeeper.runtime.wait_queue import OneByOne
+from bookkeeper.runtime.waiting.wait_queue import OneByOne
 from bookkeeper.simulation.swarm import IMPATIENTS
 from bookkeeper.simulation.world.keyvalue import KeyValueState
 

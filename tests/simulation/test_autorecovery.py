@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.autorecovery import copy as copy_room
 from bookkeeper.autorecovery import fragments, moves, repair
 from bookkeeper.autorecovery.auditor import Auditor
-from bookkeeper.autorecovery.copy import Copier
+from bookkeeper.autorecovery.copying import copy as copy_room
+from bookkeeper.autorecovery.copying.copy import Copier
 from bookkeeper.client.reads.replicas import Replicas
 from bookkeeper.errors import LedgerFencedError
 from bookkeeper.metadata.api import UnderreplicationStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.autorecovery import fragments, moves, worker
-from bookkeeper.autorecovery.copy import Copier
+from bookkeeper.autorecovery.copying.copy import Copier
 from bookkeeper.autorecovery.fragments import Fragment
 from bookkeeper.autorecovery.repair import Repair
 from bookkeeper.autorecovery.worker import ReplicationWorker
@@ -120,7 +120,7 @@ def last_entry_is_not_copied(patch: pytest.MonkeyPatch) -> None:
         needed = copies(fragment, chosen, first, last)
         return {entry: bookies for entry, bookies in needed.items() if entry != fragment.last}
 
-    patch.setattr("bookkeeper.autorecovery.copy.copies", fewer)
+    patch.setattr("bookkeeper.autorecovery.copying.copy.copies", fewer)
 
 
 def open_ledgers_are_not_fenced(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.autorecovery import repair
-from bookkeeper.autorecovery.copy import Copier
+from bookkeeper.autorecovery.copying.copy import Copier
 from bookkeeper.autorecovery.moves import targets
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.simulation import run

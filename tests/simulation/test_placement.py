@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.autorecovery.copy import Copier
+from bookkeeper.autorecovery.copying.copy import Copier
 from bookkeeper.autorecovery.fragments import Fragment
 from bookkeeper.client.placement.resolver import DNSToSwitchMapping
 from bookkeeper.simulation.history import Violation

@@ -9,7 +9,7 @@ moves      where copies go, and what the ledger's record becomes
 What acts on them:
 
 checker    which copies of a ledger are not where its record says
-copy       entries, from bookies that have them to those that need them
+copying    entries, from bookies that have them to those that need them, and how fast
 repair     one ledger: copies first, then its record
 worker     takes marked ledgers one by one
 audits     walks over all ledgers that mark those which are not whole

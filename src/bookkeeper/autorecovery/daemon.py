@@ -20,7 +20,7 @@ from ..runtime.tasks import guarded
 from ..types import BookieId
 from .auditor import RETRY_SECONDS, Auditor
 from .checker import LedgerChecker
-from .pace import Pace
+from .copying.pace import Pace
 from .repair import Repair
 from .worker import ReplicationWorker
 

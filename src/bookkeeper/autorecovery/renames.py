@@ -22,7 +22,7 @@ from ..metadata.api import MetadataDriver
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..metadata.update import update_ledger
 from ..metadata.walking import batches
-from ..runtime.rate_limit import RateLimit
+from ..runtime.waiting.rate_limit import RateLimit
 from ..types import BookieId
 from .fragments import bookies_of
 

@@ -27,10 +27,10 @@ from ..metadata.update import update_ledger
 from ..protocol.digest import master_key
 from ..types import BookieId
 from .checker import Damage, LedgerChecker, digest_of
-from .copy import Copier
+from .copying.copy import Copier
+from .copying.pace import Pace
 from .fragments import Fragment
 from .moves import Choose, differences, is_moved, misplaced, moved, possible_targets, targets
-from .pace import Pace
 from .stats import WorkerStats
 
 log = logging.getLogger(__name__)

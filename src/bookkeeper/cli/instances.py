@@ -35,7 +35,7 @@ from ..bookie.storage.db_storage import MIB, memory_budget
 from ..config import ServerConfiguration
 from ..errors import ConfigurationError
 from ..runtime import Files, Runtime
-from ..runtime.backoff import Backoff, Pauses
+from ..runtime.waiting.backoff import Backoff, Pauses
 
 FOLDER = "instance-"
 

@@ -37,7 +37,7 @@ from ..errors import (
 from ..metadata.api import Versioned
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest
-from ..runtime.backoff import Backoff, Pauses
+from ..runtime.waiting.backoff import Backoff, Pauses
 from ..types import INVALID_ENTRY_ID
 from ..version import install_hint
 from .context import ClientContext

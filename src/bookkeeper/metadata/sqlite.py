@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..errors import ConfigurationError, MetadataError, ServiceUnavailable
 from ..runtime import Runtime, TaskScope, Workers
-from ..runtime.backoff import Backoff
+from ..runtime.waiting.backoff import Backoff
 from .records.driver import DEFAULT_SESSION_TIMEOUT_MS, RecordDriver
 from .records.store import SCAN_LIMIT, Changes, RecordStore, Transaction
 from .sqlite_file import LARGEST_RECORD, Call, SqliteFile

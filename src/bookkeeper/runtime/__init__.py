@@ -11,9 +11,7 @@ heap        what the C library does with memory that is freed
 tasks       tasks with an owner, and work that goes on for ever
 stalls      how late the loop is
 awake       a clock that counts only time in which the loop was running
-wait_queue  lines of tasks that wait for their turn
-backoff     pauses that grow while something keeps failing
-rate_limit  so many units a second
+waiting     pauses that grow, rates, lines of tasks that wait for their turn
 transitions state machines as tables
 """
 

@@ -30,7 +30,7 @@ from ..client.reads.scan import LedgerScan
 from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest, digest_for
-from ..runtime.rate_limit import RateLimit
+from ..runtime.waiting.rate_limit import RateLimit
 from ..types import BookieId, DigestType
 from .errors import DataLossError, ReplicasUnavailableError
 from .options import ReadOptions

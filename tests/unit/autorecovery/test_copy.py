@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.autorecovery.checker import digest_of
-from bookkeeper.autorecovery.copy import Copier
+from bookkeeper.autorecovery.copying.copy import Copier
+from bookkeeper.autorecovery.copying.pace import Pace
 from bookkeeper.autorecovery.fragments import fragments_of
-from bookkeeper.autorecovery.pace import Pace
 from bookkeeper.autorecovery.stats import WorkerStats
 from bookkeeper.client.adds.encoding import RECOVERY_FLAGS
 from bookkeeper.client.reads.replicas import Replicas

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bookkeeper.autorecovery.pace import LARGE_PIECE, SMALL_PIECE, Pace
+from bookkeeper.autorecovery.copying.pace import LARGE_PIECE, SMALL_PIECE, Pace
 
 MIB = 1 << 20
 

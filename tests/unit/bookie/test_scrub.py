@@ -28,9 +28,9 @@ from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import MetadataDriver
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.digest import digest_for
-from bookkeeper.runtime.backoff import Backoff
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.runtime.tasks import TaskScope
+from bookkeeper.runtime.waiting.backoff import Backoff
 from bookkeeper.types import BookieId, DigestType
 from tests.support.bookie import DIGEST, KEY, METADATA_URI, PASSWORD, bookie_config, init_cluster
 

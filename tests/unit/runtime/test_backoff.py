@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.runtime.backoff import Backoff, Pauses
+from bookkeeper.runtime.waiting.backoff import Backoff, Pauses
 
 BACKOFFS = st.builds(
     Backoff,

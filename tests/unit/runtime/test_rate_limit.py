@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bookkeeper.runtime.rate_limit import RateLimit
+from bookkeeper.runtime.waiting.rate_limit import RateLimit
 
 
 class Clock:

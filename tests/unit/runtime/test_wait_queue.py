@@ -1,4 +1,4 @@
-"""Lines of waiting tasks: order, and what cancellation does to it (runtime.wait_queue)."""
+"""Lines of waiting tasks: order, and what cancellation does to it (runtime.waiting.wait_queue)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.runtime.wait_queue import STALE_PLACES, OneByOne, WaitQueue
+from bookkeeper.runtime.waiting.wait_queue import STALE_PLACES, OneByOne, WaitQueue
 
 
 class Room:

@@ -8,7 +8,7 @@ from bookkeeper.client.reads.columns import PackedRun
 from bookkeeper.client.reads.replicas import CopyStatus as Copy
 from bookkeeper.client.reads.replicas import Problem, Replicas
 from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Request, Status
-from bookkeeper.runtime.rate_limit import RateLimit
+from bookkeeper.runtime.waiting.rate_limit import RateLimit
 from bookkeeper.spark.errors import DataLossError, ReplicasUnavailableError
 from bookkeeper.spark.options import ReadOptions
 from bookkeeper.spark.planning import plan_read

@@ -21,7 +21,7 @@ from ...errors import BookKeeperError, FatalBookieError, NoLedgerError, NoSuchLe
 from ...metadata.api import LedgerStore
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...runtime import Runtime
-from ...runtime.rate_limit import RateLimit
+from ...runtime.waiting.rate_limit import RateLimit
 from ...types import BookieId
 from ..storage.api import LedgerStorage
 from . import duties

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import FatalBookieError
-from ...runtime.wait_queue import OneByOne
+from ...runtime.waiting.wait_queue import OneByOne
 
 Refusal = Callable[[], FatalBookieError]
 """Makes an error. Each waiter gets one of its own: raising it adds to its traceback."""

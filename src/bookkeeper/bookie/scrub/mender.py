@@ -17,8 +17,8 @@ from ...errors import BookKeeperError, FatalBookieError, NoSuchLedger, RejectedE
 from ...metadata.api import LedgerStore
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...runtime import Runtime, TaskScope
-from ...runtime.backoff import Backoff, Pauses
-from ...runtime.rate_limit import RateLimit
+from ...runtime.waiting.backoff import Backoff, Pauses
+from ...runtime.waiting.rate_limit import RateLimit
 from ...types import BookieId
 from ..integrity.peers import OpenPeers, Peers
 from ..sharing.log_rate import LogRate

@@ -18,7 +18,7 @@ from ...config import ServerConfiguration
 from ...errors import CorruptStorageError, MetadataError, NoSuchLedger
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...runtime import Runtime
-from ...runtime.rate_limit import RateLimit
+from ...runtime.waiting.rate_limit import RateLimit
 from ..storage.examine import Damage
 from .judging import belongs, ids_only, judge_of
 from .mender import Home, Mender

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ...runtime.wait_queue import OneByOne
+from ...runtime.waiting.wait_queue import OneByOne
 
 
 class Permits:

@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 from ...errors import FatalBookieError
 from ...runtime import NO_SPACE, Runtime, TaskScope, Workers
-from ...runtime.wait_queue import OneByOne
+from ...runtime.waiting.wait_queue import OneByOne
 from ..file_names import log_name
 from . import directory_jobs as jobs
 from .caches import Caches

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from ...config import ServerConfiguration
 from ...errors import BookKeeperError, CorruptStorageError
 from ...runtime import Runtime, TaskScope
-from ...runtime.rate_limit import RateLimit
+from ...runtime.waiting.rate_limit import RateLimit
 from ..stats import OpStats
 from .collection.ledgers import LedgerCollector
 from .collection.times import IndexCompaction, LogCompaction

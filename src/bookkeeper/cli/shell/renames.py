@@ -13,7 +13,7 @@ from ...bookie.node.identity import identify
 from ...errors import ConfigurationError, IllegalOpError
 from ...metadata.api import MetadataDriver, Mode
 from ...runtime import Runtime
-from ...runtime.rate_limit import RateLimit
+from ...runtime.waiting.rate_limit import RateLimit
 from ...types import BookieId, parse_bookie_id
 from ..options import JsonOption, grouped
 from ..output import EXIT_ERROR, EXIT_USAGE, complain, console, fail, print_json, remark

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from ...config import ClientConfiguration
 from ...runtime.awake import SharedClock
-from ...runtime.backoff import Backoff
+from ...runtime.waiting.backoff import Backoff
 
 MAX_SWEEP_SECONDS = 1.0
 """How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""

@@ -26,7 +26,7 @@ from ...protocol.messages import V3, Response, WriteLacRequest
 from ...quorum.coverage import AckSet
 from ...quorum.distribution import Distribution
 from ...runtime.api import TimerHandle
-from ...runtime.backoff import Backoff, Pauses
+from ...runtime.waiting.backoff import Backoff, Pauses
 from ..context import ClientContext
 from ..wire.results import OK
 from .pipeline import AddPipeline

@@ -20,7 +20,7 @@ from ...config import ClientConfiguration
 from ...errors import BKError
 from ...quorum.window import PendingWindow
 from ...runtime.api import Runtime, TimerHandle
-from ...runtime.wait_queue import WaitQueue
+from ...runtime.waiting.wait_queue import WaitQueue
 
 
 class TokenBucket:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...runtime.backoff import Backoff
+from ...runtime.waiting.backoff import Backoff
 from ...types import BookieId
 
 TRUST = 3

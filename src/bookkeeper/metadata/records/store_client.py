@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from ...errors import LedgerExists, MetadataError, RecordRefused, ServiceUnavailable, SessionLost, VersionConflict
 from ...runtime import Runtime, TaskScope
-from ...runtime.backoff import Backoff, Pauses
+from ...runtime.waiting.backoff import Backoff, Pauses
 from .changes import ChangeHub, HubClosed
 from .session import Holding, SessionKeeper
 from .store import RecordStore, Topic, Transaction

@@ -35,7 +35,7 @@ from ...client.client import BookKeeper
 from ...client.reads.replicas import CopyStatus, Problem, Replicas
 from ...errors import NoSuchLedgerOnMetadataError
 from ...metadata.ledger_metadata import LedgerMetadata
-from ...runtime.rate_limit import RateLimit
+from ...runtime.waiting.rate_limit import RateLimit
 from ..errors import OptionError
 from ..options import ReadOptions
 from ..planning import EntryRange, fragments, gather_bounded

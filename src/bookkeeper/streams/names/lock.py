@@ -24,7 +24,7 @@ from enum import Enum
 from ...errors import LockError, MetadataError, NotOwnerError
 from ...metadata.tree import Member, RecordTree
 from ...runtime import Runtime, TaskScope
-from ...runtime.backoff import Backoff, Pauses
+from ...runtime.waiting.backoff import Backoff, Pauses
 from .members import Identity, identity, in_order, member_prefix
 
 log = logging.getLogger(__name__)

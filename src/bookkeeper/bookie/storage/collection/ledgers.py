@@ -26,7 +26,7 @@ from ....errors import LockHeld, MetadataError, NoSuchLedger
 from ....metadata.api import LedgerStore, UnderreplicationStore
 from ....metadata.ledger_metadata import LedgerMetadata
 from ....runtime import Runtime
-from ....runtime.rate_limit import RateLimit
+from ....runtime.waiting.rate_limit import RateLimit
 from ....types import BookieId
 
 log = logging.getLogger(__name__)

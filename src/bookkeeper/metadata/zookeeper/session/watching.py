@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from ....runtime.api import Runtime
-from ....runtime.backoff import Backoff
+from ....runtime.waiting.backoff import Backoff
 from .client import NoNode, Stat, ZooKeeper
 from .removewatches import WatchKind
 

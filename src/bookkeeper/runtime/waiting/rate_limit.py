@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .api import Runtime
+from ..api import Runtime
 
 
 class RateLimit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .api import Random
+from ..api import Random
 
 
 @dataclass(frozen=True, slots=True)

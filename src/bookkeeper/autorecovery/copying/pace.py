@@ -13,8 +13,8 @@ Ledgers that are made whole side by side have one share together.
 
 from __future__ import annotations
 
-from ..runtime import Runtime
-from ..runtime.rate_limit import RateLimit
+from ...runtime import Runtime
+from ...runtime.waiting.rate_limit import RateLimit
 
 SMALL_PIECE = 1 << 16
 LARGE_PIECE = 4 << 20

@@ -19,16 +19,16 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..client.adds.encoding import RECOVERY_FLAGS, packaged_add_encoder
-from ..client.context import ClientContext
-from ..client.reads.replicas import Copy, Replicas
-from ..client.wire.add_channel import AddChannel
-from ..errors import BKError, ReadError, from_code
-from ..types import BookieId, WriteFlag
-from .fragments import Fragment
-from .moves import copies
+from ...client.adds.encoding import RECOVERY_FLAGS, packaged_add_encoder
+from ...client.context import ClientContext
+from ...client.reads.replicas import Copy, Replicas
+from ...client.wire.add_channel import AddChannel
+from ...errors import BKError, ReadError, from_code
+from ...types import BookieId, WriteFlag
+from ..fragments import Fragment
+from ..moves import copies
+from ..stats import WorkerStats
 from .pace import Pace
-from .stats import WorkerStats
 
 MOST_ENTRIES = 256
 """Of a stretch, however small they are: what follows may be larger."""
