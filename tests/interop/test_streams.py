@@ -405,7 +405,7 @@ async def test_federated(on_cluster: Cluster, java_session: JavaSession, zk: Kaz
     expected: dict[str, list[Seen]] = {}
     for name in names:
         await java.create(name)
-        writer = await java.writer(name)
+        writer = await _writer_once_known(java, name)
         expected[name] = expect(await writer.write(some(3)), some(3))
         await writer.close()
     async with bookkeeper.open_namespace(uri, config=ClientConfiguration(**PATIENCE)) as namespace:
@@ -418,6 +418,17 @@ async def test_federated(on_cluster: Cluster, java_session: JavaSession, zk: Kaz
         with pytest.raises(StreamNotFoundError):
             await namespace.info("log-6")
     await java.close()
+
+
+async def _writer_once_known(java: JavaStreams, name: str) -> Writer:
+    """Of a stream that was just created: Java hears of a new part of a federated namespace from ZooKeeper, later."""
+    while True:
+        try:
+            return await java.writer(name)
+        except Refused as error:
+            if "isn't found" not in str(error):
+                raise
+        await asyncio.sleep(0.05)
 
 
 @verifies(AREA, "subscribers: where one of Java's stopped, a reader of ours goes on, and the reverse")
