@@ -57,6 +57,16 @@ async def test_it_slows_down_with_the_bookies_and_recovers(monkeypatch: pytest.M
     assert 0.9 < again / quick <= 1.01
 
 
+async def test_a_process_that_stood_still_copies_on_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    pace = Pace(world, -1, 0.05)  # type: ignore[arg-type]
+    before, _ = await world.copy(pace, 30, 0.005)
+    pace.took(10.0)
+    await world.copy(pace, 10, 0.005)
+    after, _ = await world.copy(pace, 30, 0.005)
+    assert after > 0.9 * before
+
+
 async def test_ledgers_side_by_side_have_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     pace = Pace(world, -1, 0.1)  # type: ignore[arg-type]

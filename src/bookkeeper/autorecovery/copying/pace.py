@@ -25,6 +25,9 @@ FIRST_GUESS = 0.01
 """Seconds that a piece takes."""
 NEWEST = 0.1
 """What the last piece counts in the average."""
+LONGEST = 0.5
+"""Seconds that a piece counts for, at most: what took longer has waited for a bookie that is gone, or this process
+stood still. Repair must not rest for minutes because of that."""
 
 
 class Pace:
@@ -55,5 +58,5 @@ class Pace:
     def took(self, seconds: float) -> None:
         """A piece was read and written in so much time."""
         if self._share < 1:
-            self._average += NEWEST * (seconds - self._average)
+            self._average += NEWEST * (min(seconds, LONGEST) - self._average)
             self._pieces.rate = self._share / max(self._average, 1e-6)
