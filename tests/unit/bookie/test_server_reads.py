@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.requests.reads import limit_run
+from bookkeeper.bookie.requests.reads import RUN_READS_BESIDE_LIGHT, limit_run
+from bookkeeper.bookie.sharing.turns import Turns
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.availability import decode_availability
@@ -107,6 +108,21 @@ async def test_limbo_is_never_answered_as_absence(tmp_path: Path) -> None:
         assert (await client.v3(m.ReadLacRequest(1))).status == Status.EUNKNOWNLEDGERSTATE
         poll = read(1, -1, previous_lac=7, timeout_ms=50, flags=Flags.ENTRY_PIGGYBACK)
         assert (await client.v3(poll)).status in (Status.EUNKNOWNLEDGERSTATE, Status.EOK)
+
+
+@pytest.mark.parametrize("beside_light", [False, True])
+async def test_who_wants_much_gets_short_batches_of_scattered_entries_beside_those_that_want_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside_light: bool
+) -> None:
+    monkeypatch.setattr(Turns, "must_spare", lambda *_: beside_light)
+    async with running_bookie(tmp_path) as bookie, RawClient.to(bookie) as client:
+        for entry_id in range(8):
+            for ledger_id, payload in ((1, b"small"), (2, bytes(300_000))):
+                client.send(v2.encode_add_request(KEY, entry(ledger_id, entry_id, payload)))
+                await client.body()
+            await forget_caches(bookie)
+        answer = await client.v2(m.BatchReadRequest(1, 0, 1, 100, 1 << 20))
+        assert len(answer.body) // (4 + len(entry(1, 0, b"small"))) == (RUN_READS_BESIDE_LIGHT if beside_light else 8)
 
 
 async def test_batch_reads_return_a_run(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ from ...protocol.messages import V2, V3, AddRun, Status
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, Peer
 from ..sharing.shares import Shares
-from ..sharing.turns import IN_JOURNAL_BESIDE_LIGHT
 from .adds import AddBatch, as_run
 from .handlers import HANDLERS, Way
 from .held import Backlog, HeldAdds, HeldReads
@@ -259,7 +258,7 @@ class BookieConnection(asyncio.Protocol):
         Raises `ProtocolError` at the first that is not legal.
         """
         batch = AddBatch(self._service.adds, self, started)
-        now = self._now
+        now, fills_journal = self._now, self._service.turns.fills_journal
         try:
             end = len(bodies)
             while at < end:
@@ -279,16 +278,11 @@ class BookieConnection(asyncio.Protocol):
                     elif at < end:
                         self._dispatch(batch, bodies[at])
                         at += 1
-                if at < end and (now() > until or self._fills_journal):
+                if at < end and ((moment := now()) > until or fills_journal(self.source, moment)):
                     break
         finally:
             batch.submit()
         return at
-
-    @property
-    def _fills_journal(self) -> bool:
-        source = self.source
-        return source.in_journal >= IN_JOURNAL_BESIDE_LIGHT and self._service.turns.fills_journal(source, self._now())
 
     def _plain_reads(self, bodies: list[bytes], at: int, until: float) -> int:
         """Handle plain reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""

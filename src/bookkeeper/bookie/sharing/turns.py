@@ -52,6 +52,7 @@ IN_JOURNAL_BESIDE_LIGHT = 64 << 10
 ADD_IN_JOURNAL = 512
 REQUEST_IN_JOURNAL = 4 << 10
 """for each fence, WRITE_LAC and FORCE."""
+_HALVES = IN_JOURNAL_BESIDE_LIGHT // 2, IN_JOURNAL_BESIDE_OTHERS // 2
 
 ADD_LATER_SECONDS = 2e-6
 BYTE_LATER_SECONDS = 8e-9
@@ -151,9 +152,8 @@ class Turns:
     def journal_has(self, peer: Peer, size: int = REQUEST_IN_JOURNAL) -> None:
         """The journal has taken one request of this peer."""
         before = peer.in_journal
-        peer.in_journal = now = before - size
-        halves = IN_JOURNAL_BESIDE_LIGHT // 2, IN_JOURNAL_BESIDE_OTHERS // 2
-        if peer in self._waiting and any(now <= half < before for half in halves):
+        peer.in_journal = after = before - size
+        if peer in self._waiting and any(after <= half < before for half in _HALVES):
             self._schedule()
 
     def spent(self, peer: Peer, seconds: float, now: float) -> None:
