@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +101,26 @@ def test_what_is_asked_for_again_is_looked_at_after_a_longer_delay() -> None:
     found.sent([3], "b")
     clock.advance(7)
     assert seen == [(1.0, [1, 2], "a"), (1.5, [3], "b"), (3.0, [2], "a"), (6.0, [2], "a")]
+
+
+def test_a_look_that_fails_does_not_end_the_others() -> None:
+    clock = Clock()
+    seen: list[float] = []
+
+    def look(entry_ids: Sequence[int], _: str) -> Sequence[int]:
+        seen.append(clock.time)
+        if entry_ids == [1]:
+            raise ZeroDivisionError
+        return []
+
+    found = Waves(cast(Runtime, clock), Speculation(1.0, 2.0, 3.0), look)
+    found.sent([1], "a")
+    clock.advance(0.5)
+    found.sent([2], "b")
+    with pytest.raises(ZeroDivisionError):
+        clock.advance(1)
+    clock.advance(10)
+    assert seen == [1.0, 1.5]
 
 
 def test_after_a_stop_nothing_is_looked_at() -> None:

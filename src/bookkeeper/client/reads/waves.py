@@ -67,9 +67,11 @@ class Waves(Generic[Sample]):
         assert self._speculation is not None
         self._timer = None
         wave = self._waves.pop(0)
-        asked = self._look(wave.entry_ids, wave.sample)
-        if asked:
-            delay = self._speculation.after(wave.delay)
-            self._waves.append(Wave(asked, wave.sample, self._runtime.now() + delay, delay))
-            self._waves.sort(key=lambda wave: wave.due)
-        self._arm()
+        try:
+            asked = self._look(wave.entry_ids, wave.sample)
+            if asked:
+                delay = self._speculation.after(wave.delay)
+                self._waves.append(Wave(asked, wave.sample, self._runtime.now() + delay, delay))
+                self._waves.sort(key=lambda wave: wave.due)
+        finally:
+            self._arm()  # whatever went wrong with this one
