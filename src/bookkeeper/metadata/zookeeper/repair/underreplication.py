@@ -23,7 +23,6 @@ its watch fires, and any firing wakes it up. A worker that waits costs the serve
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from random import Random
@@ -31,6 +30,7 @@ from random import Random
 from ....errors import LockHeld, SessionLost
 from ....runtime.api import Runtime
 from ....runtime.tasks import TaskScope
+from ....runtime.waiting.rate_limit import RateLimit
 from ...api import UnderreplicatedLedger, Version
 from ...formats.underreplication import LAYOUT, check_layout, encode_lock, encode_mark, parse_lock, parse_mark
 from ...tree import Create, Delete
@@ -91,7 +91,7 @@ class ZooKeeperUnderreplication(RepairSwitches):
         self._listings = Listings(zk)
         self._seen: Ids = []  # marked when they were seen, and not locked; to be tried
         self._opened = False
-        self._next_task = 0.0  # when the task rate limit allows the next lock
+        self._rate = RateLimit(runtime, settings.tasks_per_second)
 
     async def _open(self) -> None:
         """Make the subtree, or check that it is of our kind. Raises `UnderreplicationIncompatible`."""
@@ -209,7 +209,7 @@ class ZooKeeperUnderreplication(RepairSwitches):
         return await self._search(self._names)
 
     async def get(self) -> ZooKeeperLedgerLock:
-        await self._pace()
+        await self._rate.take(1)
         while True:
             await self.wait_enabled()
             await self._open()
@@ -229,14 +229,6 @@ class ZooKeeperUnderreplication(RepairSwitches):
             if await self._zk.exists(path) is None:
                 self._opened = False
         return self._opened
-
-    async def _pace(self) -> None:
-        rate = self._settings.tasks_per_second
-        if rate > 0:
-            now = self._runtime.now()
-            start = max(now, self._next_task)
-            self._next_task = start + 1 / rate
-            await asyncio.sleep(start - now)
 
     async def _search(self, names: Names) -> ZooKeeperLedgerLock | None:
         """Lock some marked ledger. Those that were seen beside it are tried by the next search, before it walks."""

@@ -47,6 +47,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from ....errors import MetadataError, NotInitialized, RecordTooLarge, ServiceUnavailable, SessionLost
 from ....runtime.api import Runtime, Workers
 from ....runtime.tasks import TaskScope
+from ....runtime.waiting.rate_limit import RateLimit
 from ...tree import Create, Delete, Operation, Write
 from ..settings import ZooKeeperSettings
 from .doubt import Doubt
@@ -186,7 +187,7 @@ class ZooKeeper:
         self._lane: Workers | None = None  # None: not opened
         self._points: dict[tuple[WatchKind, str], WatchPoint] = {}
         self._in_flight = InFlight(settings.max_in_flight)
-        self._next_request = 0.0  # when the rate limit allows the next request
+        self._rate = RateLimit(runtime, settings.requests_per_second)
         self._ready = asyncio.Event()
         self._closing = False
         self._doubt = Doubt(runtime, observer.in_doubt)
@@ -579,13 +580,7 @@ class ZooKeeper:
                     await self._ready.wait()
             except TimeoutError:
                 return
-        rate = self._settings.requests_per_second
-        if rate > 0:
-            now = self._runtime.now()
-            start = max(now, self._next_request)
-            self._next_request = start + 1 / rate
-            if start > now:
-                await asyncio.sleep(start - now)
+        await self._rate.take(1)
 
     async def _attempt(self, submit: Callable[[], Any]) -> Any:
         """Hand one request to kazoo and wait for its result."""
