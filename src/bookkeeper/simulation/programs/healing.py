@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.1
 
 def healer_settings(dice: random.Random) -> dict[str, Any]:
     """Quick ones, which must not change what is promised."""
-    return {
+    settings: dict[str, Any] = {
         "rwRereplicateBackoffMs": dice.choice((100, 1000)),
         "openLedgerRereplicationGracePeriod": dice.choice((100, 1000, 5000)),
         "lockReleaseOfFailedLedgerGracePeriod": dice.choice((320, 6400)),
@@ -37,8 +37,10 @@ def healer_settings(dice: random.Random) -> dict[str, Any]:
         "repairedPlacementPolicyNotAdheringBookieEnabled": dice.random() < 0.5,
         "auditorLedgerVerificationPercentage": dice.choice((0, 50, 100)),
         "rereplicationEntryBatchSize": dice.choice((1, 10, 100)),
-        "replicationRateByBytes": dice.choice((-1, -1, 20_000)),
     }
+    pace = dice.choice(((-1, 1), (-1, 0.05), (20_000, 1)))
+    settings["replicationRateByBytes"], settings["replicationTimeShare"] = pace
+    return settings
 
 
 THOROUGH: dict[str, Any] = {
