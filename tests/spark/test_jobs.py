@@ -295,6 +295,16 @@ def test_mistakes_are_one_line(cluster: LiveCluster, monkeypatch: pytest.MonkeyP
     )
 
 
+def test_a_session_that_is_there_does_not_become_another(cluster: LiveCluster, spark: SparkSession) -> None:
+    ledger_id = str(cluster.write(payloads(3, "there")))
+    for other in (["--master", "local[7]"], ["--conf", "spark.sql.shuffle.partitions=3"]):
+        code, _, told = command(cluster, "usage", "-l", ledger_id, *other)
+        assert code == 1
+        assert told.startswith("error: this process has a Spark session on local[2] already")
+    assert command(cluster, "usage", "-l", ledger_id, "--master", "local[2]")[0] == 0
+    assert spark.range(3).count() == 3, "it goes on"
+
+
 def test_a_scrub_as_a_command(cluster: LiveCluster, tmp_path: Path, spark: SparkSession) -> None:
     ledger_id = cluster.write(payloads(300, "command"))
     with cluster.stopped():

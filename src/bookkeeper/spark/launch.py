@@ -70,7 +70,7 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A Spark session for a command, stopped at the end. `master` None: what MASTER says, else `local[*]`.
 
-    A session that this process has already is used as it is, and goes on.
+    A session that this process has already is used as it is, and goes on; `JobError` if another one is asked for.
 
     Unless `verbose`, what the Java process prints goes to a file of its own, whose end is shown if it does not start.
 
@@ -85,6 +85,9 @@ def spark_session(
     from .errors import JobError
 
     if (running := SparkSession.getActiveSession()) is not None:
+        where = running.sparkContext.master
+        if settings or (master or where) != where:
+            raise JobError(f"this process has a Spark session on {where} already, which cannot become another: stop it")
         yield running
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
