@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 from kazoo.client import KazooClient
@@ -422,13 +423,16 @@ async def test_federated(on_cluster: Cluster, java_session: JavaSession, zk: Kaz
 
 async def _writer_once_known(java: JavaStreams, name: str) -> Writer:
     """Of a stream that was just created: Java hears of a new part of a federated namespace from ZooKeeper, later."""
-    while True:
+
+    async def opened() -> Writer | None:
         try:
             return await java.writer(name)
         except Refused as error:
             if "isn't found" not in str(error):
                 raise
-        await asyncio.sleep(0.05)
+            return None
+
+    return cast(Writer, await until(opened, f"Java knows {name}", pause=0.05))
 
 
 @verifies(AREA, "subscribers: where one of Java's stopped, a reader of ours goes on, and the reverse")
