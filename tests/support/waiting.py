@@ -48,3 +48,9 @@ async def until(
                 await asyncio.sleep(pause)
     except TimeoutError:
         raise TimeoutError(f"after {seconds:g} s still not: {what}") from None
+
+
+async def loop_turns(count: int = 10) -> None:
+    """Let the loop turn so many times: for what needs no time, only its turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)

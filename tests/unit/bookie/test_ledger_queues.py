@@ -14,6 +14,7 @@ from bookkeeper.bookie.sharing.memory import Peer
 from bookkeeper.bookie.sharing.shares import Shares
 from bookkeeper.bookie.sharing.turns import Turns
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.waiting import loop_turns
 
 
 class Clock(RealRuntime):
@@ -61,24 +62,19 @@ class Bench:
         await self.finish[key].wait()
 
 
-async def turns(count: int = 10) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def test_one_ledger_in_order_and_others_beside_it() -> None:
     bench = Bench(width=2)
     for number in range(2):
         for ledger_id in (1, 2, 3):
             assert bench.submit(ledger_id, number)
-    await turns()
+    await loop_turns()
     assert bench.started == [(1, 0), (2, 0)]
     bench.finish[1, 0].set()
-    await turns()
+    await loop_turns()
     assert bench.started[2:] == [(3, 0)], "ledgers take turns"
     for event in bench.finish.values():
         event.set()
-    await turns(30)
+    await loop_turns(30)
     assert sorted(bench.started) == sorted(bench.finish)
     assert (bench.ended, bench.queues.pending) == (6, 0)
     assert all(task.done() for task in bench.tasks)
@@ -87,7 +83,7 @@ async def test_one_ledger_in_order_and_others_beside_it() -> None:
 async def test_beyond_the_limit_nothing_is_queued() -> None:
     bench = Bench(width=1, limit=2)
     assert bench.submit(1, 0)
-    await turns()
+    await loop_turns()
     assert bench.submit(1, 1)
     assert bench.submit(1, 2)
     assert not bench.submit(1, 3)
@@ -98,10 +94,10 @@ async def test_a_closed_gate_holds_everything_back() -> None:
     bench = Bench(width=2)
     bench.gate.set(False)
     bench.submit(1, 0)
-    await turns()
+    await loop_turns()
     assert not bench.started
     bench.gate.set(True)
-    await turns()
+    await loop_turns()
     assert bench.started == [(1, 0)]
 
 
@@ -109,11 +105,11 @@ async def test_closing_drops_what_waits_and_says_so() -> None:
     bench = Bench(width=1)
     for number in range(5):
         bench.submit(1, number)
-    await turns()
+    await loop_turns()
     bench.queues.close()
     assert bench.ended == 4
     bench.finish[1, 0].set()
-    await turns()
+    await loop_turns()
     assert (bench.ended, bench.started) == (5, [(1, 0)])
     assert all(task.done() for task in bench.tasks)
 
@@ -133,16 +129,16 @@ async def test_what_the_peer_does_not_take_yet_is_left_for_later_and_others_have
         return Work(second, 2)
 
     assert bench.queues.submit(1, Work(first, 3))
-    await turns()
+    await loop_turns()
     assert (rounds, bench.ended, bench.queues.pending, slots.used) == (["first"], 1, 2, 0)
     assert other.submit(1, 0)
-    await turns()
+    await loop_turns()
     assert other.started == [(1, 0)]
     bench.gate.set(True)
-    await turns()
+    await loop_turns()
     assert rounds == ["first"], "the slot is taken"
     other.finish[1, 0].set()
-    await turns()
+    await loop_turns()
     assert (rounds, bench.ended, slots.used) == (["first", "second"], 3, 0)
 
 
@@ -151,15 +147,15 @@ async def test_a_slot_that_comes_when_output_is_full_is_given_on() -> None:
     bench, other = Bench(width=1, slots=slots), Bench(width=1, slots=slots)
     assert slots.try_acquire("peer")
     bench.submit(1, 0)
-    await turns()
+    await loop_turns()
     bench.gate.set(False)
     other.submit(1, 0)
     slots.release("peer")
-    await turns()
+    await loop_turns()
     assert (bench.started, other.started) == ([], [(1, 0)])
     bench.gate.set(True)
     other.finish[1, 0].set()
-    await turns()
+    await loop_turns()
     assert bench.started == [(1, 0)]
 
 
@@ -167,17 +163,17 @@ async def test_runners_become_fewer_and_more_with_the_width() -> None:
     bench = Bench(width=3)
     for ledger_id in range(6):
         bench.submit(ledger_id, 0)
-    await turns()
+    await loop_turns()
     assert len(bench.started) == 3
     bench.width = 1
     for ledger_id in range(3):
         bench.finish[ledger_id, 0].set()
-    await turns()
+    await loop_turns()
     assert len(bench.started) == 4
     bench.width = 3
     for ledger_id in range(6):
         bench.finish[ledger_id, 0].set()
-    await turns(30)
+    await loop_turns(30)
     assert len(bench.started) == bench.ended == 6
 
 
@@ -189,9 +185,9 @@ def test_everything_runs_once_and_in_order(width: int, ledgers: list[int], rng: 
         for number, ledger_id in enumerate(ledgers):
             assert bench.submit(ledger_id, number)
             if rng.random() < 0.3:  # type: ignore[attr-defined]
-                await turns(2)
+                await loop_turns(2)
         while len(bench.started) < len(ledgers) or bench.ended < len(ledgers):
-            await turns(2)
+            await loop_turns(2)
             running = [key for key in bench.started if not bench.finish[key].is_set()]
             assert len(running) <= width
             assert len({ledger_id for ledger_id, _ in running}) == len(running)
@@ -235,7 +231,7 @@ async def test_work_of_a_peer_in_debt_rests_while_another_wants_little() -> None
 
     for number in range(100):
         assert bench.queues.submit(1, Work(partial(work, number)))
-    await turns(50)
+    await loop_turns(50)
     assert len(done) < 20
     assert bench.peer.rests_until > bench.clock.time
     while len(done) < 100:

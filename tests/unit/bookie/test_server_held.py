@@ -19,6 +19,7 @@ from bookkeeper.bookie.stats import BookieStats
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol.messages import V3, AddRun, Status
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.waiting import loop_turns
 
 
 def account() -> Account:
@@ -165,11 +166,6 @@ def write_lac() -> Reply[m.WriteLacRequest]:
     return Reply(m.WriteLacRequest(1, 0, b"", b""), V3)
 
 
-async def turns() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 async def test_adds_go_on_in_order_as_there_is_room_and_are_counted_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = AddBench(monkeypatch)
     waiting = [add(0), write_lac(), add(1), add(2)]
@@ -180,14 +176,14 @@ async def test_adds_go_on_in_order_as_there_is_room_and_are_counted_until_then(m
     for room in (1, 2, 1):
         assert bench.waits == [True]
         bench.adds.give(room)
-        await turns()
+        await loop_turns(5)
         assert bench.adds.room == 0
     assert bench.done == waiting
     assert bench.waits == [True, False]
     assert bench.account.held == bench.stats.ADD_ENTRY_BLOCKED == 0
     bench.held.hold(add(3))
     bench.adds.give(1)
-    await turns()
+    await loop_turns(5)
     assert bench.waits == [True, False] * 2
     assert bench.done[-1] == add(3)
 
@@ -197,7 +193,7 @@ async def test_adds_that_wait_too_long_are_refused_all_at_once(monkeypatch: pyte
     bench.held.hold(add(0))
     bench.held.hold(add(1))
     bench.adds.too_late = True
-    await turns()
+    await loop_turns(5)
     assert bench.done == [(add(0), Status.ETOOMANYREQUESTS), (add(1), Status.ETOOMANYREQUESTS)]
     assert bench.waits == [True, False]
 
@@ -205,10 +201,10 @@ async def test_adds_that_wait_too_long_are_refused_all_at_once(monkeypatch: pyte
 async def test_adds_of_a_connection_that_is_gone_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = AddBench(monkeypatch)
     bench.held.hold(add(0))
-    await turns()
+    await loop_turns(5)
     bench.held.drop()
     bench.adds.give(1)
-    await turns()
+    await loop_turns(5)
     assert (bench.done, bench.waits, bench.stats.ADD_ENTRY_BLOCKED) == ([], [True, False], 0)
     assert bench.tasks[0].done()
 
@@ -223,10 +219,10 @@ async def test_reads_go_on_in_order_as_there_are_permits() -> None:
         waiting.hold(read)
     assert len(bench.tasks) == bench.stats.READ_ENTRY_BLOCKED == 1
     for count in range(3):
-        await turns()
+        await loop_turns(5)
         assert (bench.done, bench.waits) == (reads[:count], [True])
         bench.permits.release()
-    await turns()
+    await loop_turns(5)
     assert (bench.done, bench.waits, bench.stats.READ_ENTRY_BLOCKED) == (reads, [True, False], 0)
 
 
@@ -236,8 +232,8 @@ async def test_reads_of_a_connection_that_is_gone_are_not_served() -> None:
     waiting = HeldReads(everything, bench.read, bench.waits.append)
     bench.permits.acquire()
     waiting.hold(Reply(m.ReadRequest(1, 0), V3))
-    await turns()
+    await loop_turns(5)
     waiting.drop()
     bench.permits.release()
-    await turns()
+    await loop_turns(5)
     assert (bench.done, bench.waits) == ([], [True, False])

@@ -33,6 +33,7 @@ from bookkeeper.bookie.sharing.turns import (
 )
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.waiting import loop_turns
 
 # --- shares ---
 
@@ -255,8 +256,7 @@ async def test_a_peer_with_little_is_served_between_two_slices_of_one_with_much(
     for _ in range(50):
         turns.wait(flood, Slow(clock, flood, served, 10))
     turns.wait(good, Slow(clock, good, served, 1))
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await loop_turns(3)
     assert served.index("good") <= 1
     assert len(served) <= 8, "rounds end in time for the other"
     while len(served) < 501:
@@ -405,12 +405,10 @@ async def test_who_fills_the_journal_waits_until_half_of_it_is_done_if_there_are
     assert turns.may_serve(good, clock.time)
     served: list[str] = []
     turns.wait(flood, Slow(clock, flood, served, 1))
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await loop_turns(3)
     assert not served
     turns.journal_has_adds(flood, IN_JOURNAL_BESIDE_OTHERS // 4, 0)
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await loop_turns(3)
     assert not served
     while flood.in_journal > 0:
         turns.journal_has(flood)
@@ -433,12 +431,10 @@ async def test_beside_those_that_want_little_the_journal_gets_little_at_a_time()
     turns.spent(good, 0.00001, clock.time)
     served: list[str] = []
     turns.wait(flood, Slow(clock, flood, served, 1))
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await loop_turns(3)
     assert not served
     turns.journal_has_adds(flood, IN_JOURNAL_BESIDE_LIGHT // 2, 0)
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await loop_turns(3)
     assert served == ["flood"]
 
 

@@ -13,6 +13,7 @@ from bookkeeper.errors import BackpressureError, ClientClosedError, LedgerClosed
 from bookkeeper.runtime.loop_thread import LoopEnded, LoopThread
 from bookkeeper.sync.appends import TURN_ENTRIES, AppendQueue, Post, chunks
 from bookkeeper.sync.blocking import Deadline
+from tests.support.waiting import loop_turns
 
 
 class Here:
@@ -73,11 +74,6 @@ def queue_of(writer: FakeWriter, thread: Here | None = None, *, ordered: bool = 
     return AppendQueue(cast(LoopThread, thread or Here()), writer, config, 1000, ordered=ordered)
 
 
-async def turns(count: int = 10) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def test_while_entries_are_taken_over_the_loop_does_other_things_too() -> None:
     writer = FakeWriter()
     queue = queue_of(writer)
@@ -97,16 +93,16 @@ async def test_what_was_accepted_is_never_refused_for_lack_of_room() -> None:
     posts = [Post(b"%d" % i) for i in range(10)]
     for post in posts:
         queue.post(post)
-    await turns()
+    await loop_turns()
     assert [payload for payload, _ in writer.taken] == [b"0", b"1", b"2"]
     many = Post([b"10", b"11"])
     queue.post(many)
     writer.room = 100
     writer.more.set()
-    await turns()
+    await loop_turns()
     assert [payload for payload, _ in writer.taken] == [b"%d" % i for i in range(12)]
     writer.acknowledge()
-    await turns()
+    await loop_turns()
     assert [post.future.result(0) for post in posts] == list(range(10))
     assert many.future.result(0) == [10, 11]
     assert queue._in_entries == queue._out_entries == 12
@@ -119,17 +115,17 @@ async def test_an_advanced_writers_entries_do_not_wait_for_each_other() -> None:
     behind = [Post(b"behind %d" % i, i) for i in range(1, 4)]
     for post in behind:
         queue.post(post)
-    await turns()
+    await loop_turns()
     first = Post(b"first", 0)
     with pytest.raises(BackpressureError):
         queue.post(first)
     queue.post(first, urgent=True)
     writer.room = 1  # for the one that is next only
-    await turns()
+    await loop_turns()
     assert [payload for payload, _ in writer.taken] == [b"first"]
     writer.room = 10
     writer.more.set()
-    await turns()
+    await loop_turns()
     assert len(writer.taken) == 4
 
 
@@ -140,7 +136,7 @@ async def test_a_writer_that_has_ended_fails_what_is_posted_in_order() -> None:
     posts = [Post(b""), Post(b"")]
     for post in posts:
         queue.post(post)
-    await turns()
+    await loop_turns()
     assert [type(post.future.exception(0)) for post in posts] == [LedgerClosedError] * 2
     assert queue._in_entries == queue._out_entries
 
@@ -152,7 +148,7 @@ async def test_when_the_loop_has_ended_nobody_waits_any_more() -> None:
     posts = [Post(b"") for _ in range(4)]
     for post in posts[:3]:
         queue.post(post)
-    await turns()  # one taken, one waits at the writer, one behind it
+    await loop_turns()  # one taken, one waits at the writer, one behind it
     thread.ended = True
     queue.loop_ended()
     assert [type(post.future.exception(0)) for post in posts[:3]] == [ClientClosedError] * 3
@@ -165,7 +161,7 @@ async def test_when_the_loop_has_ended_nobody_waits_any_more() -> None:
             refused()
     for task in list(queue._unsent):
         task.cancel()
-    await turns()
+    await loop_turns()
 
 
 async def test_a_stopped_thread_refuses_at_once() -> None:
