@@ -100,6 +100,12 @@ class File(ABC):
     def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
         """Write all pieces one after the other at `offset`; returns the number of bytes."""
 
+    def start_writeback(self, size: int, offset: int) -> None:  # noqa: B027
+        """Let the disk begin with what was written there, if the system can be told; it is durable only after a sync.
+
+        A sync of much at once holds up those of other files on the disk for as long. An error is told by the next sync.
+        """
+
     @abstractmethod
     def fdatasync(self) -> None:
         """Make written data, and the size needed to read it, durable. A failure must be treated as fatal."""

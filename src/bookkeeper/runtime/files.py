@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 from collections.abc import Sequence
@@ -21,6 +22,10 @@ _OPEN_FLAGS = {
     "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
     "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
 }
+_SYNC_FILE_RANGE_WRITE = 2
+_sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux has it
+if _sync_file_range is not None:
+    _sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 
 class RealFile(File):
@@ -70,6 +75,10 @@ class RealFile(File):
                 self.pwrite(memoryview(b"".join(group))[written:], offset + total + written)
             total += size
         return total
+
+    def start_writeback(self, size: int, offset: int) -> None:
+        if _sync_file_range is not None:
+            _sync_file_range(self._fd, offset, size, _SYNC_FILE_RANGE_WRITE)  # what fails, the next sync tells
 
     def fdatasync(self) -> None:
         try:

@@ -11,13 +11,15 @@ from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.bookie.storage.entry_log.reader import LogRecord, LogScan, read_records
 from bookkeeper.bookie.storage.entry_log.writer import (
     REMEMBERED_LOGS,
+    WRITE_BYTES,
     EntryLogWriter,
     check_log_names,
     last_log_id,
     list_logs,
 )
 from bookkeeper.errors import CorruptStorageError
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime import File
+from bookkeeper.runtime.files import RealFile, RealFiles
 from tests.support.storage import entry, record
 
 FILES = RealFiles()
@@ -41,6 +43,41 @@ def write_log(path: Path, data: bytes, header: bytes | None = None) -> Path:
 
 
 # --- writing ---
+
+
+class _Told(RealFile):
+    """A file that notes what the disk was told to begin with."""
+
+    def __init__(self, path: str, mode: str, begun: list[tuple[int, int, int]]) -> None:
+        super().__init__(path, mode)
+        self._begun = begun
+
+    def start_writeback(self, size: int, offset: int) -> None:
+        self._begun.append((offset, size, self.size()))
+        super().start_writeback(size, offset)
+
+
+class _Telling(RealFiles):
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int, int]] = []
+
+    def open(self, path: str, mode: str = "r") -> File:
+        return _Told(path, mode, self.begun)
+
+
+def test_the_disk_begins_with_what_is_written_at_once(tmp_path: Path) -> None:
+    files = _Telling()
+    writer = EntryLogWriter(files, str(tmp_path), 1 << 30)
+    entries = [entry(1, i, WRITE_BYTES // 4) for i in range(10)]
+    for each in entries:
+        writer.append(1, [each])
+    assert files.begun  # before any sync
+    writer.sync()
+    ends = [offset + size for offset, size, _ in files.begun]
+    assert [fmt.HEADER_SIZE, *ends[:-1]] == [offset for offset, _, _ in files.begun]
+    assert ends == [size for _, _, size in files.begun]  # it was written by then
+    writer.close()
+    assert [each.size for each in scan(tmp_path / "0.log")[1]] == [len(each) for each in entries]
 
 
 def test_a_sealed_log_is_the_specified_one_to_the_byte(tmp_path: Path) -> None:

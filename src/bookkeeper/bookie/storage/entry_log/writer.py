@@ -40,8 +40,8 @@ WRITE_BYTES = 1 << 20
 """Records are gathered to writes of about this size."""
 
 SYNC_BYTES = 16 << 20
-"""Written data is synced at least this often, so that the sync at the end of a flush, which shares the disk with
-the journal's, finds little left to do."""
+"""Written data is synced at least this often. The disk begins with it as soon as it is written, so this sync, and the
+one at the end of a flush, finds little left to do: the journal's syncs, on the same disk, wait behind them."""
 
 REMEMBERED_LOGS = 256
 """Sealed logs of which the sizes are kept for garbage collection; those of the oldest are read from disk again."""
@@ -266,7 +266,8 @@ class EntryLogWriter:
     def _write(self) -> None:
         if not self._pieces or self._file is None:
             return
-        self._file.pwritev(self._pieces, self._written)
+        size = self._file.pwritev(self._pieces, self._written)
+        self._file.start_writeback(size, self._written)
         self._pieces.clear()
         self._unsynced += self._position - self._written
         self._written = self._position
