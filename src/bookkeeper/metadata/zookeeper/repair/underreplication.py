@@ -24,7 +24,7 @@ its watch fires, and any firing wakes it up. A worker that waits costs the serve
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from random import Random
 
 from ....errors import LockHeld, SessionLost
@@ -53,6 +53,15 @@ Names = Callable[[str], Awaitable[Sequence[str]]]
 """Lists a directory; one that is not there is empty."""
 
 
+def in_random_order(names: Sequence[str], random: Random) -> Iterator[str]:
+    """All of them. Who takes a few of many pays for these only."""
+    left = list(names)
+    while left:
+        at = random.randrange(len(left))
+        left[at], left[-1] = left[-1], left[at]
+        yield left.pop()
+
+
 class ZooKeeperLedgerLock:
     """A held lock (`LedgerLock`)."""
 
@@ -67,7 +76,7 @@ class ZooKeeperLedgerLock:
         try:
             if self._mark_version == _NOT_LOCKED_THROUGH_A_MARK or self.lost.is_set():
                 return False
-            return await self._store.delete_mark(self.ledger_id, self._mark_version)
+            return await self._store.delete_mark(self.ledger_id, self._mark_version, self._right)
         finally:
             await self.release()
 
@@ -170,25 +179,30 @@ class ZooKeeperUnderreplication(RepairSwitches):
         except NoNode:
             return ()
 
-    async def delete_mark(self, ledger_id: int, version: Version) -> bool:
-        """Delete a mark that still has this version, and directories that became empty. True if it is gone."""
+    async def delete_mark(self, ledger_id: int, version: Version, right: Right) -> bool:
+        """Delete a mark that still has this version, together with its lock, and directories that became empty.
+
+        True if the mark is gone. Otherwise, and where its directory holds something else, the lock is still there.
+        """
         path = self._mark(ledger_id)
         directory = path.rpartition("/")[0]
         try:
             try:
-                await self._zk.transact([Delete(path, version), Delete(directory)])
+                steps = [Delete(path, version), Delete(directory), Delete(right.path)]
+                await self._zk.transact(steps, session=right.session)
             except NotEmpty:
                 await self._zk.delete(path, version)
                 return True
         except NoNode as error:
             if not error.after_unknown:
                 return False
-        except BadVersion:
+        except (BadVersion, SessionLost):
             return False
         for _ in range(MARK_LEVELS - 1):
             directory = directory.rpartition("/")[0]
             if not await self._delete_if_empty(directory):
                 break
+        self.locks.forget(right)
         return True
 
     async def _delete_if_empty(self, directory: str) -> bool:
@@ -250,9 +264,7 @@ class ZooKeeperUnderreplication(RepairSwitches):
         self, directory: str, level: int, names: Names, skipped: Collection[int | None], found: Ids
     ) -> None:
         """Up to `MOST_SEEN` marked ledgers, in random order."""
-        there = list(await names(directory))
-        self._random.shuffle(there)
-        for name in there:
+        for name in in_random_order(await names(directory), self._random):
             if len(found) >= MOST_SEEN:
                 return
             if level < MARK_LEVELS:

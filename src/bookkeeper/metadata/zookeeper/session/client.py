@@ -410,8 +410,11 @@ class ZooKeeper:
             except NotEmpty:
                 continue  # another client put a node there meanwhile
 
-    async def transact(self, operations: Sequence[Operation]) -> list[Any]:
-        """Carry out all or none, in this order; what the server answers to each. Raises `Refused`, with its `step`."""
+    async def transact(self, operations: Sequence[Operation], *, session: Session | None = None) -> list[Any]:
+        """Carry out all or none, in this order; what the server answers to each. `session`: as for `delete`.
+
+        Raises `Refused`, with its `step`.
+        """
         self._check_size([(step.path, step.data if isinstance(step, Create | Write) else b"") for step in operations])
 
         def submit() -> Any:
@@ -427,7 +430,7 @@ class ZooKeeper:
                     transaction.check(step.path, step.expected)
             return transaction.commit_async()
 
-        results: list[Any] = await self._call(operations[0].path, submit, changes=True)
+        results: list[Any] = await self._call(operations[0].path, submit, changes=True, session=session)
         return results
 
     async def sync(self, path: str) -> None:
