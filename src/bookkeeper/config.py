@@ -234,7 +234,7 @@ class ServerConfiguration(StoreSettings):
     """Memory of requests and answers of all connections together: frames that have begun, requests that wait, answers
     that are not taken. Unset: a quarter of the budget of the caches; never less than 16 of the largest frames. Beyond
     it, connections of the peer that holds most are closed. Not a Java key."""
-    peerLoopSharePercent: int = Field(25, gt=0, le=100)
+    peerLoopSharePercent: int = Field(12, gt=0, le=100)
     """Of the event loop's time, that a peer (all that comes from one address) has in any case. One that wants more has
     to wait in the first milliseconds after each request of a peer that wants less. 100: none waits; peers still take
     turns. Not a Java key."""

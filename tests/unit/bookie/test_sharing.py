@@ -25,6 +25,7 @@ from bookkeeper.bookie.sharing.memory import (
 )
 from bookkeeper.bookie.sharing.shares import Shares
 from bookkeeper.bookie.sharing.turns import (
+    HICCUP_SECONDS,
     IN_JOURNAL_BESIDE_LIGHT,
     IN_JOURNAL_BESIDE_OTHERS,
     SLICE_BESIDE_OTHERS,
@@ -279,6 +280,13 @@ async def test_who_has_had_a_slice_waits_for_the_next_turn_of_the_loop() -> None
     assert not turns.may_serve(flood, clock.time), "what came first is first"
 
 
+def has_wanted_much(turns: Turns, peer: Peer, clock: Clock) -> None:
+    """For long enough not to be a hiccup."""
+    for _ in range(3):
+        clock.time += HICCUP_SECONDS / 2
+        turns.spent(peer, LONGEST_REST_SECONDS, clock.time)
+
+
 async def test_who_took_very_long_rests_while_others_come_that_want_little() -> None:
     clock = Clock()
     turns = Turns(clock, 0.5)
@@ -289,6 +297,11 @@ async def test_who_took_very_long_rests_while_others_come_that_want_little() -> 
     assert turns.may_serve(flood, clock.time), "nobody else is there"
     turns.spent(good, 0.0001, clock.time)
     turns.spent(flood, 0.01, clock.time)
+    await asyncio.sleep(0)
+    assert not turns.may_serve(flood, clock.time)
+    assert not turns.must_spare(flood, clock.time), "that was once"
+    has_wanted_much(turns, flood, clock)
+    turns.spent(good, 0.0001, clock.time)
     await asyncio.sleep(0)
     assert not turns.may_serve(flood, clock.time)
     assert turns.must_spare(flood, clock.time)
@@ -307,6 +320,25 @@ async def test_who_took_very_long_rests_while_others_come_that_want_little() -> 
     while len(served) < 2:
         await asyncio.sleep(0.001)
     assert served == ["good", "flood"]
+
+
+async def test_who_wants_little_is_spared_though_one_of_its_requests_took_long() -> None:
+    clock = Clock()
+    turns = Turns(clock, 0.12)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    spared = 0
+    for step in range(1000):
+        clock.time += 0.001
+        turns.spent(flood, 0.001, clock.time)
+        if step % 5 == 0:
+            turns.spent(good, 0.004 if step == 500 else 0.0003, clock.time)
+        if step > 2 * HICCUP_SECONDS * 1000:
+            assert turns.must_spare(flood, clock.time), step
+            assert not turns.must_spare(good, clock.time), step
+            spared += 1
+        await asyncio.sleep(0)
+    assert spared > 500
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 1.0])
@@ -422,7 +454,7 @@ async def test_beside_those_that_want_little_the_journal_gets_little_at_a_time()
     flood, good = Peer("flood"), Peer("good")
     clock.time = 10.0
     flood.in_journal = IN_JOURNAL_BESIDE_LIGHT
-    turns.spent(flood, 0.01, clock.time)
+    has_wanted_much(turns, flood, clock)
     assert not turns.fills_journal(flood, clock.time), "it is alone"
     turns.spent(good, 0.00001, clock.time)
     assert turns.fills_journal(flood, clock.time)

@@ -7,8 +7,8 @@ work is. So a peer that could keep the loop busy alone gives way when there is a
 (`turns`). `peerLoopSharePercent` of the time is its own in any case, and it may save up `BURST_SECONDS` of it: one
 that stays within that has credit. One that has none is in debt, and may have to wait until it is paid back.
 
-A peer that was not in debt lately is *light*. Where all peers want much, none is light and none gives way. Where many
-want the same, each has less than its share, and none gives way either.
+A peer that was not in debt lately, or for a moment only, is *light*. Where all peers want much, none is light and none
+gives way. Where many want the same, each has less than its share, and none gives way either.
 """
 
 from __future__ import annotations

@@ -47,7 +47,17 @@ ALWAYS_ALLOWED = 64 * REQUEST_COST
 class Peer:
     """All that comes from one network address."""
 
-    __slots__ = ("address", "connections", "credit", "held", "in_debt_at", "in_journal", "rests_until", "spent")
+    __slots__ = (
+        "address",
+        "connections",
+        "credit",
+        "held",
+        "in_debt_at",
+        "in_debt_since",
+        "in_journal",
+        "rests_until",
+        "spent",
+    )
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -60,6 +70,7 @@ class Peer:
         """Seconds of the loop's turn that its requests have taken (`turns`)."""
         self.credit = Credit()
         self.in_debt_at = -math.inf
+        self.in_debt_since = -math.inf
         self.rests_until = 0.0
         """When its debt is paid (`turns`)."""
 

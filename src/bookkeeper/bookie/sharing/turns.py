@@ -62,6 +62,10 @@ REQUEST_LATER_SECONDS = 5e-5
 """What a fence, WRITE_LAC or FORCE does, by itself: mostly a fence, after which is read, and whose ledger is written to
 the index."""
 
+HICCUP_SECONDS = 0.1
+"""A debt that is paid back within so long tells nothing of what a peer wants: the machine may have given the processor
+to others while a single request was served."""
+
 HELD_BACK_SECONDS = 0.01
 """For so long after a request of a light peer others may have to rest: it takes no longer to be answered."""
 
@@ -169,6 +173,8 @@ class Turns:
         self._served.came(peer.address, now)
         rest = peer.credit.spend(seconds, now, self._share)
         if rest > 0:
+            if now - peer.in_debt_at >= LATELY_SECONDS:
+                peer.in_debt_since = now
             peer.in_debt_at = now
             peer.rests_until = now + max(rest, SHORTEST_REST_SECONDS)
         elif not self._wants_much(peer, now):
@@ -176,8 +182,8 @@ class Turns:
 
     @staticmethod
     def _wants_much(peer: Peer, now: float) -> bool:
-        """Whether it was in debt lately. One that was not is light."""
-        return now - peer.in_debt_at < LATELY_SECONDS
+        """Whether it was in debt lately, and not just once. One that was not is light."""
+        return now - peer.in_debt_at < LATELY_SECONDS and peer.in_debt_at - peer.in_debt_since >= HICCUP_SECONDS
 
     def must_spare(self, peer: Peer, now: float) -> bool:
         """Whether it wants much, and there are others that want little."""
