@@ -386,7 +386,8 @@ def test_a_stream_is_waited_for(spark: SparkSession, streams: Streams, tmp_path:
     streams.append("later", numbers(0, 10))
     for task in tasks:
         task.join()
-    assert counts in ([0], [10]), "it was there when the first record was, or just before"
+    assert len(counts) == 1
+    assert 0 <= counts[0] <= 10, "it sees what was there when it was planned, some of the first records or none"
     again = spark.read.format("bookkeeper").options(uri=streams.where, **options).load().select("payload")
     for _ in range(2):
         assert sorted(bytes(row.payload) for row in again.collect()) == numbers(0, 10)
