@@ -71,6 +71,7 @@ class Peer:
         self.credit = Credit()
         self.in_debt_at = -math.inf
         self.in_debt_since = -math.inf
+        """When it was in debt for the last time, and since when it was again and again (`turns`)."""
         self.rests_until = 0.0
         """When its debt is paid (`turns`)."""
 

@@ -10,6 +10,7 @@ it is deleted then. Until that is done the same path cannot be claimed here agai
 old node for its own.
 
 Nodes are deleted only within the session that created them: in the next session the same path may be another owner's.
+So it may be when a deletion had no answer: it is tried again only if the node is still there, and ours.
 """
 
 from __future__ import annotations

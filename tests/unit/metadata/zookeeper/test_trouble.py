@@ -272,6 +272,71 @@ async def test_ephemerals_whose_answer_was_lost_are_ours(cluster: Cluster, appli
     assert await driver.auditor.current() is None
 
 
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_mark_goes_with_its_lock_though_the_answer_was_lost(cluster: Cluster, applied: bool) -> None:
+    driver = await cluster.init()
+    lossy = LossyKazoo(driver)
+    await driver.underreplication.mark(1, [A])
+    lock = await driver.underreplication.poll()
+    assert lock is not None
+    lossy.lose("commit", applied=applied)
+    assert await lock.mark_replicated()
+    assert lossy.lost == 1
+    assert await driver.underreplication.info(1) is None
+    assert not await driver.underreplication.is_locked(1)
+    assert await driver.underreplication.poll() is None
+
+
+async def test_a_mark_beside_something_else_goes_and_so_does_its_lock(cluster: Cluster) -> None:
+    driver = await cluster.init()
+    lossy = LossyKazoo(driver)
+    await driver.underreplication.mark(1, [A])
+    mark = driver.underreplication._mark(1)
+    await driver.zk.create(mark.rpartition("/")[0] + "/other")
+    lock = await driver.underreplication.poll()
+    assert lock is not None
+    lossy.lose("delete", applied=True, path=lambda path: path == mark)
+    assert await lock.mark_replicated()
+    assert lossy.lost == 1
+    assert await driver.underreplication.info(1) is None
+    assert not await driver.underreplication.is_locked(1)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_deletion_without_an_answer_is_not_tried_again_on_what_another_has_made_since(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """Of a mark with its lock, and of a lock that is only given back."""
+    driver, other = await cluster.init(), await cluster.open()
+    lossy = LossyKazoo(driver)
+    await driver.underreplication.mark(1, [A])
+    lock = await driver.underreplication.poll()
+    assert lock is not None
+    others: list[Any] = []
+    back_off = driver.zk._back_off
+
+    async def meanwhile(attempt: int) -> float:
+        await other.underreplication.mark(1, [B])
+        others.append(await other.underreplication.poll())
+        return await back_off(attempt)
+
+    monkeypatch.setattr(driver.zk, "_back_off", meanwhile)
+    lossy.lose("commit" if whole else "delete", applied=True)
+    if whole:
+        assert await lock.mark_replicated()
+    else:
+        await lock.release()
+    assert lossy.lost == len(others) == 1
+    assert others[0] is not None
+    mark = await driver.underreplication.info(1)
+    assert mark is not None
+    assert B in mark.replicas
+    assert await driver.underreplication.is_locked(1)
+    assert await driver.underreplication.poll() is None
+    assert not others[0].lost.is_set()
+    assert await others[0].mark_replicated()
+
+
 # --- the session is in doubt ---
 
 

@@ -186,23 +186,28 @@ class ZooKeeperUnderreplication(RepairSwitches):
         """
         path = self._mark(ledger_id)
         directory = path.rpartition("/")[0]
+        steps = [Delete(path, version), Delete(directory), Delete(right.path)]
         try:
-            try:
-                steps = [Delete(path, version), Delete(directory), Delete(right.path)]
-                await self._zk.transact(steps, session=right.session)
-            except NotEmpty:
-                await self._zk.delete(path, version)
-                return True
-        except NoNode as error:
-            if not error.after_unknown:
-                return False
-        except (BadVersion, SessionLost):
+            await self._zk.transact(steps, session=right.session, own=right.path)
+        except NotEmpty:
+            return await self._delete_mark_alone(path, version)
+        except (NoNode, BadVersion, SessionLost):
             return False
         for _ in range(MARK_LEVELS - 1):
             directory = directory.rpartition("/")[0]
             if not await self._delete_if_empty(directory):
                 break
         self.locks.forget(right)
+        return True
+
+    async def _delete_mark_alone(self, path: str, version: Version) -> bool:
+        """Its directory holds something else."""
+        try:
+            await self._zk.delete(path, version)
+        except NoNode as error:
+            return error.after_unknown
+        except BadVersion:
+            return False
         return True
 
     async def _delete_if_empty(self, directory: str) -> bool:

@@ -392,10 +392,11 @@ class ZooKeeper:
         return stat
 
     async def delete(self, path: str, version: int = ANY_VERSION, *, session: Session | None = None) -> None:
-        """Delete a node. With `session`, only as long as that session lives (`SessionLost` afterwards): it may be
-        another owner's node in the next one. Raises `NoNode`, `BadVersion`, `NotEmpty`.
+        """Delete a node. With `session`, an ephemeral one of that session, and no other owner's: only as long as the
+        session lives (`SessionLost` afterwards). Raises `NoNode`, `BadVersion`, `NotEmpty`.
         """
-        await self._call(path, lambda: self._kazoo.delete_async(path, version), changes=True, session=session)
+        own = None if session is None else path
+        await self._call(path, lambda: self._kazoo.delete_async(path, version), changes=True, session=session, own=own)
 
     async def delete_tree(self, path: str) -> None:
         """Delete a node and everything below; a missing one is fine."""
@@ -410,8 +411,13 @@ class ZooKeeper:
             except NotEmpty:
                 continue  # another client put a node there meanwhile
 
-    async def transact(self, operations: Sequence[Operation], *, session: Session | None = None) -> list[Any]:
-        """Carry out all or none, in this order; what the server answers to each. `session`: as for `delete`.
+    async def transact(
+        self, operations: Sequence[Operation], *, session: Session | None = None, own: str | None = None
+    ) -> list[Any]:
+        """Carry out all or none, in this order; what the server answers to each, nothing if that was lost for good.
+
+        `own`: an ephemeral node of `session` that is deleted by this, and no other owner's, as with `delete`. It tells
+        whether an attempt without an answer was applied: the transaction is applied once.
 
         Raises `Refused`, with its `step`.
         """
@@ -430,8 +436,9 @@ class ZooKeeper:
                     transaction.check(step.path, step.expected)
             return transaction.commit_async()
 
-        results: list[Any] = await self._call(operations[0].path, submit, changes=True, session=session)
-        return results
+        results: list[Any] | None
+        results = await self._call(operations[0].path, submit, changes=True, session=session, own=own)
+        return results or []
 
     async def sync(self, path: str) -> None:
         """Reads that follow see what the leader has now."""
@@ -514,9 +521,12 @@ class ZooKeeper:
         changes: bool = False,
         ephemeral: bool = False,
         session: Session | None = None,
+        own: str | None = None,
         attempts: int | None = None,
     ) -> Any:
-        """Run one operation to an answer. `changes`: a lost attempt may have been applied."""
+        """Run one operation to an answer. `changes`: a lost attempt may have been applied. `own`: a node of `session`
+        that the operation deletes; if it is not there any more, or another owner's, a lost attempt was applied (None).
+        """
         if self._lane is None:
             raise ServiceUnavailable("the metadata driver is not open")
         limit = self._settings.retry_limit + 1 if attempts is None else attempts
@@ -526,12 +536,16 @@ class ZooKeeper:
         while True:
             attempt += 1
             await self._connection(wait)
-            if session is not None and not self._is_current(session):
-                raise SessionLost(f"the session that {path} belongs to has ended")
+            self._check_session(session, path)
             generation = self.generation
             problem: object = "the connection is down"
             if self.connected:
                 try:
+                    if unknown and own is not None:
+                        ours = await self._is_ours(own)
+                        self._check_session(session, path)
+                        if not ours:
+                            return None
                     result = await self._attempt(submit)
                 except _NO_ANSWER as error:
                     unknown = unknown or changes
@@ -551,10 +565,18 @@ class ZooKeeper:
                 )
             wait = await self._back_off(attempt)
 
-    def _is_current(self, session: Session) -> bool:
-        """Asks kazoo too, whose thread learns of a new session before the loop does."""
+    def _check_session(self, session: Session | None, path: str) -> None:
+        """Raises `SessionLost` if it has ended. Asks kazoo too, whose thread learns of a new session before the loop
+        does."""
+        if session is None:
+            return
         client_id = self._kazoo.client_id
-        return session.generation == self.generation and (client_id is None or client_id[0] == session.id)
+        if session.generation != self.generation or (client_id is not None and client_id[0] != session.id):
+            raise SessionLost(f"the session that {path} belongs to has ended")
+
+    async def _is_ours(self, path: str) -> bool:
+        stat = await self._attempt(lambda: self._kazoo.exists_async(path))
+        return stat is not None and self.owns(stat)
 
     @staticmethod
     def _refusal(error: Exception, path: str, unknown: bool) -> MetadataError:
