@@ -55,6 +55,9 @@ SETTLE_SECONDS = 15.0
 BEFORE_SECONDS = 40.0
 """How long it writes then, until the bookie is killed."""
 LOOK_SECONDS = 0.2
+MARKS = "underreplication/ledgers/0000/0000/0000"
+MOST_LEDGERS = 0xF000
+"""Their ids have 16 bits: so all marks are in that directory."""
 LEDGERS_AT_ONCE = 20
 APPENDS_AT_ONCE = 100
 
@@ -115,10 +118,14 @@ class Writer:
                 self.latency.record(time.perf_counter() - began)
                 await asyncio.sleep(WRITER_PAUSE)
 
-    def take(self) -> tuple[float, float]:
-        """p50 and p99 since the last call, in milliseconds."""
-        taken, self.latency = self.latency, Histogram()
-        return taken.quantile(0.5) * 1000, taken.quantile(0.99) * 1000
+    def forget(self) -> None:
+        """Count from now on."""
+        self.latency = Histogram()
+
+    @property
+    def percentiles(self) -> tuple[float, float]:
+        """p50 and p99, in milliseconds."""
+        return self.latency.quantile(0.5) * 1000, self.latency.quantile(0.99) * 1000
 
 
 async def fill(client: BookKeeper, ledgers: int, entries: int) -> None:
@@ -144,26 +151,23 @@ async def heal(system: str, cluster: Cluster, ledgers: int, entries: int, at_mos
         await fill(client, ledgers, entries)
         lost = cluster.bookies[0]
         names = [record async for record in ledgers_of(driver, (BookieId(lost.id),))]
+        assert names, "the bookie held nothing"
         writer = Writer(client)
         writing = asyncio.ensure_future(writer.run())
         try:
             await _write_on(writing, SETTLE_SECONDS)
-            writer.take()
+            writer.forget()
             await _write_on(writing, BEFORE_SECONDS)
-            before = writer.take()
+            before = writer.percentiles
             await asyncio.to_thread(lost.stop, signal.SIGKILL)
             await asyncio.to_thread(_gone, cluster.zk, f"{cluster.root}/available/{lost.id}")
-            writer.take()
+            writer.forget()
             began = time.monotonic()
-            assert names, "the bookie held nothing"
-            left, marked = names, False
+            left = names
             while left and time.monotonic() < began + at_most:
-                await _write_on(writing, LOOK_SECONDS)
-                marks = await asyncio.to_thread(marked_ledgers, cluster)
-                marked = marked or marks > 0
-                if (marked and not marks) or time.monotonic() >= began + at_most:
-                    seconds, during = time.monotonic() - began, writer.take()
-                    left = [record async for record in ledgers_of(driver, (BookieId(lost.id),))]
+                await _until_unmarked(cluster, writing, began + at_most)
+                seconds, during = time.monotonic() - began, writer.percentiles
+                left = [record async for record in ledgers_of(driver, (BookieId(lost.id),))]
         finally:
             writing.cancel()
             await asyncio.wait([writing])
@@ -171,11 +175,17 @@ async def heal(system: str, cluster: Cluster, ledgers: int, entries: int, at_mos
     return Outcome(system, copied, len(left), copied * entries * ENTRY_BYTES / 1e6, seconds, *before, *during)
 
 
-def marked_ledgers(cluster: Cluster) -> int:
-    """How many are. It must cost next to nothing, for the writer is in this process: all marks are in one directory,
-    while ledgers' ids have 16 bits, and what is in it is counted by ZooKeeper."""
-    stat = cluster.zk.exists(f"{cluster.root}/underreplication/ledgers/0000/0000/0000")
-    return stat.children_count if stat is not None else 0
+async def _until_unmarked(cluster: Cluster, writing: asyncio.Future[None], end: float) -> None:
+    """Wait until ledgers have been marked and none is any more, or the time is up. This must cost next to nothing, for
+    the writer is in this process: all marks are in one directory, whose names ZooKeeper counts."""
+    marked = False
+    while time.monotonic() < end:
+        await _write_on(writing, LOOK_SECONDS)
+        marks = await asyncio.to_thread(cluster.zk.exists, f"{cluster.root}/{MARKS}")
+        if marks is not None and marks.children_count:
+            marked = True
+        elif marked:
+            return
 
 
 async def _write_on(writing: asyncio.Future[None], seconds: float) -> None:
@@ -282,6 +292,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.ledgers, arguments.megabytes = arguments.ledgers // 10, arguments.megabytes // 10
+    if not 0 < arguments.ledgers <= MOST_LEDGERS:
+        parser.error(f"--ledgers: from 1 to {MOST_LEDGERS:,}")
+    if arguments.at_most <= 0:
+        parser.error("--at-most: more than 0 seconds")
     peer.set_up()
     with tempfile.TemporaryDirectory(prefix="heal-", dir=arguments.directory) as temporary, asyncio.Runner() as loop:
         server = LocalZooKeeper(Path(temporary) / "zookeeper")
