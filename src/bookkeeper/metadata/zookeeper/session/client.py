@@ -525,8 +525,7 @@ class ZooKeeper:
         attempts: int | None = None,
     ) -> Any:
         """Run one operation to an answer. `changes`: a lost attempt may have been applied. `own`: a node of `session`
-        that the operation deletes; if it is not there any more, or another owner's, a lost attempt was applied (None).
-        """
+        that the operation deletes: if it is gone, a lost attempt was applied (None)."""
         if self._lane is None:
             raise ServiceUnavailable("the metadata driver is not open")
         limit = self._settings.retry_limit + 1 if attempts is None else attempts
@@ -541,11 +540,8 @@ class ZooKeeper:
             problem: object = "the connection is down"
             if self.connected:
                 try:
-                    if unknown and own is not None:
-                        ours = await self._is_ours(own)
-                        self._check_session(session, path)
-                        if not ours:
-                            return None
+                    if unknown and own is not None and await self._was_deleted(own, session):
+                        return None
                     result = await self._attempt(submit)
                 except _NO_ANSWER as error:
                     unknown = unknown or changes
@@ -574,9 +570,11 @@ class ZooKeeper:
         if session.generation != self.generation or (client_id is not None and client_id[0] != session.id):
             raise SessionLost(f"the session that {path} belongs to has ended")
 
-    async def _is_ours(self, path: str) -> bool:
+    async def _was_deleted(self, path: str, session: Session | None) -> bool:
+        """Whether a node of this session is not there any more; what is there may be another owner's."""
         stat = await self._attempt(lambda: self._kazoo.exists_async(path))
-        return stat is not None and self.owns(stat)
+        self._check_session(session, path)
+        return stat is None or not self.owns(stat)
 
     @staticmethod
     def _refusal(error: Exception, path: str, unknown: bool) -> MetadataError:
