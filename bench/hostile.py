@@ -250,13 +250,37 @@ KINDS: dict[str, Callable[[Hostile], Awaitable[None]]] = {
 }
 
 
+IDLE_GROUPS = Path("/sys/fs/cgroup/cpu/bookkeeper-hostile"), Path("/sys/fs/cgroup/bookkeeper-hostile")
+"""With control groups of version 1 and 2. What is in an idle group gives its processor to what is in none at once."""
+
+
 def give_way_to_all() -> None:
     """Take one processor, and of that what the bookie and the good client leave: this stands for another machine."""
     os.setsid()
     os.nice(19)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text("19")  # Linux weighs sessions first, then what runs in them
+    if not any(joined_idle(group) for group in IDLE_GROUPS):
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text("19")  # Linux weighs sessions first, then what runs in them
+
+
+def joined_idle(group: Path) -> bool:
+    """Whether this process is in an idle group now, which takes rights that not every user has."""
+    try:
+        group.mkdir(exist_ok=True)
+        if not (group / "cpu.idle").exists():
+            return False
+        (group / "cpu.idle").write_text("1")
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def remove_idle_groups() -> None:
+    for group in IDLE_GROUPS:
+        with contextlib.suppress(OSError):
+            group.rmdir()
 
 
 async def attack(kind: str, port: int, connections: int) -> None:
@@ -497,6 +521,7 @@ async def main(runtime: Runtime, options: argparse.Namespace) -> int:
     if options.json:
         text = json.dumps([{**asdict(row), "ratio": row.ratio, "holds": row.holds} for row in rows], indent=1)
         await asyncio.to_thread(Path(options.json).write_text, text)
+    remove_idle_groups()
     return int(not all(row.holds and (not options.strict or row.ratio <= 2) for row in rows))
 
 
