@@ -498,15 +498,18 @@ async def compare(
 ) -> list[Row]:
     """Measure all kinds, one after the other, beside one bookie."""
     rows = []
-    with tempfile.TemporaryDirectory(prefix="hostile-") as directory:
-        async with LocalCluster(runtime, Path(directory), 1, settings=SETTINGS) as cluster:
-            bench = Bench(runtime, cluster)
-            await bench.prepare()
-            show(HEAD)
-            for kind in kinds:
-                row = await bench.measure(kind, connections, seconds)
-                rows.append(row)
-                show(str(row))
+    try:
+        with tempfile.TemporaryDirectory(prefix="hostile-") as directory:
+            async with LocalCluster(runtime, Path(directory), 1, settings=SETTINGS) as cluster:
+                bench = Bench(runtime, cluster)
+                await bench.prepare()
+                show(HEAD)
+                for kind in kinds:
+                    row = await bench.measure(kind, connections, seconds)
+                    rows.append(row)
+                    show(str(row))
+    finally:
+        remove_idle_groups()
     return rows
 
 
@@ -521,7 +524,6 @@ async def main(runtime: Runtime, options: argparse.Namespace) -> int:
     if options.json:
         text = json.dumps([{**asdict(row), "ratio": row.ratio, "holds": row.holds} for row in rows], indent=1)
         await asyncio.to_thread(Path(options.json).write_text, text)
-    remove_idle_groups()
     return int(not all(row.holds and (not options.strict or row.ratio <= 2) for row in rows))
 
 
