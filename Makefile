@@ -48,6 +48,7 @@ $(VENV)/.base: pyproject.toml | python
 $(VENV)/.ready: $(VENV)/.base
 	@echo "adding what the tests need, Spark among it: a minute, 1 GB" >&2
 	$(BIN)/pip install --quiet -e '.[test]'
+	$(BIN)/python -m compileall -q src  # hundreds of processes are started by tests, which need not compile it again
 	@touch $@
 
 .PHONY: setup
