@@ -153,7 +153,10 @@ def version(as_json: JsonOption = False) -> None:
     parts = {
         "bookkeeper": __version__,
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("protobuf", "google-crc32c", "rocksdict", "uvloop")},
+        **{
+            name: importlib.metadata.version(name)
+            for name in ("protobuf", "google-crc32c", "isal", "rocksdict", "uvloop")
+        },
     }
     if as_json:
         print_json(parts)

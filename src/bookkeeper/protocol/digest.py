@@ -13,12 +13,12 @@ and, except for a bookie's last entry, entry id. Bookies never look at digests.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from abc import ABC, abstractmethod
 from struct import Struct
 from typing import ClassVar
 
 import google_crc32c
+from isal import isal_zlib
 
 from ..errors import DigestMismatchError
 from ..types import DigestType
@@ -96,7 +96,7 @@ class Digest(ABC):
         """The digest of header and payload in one piece."""
 
     @abstractmethod
-    def sum_pieces(self, header: bytes, payload: bytes, /) -> int | bytes:
+    def sum_pieces(self, header: bytes, payload: bytes | memoryview, /) -> int | bytes:
         """The same, without joining them."""
 
     def package(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
@@ -186,7 +186,7 @@ class DummyDigest(Digest, field="0s"):
     def sum(self, _data: bytes, /) -> bytes:
         return b""
 
-    def sum_pieces(self, _header: bytes, _payload: bytes, /) -> bytes:
+    def sum_pieces(self, _header: bytes, _payload: bytes | memoryview, /) -> bytes:
         return b""
 
 
@@ -196,18 +196,18 @@ class Crc32cDigest(Digest, field="I"):
     __slots__ = ()
     sum = staticmethod(google_crc32c.value)
 
-    def sum_pieces(self, header: bytes, payload: bytes, /) -> int:
-        return int(google_crc32c.extend(google_crc32c.value(header), payload))
+    def sum_pieces(self, header: bytes, payload: bytes | memoryview, /) -> int:
+        return int(google_crc32c.extend(google_crc32c.value(header), bytes(payload)))  # it takes no views
 
 
 class Crc32Digest(Digest, field="Q"):
-    """zlib's CRC-32, in eight bytes."""
+    """zlib's CRC-32, in eight bytes, computed by ISA-L: zlib itself takes three times as long."""
 
     __slots__ = ()
-    sum = staticmethod(zlib.crc32)
+    sum = staticmethod(isal_zlib.crc32)
 
-    def sum_pieces(self, header: bytes, payload: bytes, /) -> int:
-        return zlib.crc32(payload, zlib.crc32(header))
+    def sum_pieces(self, header: bytes, payload: bytes | memoryview, /) -> int:
+        return isal_zlib.crc32(payload, isal_zlib.crc32(header))
 
 
 class HmacDigest(Digest, field="20s"):
@@ -230,7 +230,7 @@ class HmacDigest(Digest, field="20s"):
         outer.update(inner.digest())
         return outer.digest()
 
-    def sum_pieces(self, header: bytes, payload: bytes, /) -> bytes:
+    def sum_pieces(self, header: bytes, payload: bytes | memoryview, /) -> bytes:
         inner = self._inner.copy()
         inner.update(header)
         inner.update(payload)

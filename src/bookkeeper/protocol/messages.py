@@ -264,6 +264,10 @@ class ReadResponse(Answer):
     lac_update_timestamp: int | None = None
 
 
+Packed = bytes | memoryview
+"""A run of entries. What was received is a view of its frame, so that megabytes need not be copied."""
+
+
 @dataclass(slots=True)
 class BatchReadResponse(Answer):
     """`body` holds, for each entry, its size (int32) and the packaged entry: as on disk in an entry log."""
@@ -271,7 +275,7 @@ class BatchReadResponse(Answer):
     ledger_id: int
     entry_id: int
     request_id: int
-    body: bytes = b""
+    body: Packed = b""
 
 
 @dataclass(slots=True)

@@ -155,7 +155,7 @@ def decode_response(body: bytes) -> Response:
             return ReadResponse(status, ledger_id, entry_id, entry, version=version)
         if opcode == OP_BATCH_READ:
             request_id = _BATCH_RESPONSE_HEAD.unpack_from(body)[4]
-            entries = body[_BATCH_RESPONSE_HEAD.size :] if status is Status.EOK else b""
+            entries = memoryview(body)[_BATCH_RESPONSE_HEAD.size :] if status is Status.EOK else b""
             return BatchReadResponse(status, ledger_id, entry_id, request_id, entries, version=version)
     except struct.error:
         raise ProtocolError(f"v2 response with opcode {opcode} is cut short at {len(body)} bytes") from None

@@ -30,6 +30,7 @@ from ..client.reads.scan import LedgerScan
 from ..errors import BookieRequestError, ClientClosedError, NoSuchLedgerError, NoSuchLedgerOnMetadataError
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..protocol.digest import Digest, digest_for
+from ..protocol.messages import Packed
 from ..runtime.waiting.rate_limit import RateLimit
 from ..types import BookieId, DigestType
 from .errors import DataLossError, ReplicasUnavailableError
@@ -202,7 +203,7 @@ class RangeReader:
             raise kind(chunk.ledger_id, chunk.first, why.reasons)
 
     async def _run(self, ledger: _Ledger, chunk: EntryRange) -> PackedRun:
-        def take(first: int, body: bytes) -> tuple[PackedRun | None, int | None]:
+        def take(first: int, body: Packed) -> tuple[PackedRun | None, int | None]:
             run, damaged = take_run(chunk.ledger_id, ledger.digest, first, body)
             return None if run is None else run.prefix(chunk.entries), damaged
 

@@ -37,7 +37,7 @@ def rows(entries: Sequence[bytes], facts: Facts, **options: str) -> list[dict[st
     parsed = StreamOptions.parse({"uri": URI, "stream": "s", **options}, streaming=True)
     offsets = np.cumsum([0, *map(len, entries)]).astype(np.int32)
     none = np.zeros(len(entries), np.int64)
-    run = PackedRun(7, 0, none, none, offsets, b"".join(entries), np.zeros((len(entries), 4), np.uint8))
+    run = PackedRun(7, 0, none, none, offsets, list(map(memoryview, entries)), np.zeros((len(entries), 4), np.uint8))
     metadata = LedgerMetadata.__new__(LedgerMetadata)  # nobody looks at it here
     maker = RecordBatches(parsed, {7: facts})
     return [row for batch in maker.batches([Piece(metadata, run, {})]) for row in batch.to_pylist()]

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import BKError
+from ...protocol.messages import Packed
 from .columns import PackedRun, take_run
 from .ledger_reads import ENTRY_OVERHEAD, LedgerReads
 from .read_ahead import LEFT_OVER, Chunk
@@ -100,7 +101,7 @@ class ArrowReads:
         self._check_open()
         count = last - first + 1
 
-        def take(start: int, body: bytes) -> tuple[PackedRun | None, int | None]:
+        def take(start: int, body: Packed) -> tuple[PackedRun | None, int | None]:
             run, damaged = take_run(self._reads.ledger_id, self._reads.digest, start, body)
             return None if run is None else run.prefix(count), damaged
 

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from ...errors import BKError, ClientClosedError, TooManyRequestsError, from_code
 from ...protocol.entry import HEADER_SIZE
-from ...protocol.messages import BatchReadRequest, BatchReadResponse, Response
+from ...protocol.messages import BatchReadRequest, BatchReadResponse, Packed, Response
 from ...quorum.reading import EntryRead
 from ...runtime import TimerHandle
 from ...types import BookieId
@@ -56,7 +56,7 @@ class PackedBatchRead(ABC, Generic[T]):
         self._entries: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     @abstractmethod
-    def _take(self, bookie: BookieId, body: bytes) -> T | None:
+    def _take(self, bookie: BookieId, body: Packed) -> T | None:
         """What the good entries at the beginning of an answer are worth; None if not even the first is good."""
 
     async def run(self) -> T:
@@ -126,9 +126,9 @@ class PackedBatchRead(ABC, Generic[T]):
 class BatchRead(PackedBatchRead[list[LedgerEntry]]):
     """Reads some entries as `LedgerEntry`: `await BatchRead(...).run()`."""
 
-    def _take(self, _bookie: BookieId, body: bytes) -> list[LedgerEntry] | None:
+    def _take(self, _bookie: BookieId, body: Packed) -> list[LedgerEntry] | None:
         ledger_id = self._reads.ledger_id
-        verified, _ = self._reads.digest.verify_run(ledger_id, self._first, body)
+        verified, _ = self._reads.digest.verify_run(ledger_id, self._first, bytes(body))
         if not verified:
             return None
         last_id, _, ledger_length, _ = verified[-1]

@@ -7,7 +7,8 @@ arrays.
 What has to be done for each entry by itself is its digest, since a checksum is a call for each. Everything else is done
 for all of them at once: ids are compared, headers are turned from big-endian bytes into arrays, payloads are put
 together. Where all entries of a run have one size, which `struct` and numpy can walk alone, no Python runs for an entry
-but the call of the checksum; otherwise a loop finds where each entry begins.
+but the call of the checksum; otherwise a loop finds where each entry begins, and payloads stay where they were
+received, as views, until somebody asks for them in a row.
 
 A digest that is wrong, an id that is not the expected one, and bytes that are no entry are damage: nothing behind it is
 used.
@@ -15,7 +16,8 @@ used.
 
 from __future__ import annotations
 
-from operator import add
+from collections.abc import Iterator
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
 
@@ -24,6 +26,7 @@ import numpy.typing as npt
 
 from ...protocol.digest import JOIN_BELOW, Digest
 from ...protocol.entry import HEADER_SIZE
+from ...protocol.messages import Packed
 
 SIZE = Struct(">i")
 
@@ -41,7 +44,8 @@ class PackedRun(NamedTuple):
     """Running length of the ledger."""
     offsets: npt.NDArray[np.int32]
     """Entry i's payload is `payload[offsets[i]:offsets[i + 1]]`."""
-    payload: bytes | Bytes
+    payloads: Bytes | list[memoryview]
+    """All of them in a row; or by themselves, as they were received."""
     digests: Bytes
     """A row each."""
 
@@ -54,19 +58,32 @@ class PackedRun(NamedTuple):
         return self.first + len(self.length) - 1
 
     @property
+    def payload(self) -> bytes | Bytes:
+        """All payloads in a row."""
+        return b"".join(self.payloads) if isinstance(self.payloads, list) else self.payloads
+
+    def entries(self) -> Iterator[memoryview]:
+        """The payload of each entry; nothing is copied."""
+        if isinstance(self.payloads, list):
+            return iter(self.payloads)
+        data = self.payloads.data
+        return (data[start:stop] for start, stop in pairwise(self.offsets.tolist()))
+
+    @property
     def payload_bytes(self) -> int:
         return int(self.offsets[-1])
 
     def cut(self, start: int, stop: int) -> PackedRun:
         """Rows `start` up to `stop`, without the latter."""
         begin, end = int(self.offsets[start]), int(self.offsets[stop])
+        alone = isinstance(self.payloads, list)
         return PackedRun(
             self.ledger_id,
             self.first + start,
             self.last_confirmed[start:stop],
             self.length[start:stop],
             self.offsets[start : stop + 1] - np.int32(begin),
-            self.payload[begin:end],
+            self.payloads[start:stop] if alone else self.payloads[begin:end],
             self.digests[start:stop],
         )
 
@@ -75,7 +92,7 @@ class PackedRun(NamedTuple):
         return self if rows >= self.rows else self.cut(0, rows)
 
 
-def take_run(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[PackedRun | None, int | None]:
+def take_run(ledger_id: int, digest: Digest, first: int, body: Packed) -> tuple[PackedRun | None, int | None]:
     """The good entries at the beginning of a packed run whose ids are `first`, `first + 1`, ...; and the id of the
     first damaged entry, None if there is none."""
     head_size = SIZE.size + HEADER_SIZE + digest.size
@@ -90,7 +107,7 @@ def take_run(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[P
     return (run if run.rows else None), damaged
 
 
-def _is_even(body: bytes, pitch: int) -> bool:
+def _is_even(body: Packed, pitch: int) -> bool:
     """Whether all entries take `pitch` bytes with their size."""
     if len(body) % pitch:
         return False
@@ -98,7 +115,7 @@ def _is_even(body: bytes, pitch: int) -> bool:
     return bool((sizes == sizes[0]).all())
 
 
-def _take_even(ledger_id: int, digest: Digest, first: int, body: bytes, pitch: int) -> tuple[PackedRun, bool]:
+def _take_even(ledger_id: int, digest: Digest, first: int, body: Packed, pitch: int) -> tuple[PackedRun, bool]:
     start, end, head = SIZE.size, SIZE.size + HEADER_SIZE, SIZE.size + HEADER_SIZE + digest.size
     rows = np.frombuffer(body, np.uint8).reshape(-1, pitch)
     count = len(rows)
@@ -120,33 +137,33 @@ def _take_even(ledger_id: int, digest: Digest, first: int, body: bytes, pitch: i
     return run.prefix(good), good == count
 
 
-def _take_uneven(ledger_id: int, digest: Digest, first: int, body: bytes) -> tuple[PackedRun, bool]:
+def _take_uneven(ledger_id: int, digest: Digest, first: int, body: Packed) -> tuple[PackedRun, bool]:
     headers, marks, payloads, complete = _split(body, digest.size)
     count = len(payloads)
     sums: list[int | bytes]
     if max(map(len, payloads), default=0) < JOIN_BELOW:
-        sums = list(map(digest.sum, map(add, headers, payloads)))
+        sums = [digest.sum(header + payload) for header, payload in zip(headers, payloads, strict=True)]
     else:
         sums = list(map(digest.sum_pieces, headers, payloads))
     fields = _headers(np.frombuffer(b"".join(headers), np.uint8).reshape(count, HEADER_SIZE))
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.fromiter(map(len, payloads), np.int32, count), out=offsets[1:])
     digests = np.frombuffer(b"".join(marks), np.uint8).reshape(count, digest.size)
-    run = PackedRun(ledger_id, first, *fields[2:], offsets, b"".join(payloads), digests)
+    run = PackedRun(ledger_id, first, *fields[2:], offsets, payloads, digests)
     good = _good(run, fields, sums)
     return run.prefix(good), good == count and complete
 
 
-def _split(body: bytes, digest_size: int) -> tuple[list[bytes], list[bytes], list[bytes], bool]:
+def _split(body: Packed, digest_size: int) -> tuple[list[bytes], list[bytes], list[memoryview], bool]:
     """Headers, digests and payloads of the entries in `body`, and whether it consists of entries to its end."""
     headers: list[bytes] = []
     marks: list[bytes] = []
-    payloads: list[bytes] = []
+    payloads: list[memoryview] = []
     add_header, add_mark, add_payload = headers.append, marks.append, payloads.append
     unpack = Struct(f">i{HEADER_SIZE}s{digest_size}s").unpack_from
     head = SIZE.size + HEADER_SIZE + digest_size
     smallest = HEADER_SIZE + digest_size
-    end = len(body)
+    view, end = memoryview(body), len(body)
     at = 0
     while at <= end - head:
         size, header, mark = unpack(body, at)
@@ -155,7 +172,7 @@ def _split(body: bytes, digest_size: int) -> tuple[list[bytes], list[bytes], lis
             break
         add_header(header)
         add_mark(mark)
-        add_payload(body[at + head : stop])
+        add_payload(view[at + head : stop])
         at = stop
     return headers, marks, payloads, at == end
 

@@ -194,7 +194,7 @@ class Replicas:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 assert isinstance(response, BatchReadResponse)
-                return Reply(result_code(response.status, READ), response.body)
+                return Reply(result_code(response.status, READ), bytes(response.body))
         return reply
 
     async def each(self, bookie: BookieId, entry_ids: Sequence[int]) -> AsyncIterator[tuple[int, Reply]]:

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from ...errors import BookieUnavailableError, DigestMismatchError
 from ...metadata.ledger_metadata import LedgerMetadata
 from ...protocol.digest import Digest
+from ...protocol.messages import Packed
 from ...quorum.distribution import Distribution
 from ...types import BookieId
 from ..context import ClientContext
@@ -37,7 +38,7 @@ OnDamage = Callable[[BookieId, int], None]
 class Take(Protocol[T_co]):
     """Takes a packed run apart."""
 
-    def __call__(self, first_entry_id: int, body: bytes, /) -> tuple[T_co | None, int | None]:
+    def __call__(self, first_entry_id: int, body: Packed, /) -> tuple[T_co | None, int | None]:
         """What the good entries at the beginning of `body` are worth (None: there are none), and the id of the first
         entry that is damaged (None: none is)."""
 
@@ -116,7 +117,7 @@ class _Run(PackedBatchRead[T], Generic[T]):
         self._take_run = take
         self._on_damage = on_damage
 
-    def _take(self, bookie: BookieId, body: bytes) -> T | None:
+    def _take(self, bookie: BookieId, body: Packed) -> T | None:
         taken, damaged = self._take_run(self._first, body)
         if damaged is not None:
             self._on_damage(bookie, damaged)

@@ -88,6 +88,32 @@ class Arrays(NamedTuple):
         return pa.array(np.where(none, 0, txids) * 1000, mask=none)
 
 
+_ONCE = frozenset(("stream", "topic", "segment", "ledger_id", "partition", "timestampType"))
+"""Columns that are the same in all entries of a ledger with as many records."""
+_KEPT = 64
+"""Arrays of such columns."""
+
+
+class Columns:
+    """Makes columns of entries that come one after the other: what is the same in many of them, once."""
+
+    def __init__(self) -> None:
+        self._ledger = -1
+        self._same: dict[tuple[str, int], pa.Array] = {}
+
+    def column(self, arrays: Arrays, name: str, kind: pa.DataType) -> pa.Array:
+        """One of `records.TYPES`."""
+        if name in _COLUMNS and name not in _ONCE:
+            return arrays.column(name, kind)
+        if arrays.ledger != self._ledger or len(self._same) >= _KEPT:
+            self._ledger = arrays.ledger
+            self._same.clear()
+        key = (name, arrays.rows)
+        if key not in self._same:
+            self._same[key] = arrays.column(name, kind)
+        return self._same[key]
+
+
 def texts(data: bytes | memoryview, rows: int) -> pa.Array:
     """Strings of one length, which stand one after the other."""
     length = len(data) // rows if rows else 0

@@ -21,7 +21,7 @@ timestamp the record's own, if it has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, pairwise, repeat
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ from ..errors import OptionError
 from ..pieces import Piece
 from ..rows import SMALL_BYTES, SMALL_ROWS, gathered
 from .record_arrays import take_records
-from .record_columns import LATEST_MS, Arrays
+from .record_columns import LATEST_MS, Arrays, Columns
 from .stream_options import StreamOptions, check_record_columns
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ class RecordBatches:
         self._max_bytes = options.reads.max_batch_bytes
         self._max_rows = options.reads.max_batch_rows
         self._moments = options.txid_as_timestamp
+        self._of_arrays = Columns()
         self._looks_inside = bool(OF_KEYED.intersection(self._columns))
         self.schema = pa.schema([pa.field(name, TYPES[name][1]) for name in self._columns])
 
@@ -192,7 +193,7 @@ class RecordBatches:
                 yield self._made([self._values(name, entries, rows) for name in self._columns]), size
                 entries, size, rows = [], 0, 0
             if arrays is not None and arrays.rows:
-                yield self._made([arrays.column(name, TYPES[name][1]) for name in self._columns]), len(data)
+                yield self._made([self._column(arrays, name) for name in self._columns]), len(data)
         if entries:
             yield self._made([self._values(name, entries, rows) for name in self._columns]), size
 
@@ -200,9 +201,8 @@ class RecordBatches:
         for piece in pieces:
             run = piece.run
             facts = self._facts[run.ledger_id]
-            data = memoryview(run.payload) if isinstance(run.payload, bytes) else run.payload.data
-            for number, (start, stop) in enumerate(pairwise(run.offsets.tolist())):
-                yield facts, run.ledger_id, run.first + number, data[start:stop]
+            for entry, data in enumerate(run.entries(), run.first):
+                yield facts, run.ledger_id, entry, data
 
     def _arrays(self, facts: Facts, ledger: int, entry: int, data: memoryview) -> Arrays | None:
         """None: its records are to be looked at one by one."""
@@ -229,6 +229,9 @@ class RecordBatches:
             return list(map(KeyedRecord.decode, stored.payloads))
         except CorruptEntryError as error:
             raise _located(error, facts, ledger, entry) from error
+
+    def _column(self, arrays: Arrays, name: str) -> pa.Array:
+        return self._of_arrays.column(arrays, name, TYPES[name][1])
 
     def _made(self, columns: Iterable[Any]) -> pa.RecordBatch:
         kinds = zip(self._columns, columns, strict=True)
