@@ -45,10 +45,11 @@ $(VENV)/.base: pyproject.toml | python
 	$(BIN)/pip install --quiet -e .
 	@touch $@
 
+# Compiled, as tests start hundreds of processes, which Python may be told not to keep byte code of.
 $(VENV)/.ready: $(VENV)/.base
 	@echo "adding what the tests need, Spark among it: a minute, 1 GB" >&2
 	$(BIN)/pip install --quiet -e '.[test]'
-	$(BIN)/python -m compileall -q src  # hundreds of processes are started by tests, which need not compile it again
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 .PHONY: setup
