@@ -410,7 +410,8 @@ class Runtime(ABC):
         old. A little now is a shorter standstill than much later."""
 
     def settle_memory(self) -> None:  # noqa: B027 - a simulated world has several machines
-        """What there is now stays: no collection needs to look through it again. Takes as long as a full collection."""
+        """This process serves from now on, and what there is now stays: no collection needs to look through it again,
+        and pauses matter more than their sum. Takes as long as a full collection."""
 
     # --- tasks ---
 

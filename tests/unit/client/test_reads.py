@@ -635,3 +635,26 @@ async def test_a_large_batch_ends_before_the_first_entry_that_nobody_has(cluster
     assert [entry.entry_id for entry in await reader.batch_read(346, max_count=300)] == list(range(346, 424))
     with pytest.raises(NoSuchEntryError):
         await reader.batch_read(345, max_count=300)
+
+
+async def test_a_batch_beside_others_is_one_request(cluster: FakeCluster) -> None:
+    """All replicas are asked side by side by who is alone; others have them busy anyway."""
+    ledger = await make_ledger(cluster, 6 * SMALLEST_PART)
+    reader = await ledger.open(await cluster.connect())
+    half = 3 * SMALLEST_PART
+
+    def asked() -> list[int]:
+        batches = [r for bookie in ledger.bookies for r in bookie.requests if isinstance(r, BatchReadRequest)]
+        for bookie in ledger.bookies:
+            bookie.requests.clear()
+        return sorted(batch.max_count for batch in batches)
+
+    await reader.batch_read(0, max_count=10)  # from now on the size of entries is known
+    asked()
+    assert len(await reader.batch_read(0, max_count=half)) == half
+    assert len(asked()) == 3
+    both = await asyncio.gather(reader.batch_read(0, max_count=half), reader.batch_read(half, max_count=half))
+    assert [entry.entry_id for batch in both for entry in batch] == list(range(2 * half))
+    assert len(asked()) == 4
+    assert len(await reader.batch_read(half, max_count=half)) == half
+    assert len(asked()) == 3

@@ -59,6 +59,7 @@ class LedgerReads:
         self.ledger_id = metadata().ledger_id
         self._everywhere = distribution.ensemble_size == distribution.write_quorum
         self._batches = self._everywhere and context.config.batchReadEnabled
+        self.batches_under_way = 0  # calls for a batch that wait for bookies
         self._recent_size = 0.0  # average payload of the entries that came last; 0: none came
         self._coming_size = self._average_behind(INVALID_ENTRY_ID, 0)  # of those behind the last; 0: unknown
         self._orders: dict[tuple[BookieId, ...], Orders] = {}
