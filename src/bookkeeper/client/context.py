@@ -101,8 +101,15 @@ class Placement(Protocol):
         Raises `NotEnoughBookiesError`, `IncorrectParameterError`.
         """
 
-    async def refresh(self) -> bool:
-        """Look again which bookies are writable; True if they are others than were known. Raises `MetadataError`."""
+    @property
+    def writable(self) -> tuple[BookieId, ...]:
+        """The bookies that are known to be writable."""
+
+    async def refresh(self, known: tuple[BookieId, ...] | None = None) -> bool:
+        """Look again which bookies are writable; True if they are others than `known`, or than were known just now.
+
+        Raises `MetadataError`.
+        """
 
     def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
         """Whether these bookies lie in enough fault domains (`enforceMinNumFaultDomainsForWrite`)."""

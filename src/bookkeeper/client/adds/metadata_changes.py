@@ -48,13 +48,15 @@ class EnsembleChange:
         already. Raises `NotEnoughBookiesError`, `BKError`, `MetadataError`.
         """
         known = self._ledger.versioned_metadata
+        placement = self._context.placement
+        writable = placement.writable
         try:
             return await self._update(known)
         except NotEnoughBookiesError as error:
             # What we know of the bookies and of the ledger may be a moment behind: the one must not end a ledger, and
             # where another client has ended it, the writer is to hear that, not that bookies are missing.
             stored = await self._context.driver.ledgers.read(self._ledger.id)
-            if not await self._context.placement.refresh() and stored.version == known.version:
+            if not await placement.refresh(writable) and stored.version == known.version:
                 failed = ", ".join(self._ask.failed.values())
                 log.warning("ledger %d: bookies %s failed: %s", self._ledger.id, failed, error)
                 raise

@@ -80,12 +80,11 @@ class BookieWatcher:
         for mode in Mode:
             tasks.spawn(self._follow(mode), name=f"watch {mode.value} bookies")
 
-    async def refresh(self) -> bool:
-        """Read the writable bookies anew, for when the watch may be behind; True if they are others than were known.
-
-        Raises `MetadataError`.
-        """
-        known = self.writable
+    async def refresh(self, known: tuple[BookieId, ...] | None = None) -> bool:
+        """Read the writable bookies anew, for when the watch may be behind; True if they are others than `known`, or
+        than were known when this was called. Raises `MetadataError`."""
+        if known is None:
+            known = self.writable
         async with self._learning:
             await self._learn(Mode.WRITABLE, await self._discovery.list(Mode.WRITABLE))
         return self.writable != known

@@ -125,9 +125,17 @@ class EnsemblePlacement:
             self._read_order = ReadOrder(True, self._read_order.shuffle, self._threshold)
         await self.bookies.start(tasks)
 
-    async def refresh(self) -> bool:
-        """Look again which bookies are writable; True if they are others than were known. Raises `MetadataError`."""
-        return await self.bookies.refresh()
+    @property
+    def writable(self) -> tuple[BookieId, ...]:
+        """The bookies that are known to be writable."""
+        return self.bookies.writable
+
+    async def refresh(self, known: tuple[BookieId, ...] | None = None) -> bool:
+        """Look again which bookies are writable; True if they are others than `known`, or than were known just now.
+
+        Raises `MetadataError`.
+        """
+        return await self.bookies.refresh(known)
 
     # --- choosing ---
 
