@@ -133,6 +133,11 @@ else
 	$(BIN)/python -m tests.simulation.stream_campaign --story sinks --seeds $(SEEDS) --first $(FIRST)
 endif
 
+.PHONY: kills
+kills: ROUNDS = 50
+kills: setup ## kill -9 of a bookie, all bookies, the writer, a reader in turn (ROUNDS=50)
+	KILL_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/integration/test_kills.py --timeout 7200
+
 .PHONY: stream-kills
 stream-kills: ROUNDS = 20
 stream-kills: setup ## kill -9 of a stream's writer, its reader and bookies in turn (ROUNDS=20 RECORDS=1000000)

@@ -122,7 +122,7 @@ def test_a_part_of_a_stream_begins_and_ends_in_files(spark: SparkSession, stream
             "endingOffsets": json.dumps({"parts": whole[77].dlsn}),
         },
         {"startingTxid": "2900"},
-        {"startingTxid": "1000", "targetPartitionBytes": "1"},
+        {"startingTxid": "2150", "targetPartitionBytes": "1"},  # a task for each entry
     )
     before = [part(**options) for options in asked]
     assert before[0] == numbers(56, 100)
