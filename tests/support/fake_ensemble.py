@@ -280,10 +280,15 @@ class FakePlacement:
                 return bookie
         raise NotEnoughBookiesError
 
-    async def refresh(self) -> bool:
+    @property
+    def writable(self) -> tuple[BookieId, ...]:
+        return tuple(self.available)
+
+    async def refresh(self, known: tuple[BookieId, ...] | None = None) -> bool:
+        known = self.writable if known is None else known
         self.available += self.late
-        found, self.late = bool(self.late), []
-        return found
+        self.late = []
+        return self.writable != known
 
     def acks_span_domains(self, acked: Sequence[BookieId], write_quorum: int, ack_quorum: int) -> bool:
         return self.spans(acked)
