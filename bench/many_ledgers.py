@@ -15,7 +15,7 @@ import time
 from typing import Any, cast
 
 from bookkeeper.client.adds.encoding import add_encoder
-from bookkeeper.client.adds.pipeline import AddPipeline
+from bookkeeper.client.adds.pipeline import AddPipeline, new_keeper
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.wire.pool import ConnectionPool
 from bookkeeper.config import ClientConfiguration
@@ -60,6 +60,9 @@ class Owner:
     def give_up(self, code: int, withdraw: bool) -> None:
         raise AssertionError(code)
 
+    def rest(self) -> bool:
+        return False
+
 
 def open_ledgers(count: int, owner: Owner) -> tuple[ConnectionPool, list[AddPipeline]]:
     runtime = RealRuntime()
@@ -73,7 +76,13 @@ def open_ledgers(count: int, owner: Owner) -> tuple[ConnectionPool, list[AddPipe
     schedule = Distribution(3, 3, 2)
     return pool, [
         AddPipeline(
-            context, ledger_id, schedule, BOOKIES, owner, add_encoder(V2, ledger_id, digest, bytes(20)), version=V2
+            context,
+            ledger_id,
+            schedule,
+            new_keeper(config, schedule, BOOKIES),
+            owner,
+            add_encoder(V2, ledger_id, digest, bytes(20)),
+            version=V2,
         )
         for ledger_id in range(count)
     ]

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from bookkeeper.client.adds.life import WriterState
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.writer import LedgerWriter
@@ -180,7 +181,7 @@ class Scenario:
     def forget(self) -> None:
         """At the end: nobody has to close what the dead had open."""
         for writer in self._writers:
-            writer._adds.stopped = LedgerClosedError.code
+            writer._state = WriterState.WITHDRAWN
 
     # --- bookies ---
 

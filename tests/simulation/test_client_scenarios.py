@@ -469,8 +469,8 @@ def test_one_silent_bookie_does_not_hold_back_the_lac() -> None:
         for lac in (1, 2):
             await s.append(writer)
             await asyncio.sleep(1)
-            assert writer._explicit_lac._told == lac
-            assert writer._explicit_lac._telling is None
+            assert writer._appending.explicit_lac._told == lac
+            assert writer._appending.explicit_lac._telling is None
 
     play(story)
 

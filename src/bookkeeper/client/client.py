@@ -232,6 +232,7 @@ class BookKeeper:
     async def _end(self) -> None:
         """Every part ends, also when one before it fails to."""
         self._driver.end_calls()
+        self.context.end_resting()
         try:
             await self._bookies.close()
         finally:

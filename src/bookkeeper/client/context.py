@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakSet
 
 from ..config import ClientConfiguration
 from ..metadata.api import BookieDirectory, LedgerIdAllocator, LedgerStore
@@ -16,7 +17,7 @@ from ..metadata.tree import RecordTree
 from ..protocol.messages import Request, Response
 from ..runtime.api import Runtime
 from ..runtime.awake import SharedClock
-from ..runtime.tasks import TaskScope
+from ..runtime.tasks import TaskScope, guarded
 from ..types import BookieId, Quorums, WriteFlag
 from .placement.policy import Adherence
 from .stats import ClientStats
@@ -141,6 +142,13 @@ class Store(Protocol):
     def tree(self) -> RecordTree: ...
 
 
+class RestingWriter(Protocol):
+    """A writer with nothing under way."""
+
+    def client_closed(self) -> None:
+        """The client has ended."""
+
+
 @dataclass(slots=True)
 class ClientContext:
     """Filled by the client object; handed to everything it opens."""
@@ -161,8 +169,16 @@ class ClientContext:
     ensemble_change_disabled: bool = False
     """The feature `disable_ensemble_change`: failed bookies are not replaced."""
     closed: bool = False
+    resting: WeakSet[RestingWriter] = field(default_factory=WeakSet)
+    """Writers that have no channel by which they would hear that the client ends (`adds.appending`)."""
     home: Home = field(default_factory=Home)
     """The loop that all of this belongs to."""
+
+    def end_resting(self) -> None:
+        """Tell the writers that rest that the client has ended."""
+        for writer in list(self.resting):
+            with guarded("end of a writer with its client"):
+                writer.client_closed()
 
     def clock(self, interval: float) -> SharedClock:
         """The clock with a tick every `interval` seconds: one for all writers, which need it while they have adds under

@@ -42,7 +42,7 @@ from ..quorum.recovery import (
 from ..runtime.api import TimerHandle
 from ..types import LAST_ADD_CONFIRMED, BookieId, LedgerState, WriteFlag
 from .adds.encoding import add_encoder
-from .adds.pipeline import AddPipeline
+from .adds.pipeline import AddPipeline, new_keeper
 from .context import ClientContext
 from .reads.speculation import Speculation
 from .wire.results import OK, from_metadata_error
@@ -268,15 +268,15 @@ class _Attempt:
         def encode_with_fenced_lac(entry_id: int, _lac: int, length: int, payload: bytes) -> bytes:
             return encode(entry_id, fenced_lac, length, payload)
 
+        ensemble = self._metadata.last_ensemble[1]
         return AddPipeline(
             context,
             self._ledger_id,
             self._distribution,
-            self._metadata.last_ensemble[1],
+            new_keeper(context.config, self._distribution, ensemble, last_entry_id=fenced_lac),
             self,
             encode_with_fenced_lac,
             version=version,
-            last_entry_id=fenced_lac,
             on_confirmed=self._on_confirmed,
         )
 
@@ -309,3 +309,7 @@ class _Attempt:
         assert self._adds is not None
         self._adds.stop(code)
         self._do(self.recovery.on_write_back_failed(code))
+
+    def rest(self) -> bool:
+        """Called by the pipeline: recovery will go on soon, or end."""
+        return False

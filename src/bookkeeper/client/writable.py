@@ -1,7 +1,8 @@
 """A ledger that this client writes: what both kinds of writers share (spec client §5 to §8, §14.3).
 
 A writer owns an add pipeline and does for it what it cannot do itself: put another ensemble into the metadata, and end
-the ledger. `adds.life` says which states a writer goes through.
+the ledger. `adds.life` says which states a writer goes through, `adds.appending` what it has while it appends and what
+while it rests.
 
 How a ledger ends
 
@@ -54,12 +55,10 @@ from ..protocol.limits import largest_payload
 from ..protocol.messages import V3, ForceLedgerRequest, Operation
 from ..quorum.ensemble import AskForChange, GiveUp
 from ..types import BookieId, LedgerState, WriteFlag
-from .adds.encoding import add_encoder
-from .adds.explicit_lac import ExplicitLac
-from .adds.gate import AppendGate
+from .adds.appending import Appending
 from .adds.life import WRITER_LIFE, WriterEvent, WriterState
 from .adds.metadata_changes import EnsembleChange, close_metadata
-from .adds.pipeline import AddPipeline
+from .adds.pipeline import AddPipeline, new_keeper
 from .arguments import Payload, payload_bytes
 from .context import ClientContext
 from .readable import ReadableLedger
@@ -93,31 +92,66 @@ class WritableLedger(ReadableLedger):
         self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
         self._state = WriterState.OPEN
         self._unable: IllegalOpError | None = None  # why; the first append raises it, as in BookKeeper
-        version = self._add_version(write_flags)
-        adds = self._adds = AddPipeline(
-            context,
-            self._ledger_id,
-            self._distribution,
-            metadata.value.last_ensemble[1],
-            self,
-            add_encoder(version, self._ledger_id, digest, master_key, write_flags=write_flags),
-            version=version,
-            write_flags=write_flags,
-            quorum_timeout=context.config.addEntryQuorumTimeoutSec,
-        )
-        self._outbox = adds.outbox
-        self._gate = AppendGate(context.runtime, context.config, adds.window, adds.outbox.writable)
-        adds.on_progress = self._gate.progress
-        self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, version, digest.size)
-        self._plain = self._plain_payload()  # a larger payload needs a closer look
+        self._write_flags = write_flags
+        self._version = self._add_version(write_flags)
+        ensemble = metadata.value.last_ensemble[1]
+        self._keeper = new_keeper(context.config, self._distribution, ensemble, write_flags=write_flags)
+        self._window = self._keeper.window
+        self._awake: Appending | None = None  # it rests
+        self._largest_payload = largest_payload(context.config.nettyMaxFrameSizeBytes, self._version, digest.size)
+        self._plain = -1  # a larger payload needs a closer look
         self._drains = 0  # calls of `close` that wait for what is pending
         self._end = (-1, 0)  # last entry id and length to close at; set before `_sealing`
+        self._ended_with: int | None = None  # what pending entries failed with
         self._sealing: asyncio.Task[BKError | None] | None = None  # the last attempt; its result is every caller's
         self._change: asyncio.Task[None] | None = None  # the running ensemble change
         self._has_ended = False  # withdrawn, or an attempt to seal is over
         self._end_heard: asyncio.Event | None = None  # made for those that wait for it
-        self._explicit_lac = ExplicitLac(context, self._ledger_id, self._distribution, digest, master_key, adds)
-        self._explicit_lac.start()
+        context.resting.add(self)
+
+    # --- rest ---
+
+    @property
+    def _appending(self) -> Appending:
+        """What it appends with. A writer that rests wakes up."""
+        return self._awake or self._wake()
+
+    @property
+    def _adds(self) -> AddPipeline:
+        return self._appending.adds
+
+    def _wake(self) -> Appending:
+        awake = self._awake = Appending(
+            self._context,
+            self._ledger_id,
+            self._distribution,
+            self._keeper,
+            self,
+            self._digest,
+            self._master_key,
+            version=self._version,
+            write_flags=self._write_flags,
+        )
+        self._context.resting.discard(self)
+        self._plain = self._plain_payload()
+        if self._ended_with is not None:
+            awake.stop(self._ended_with)
+        return awake
+
+    def rest(self) -> bool:
+        """Called by the pipeline: nothing was appended for a while. Whether the writer rests now."""
+        awake = self._awake
+        if awake is None or self._state is not WriterState.OPEN or self._context.closed or not awake.at_rest:
+            return False
+        awake.give_up()
+        self._awake = None
+        self._plain = self._plain_payload()
+        self._context.resting.add(self)
+        return True
+
+    def client_closed(self) -> None:
+        """Called when the client ends while this writer rests."""
+        self.give_up(ClientClosedError.code, withdraw=False)
 
     # --- what it knows ---
 
@@ -126,17 +160,17 @@ class WritableLedger(ReadableLedger):
         """The last entry that is sure to be readable; -1 if none. With DEFERRED_SYNC only `force` moves it."""
         if self.metadata.closed:
             return self.metadata.last_entry_id
-        return self._adds.window.lac
+        return self._window.lac
 
     @property
     def last_add_pushed(self) -> int:
         """The highest entry id handed out; -1 if none."""
-        return self._adds.window.lap
+        return self._window.lap
 
     @property
     def length(self) -> int:
         """Payload bytes of the ledger, pending appends included."""
-        return self.metadata.length if self.metadata.closed else self._adds.window.length
+        return self.metadata.length if self.metadata.closed else self._window.length
 
     @property
     def closed(self) -> bool:
@@ -146,7 +180,7 @@ class WritableLedger(ReadableLedger):
     @property
     def failure(self) -> BKError | None:
         """Why this writer ended by itself; None while it works, and when it or its client was closed."""
-        return self._adds.failure
+        return self._awake.adds.failure if self._awake is not None else None
 
     async def wait_closed(self) -> None:
         """Wait until the writer has ended: closed, or ended by itself (see `failure`) and its ledger sealed if that was
@@ -190,12 +224,13 @@ class WritableLedger(ReadableLedger):
 
     def _plain_payload(self) -> int:
         """The largest payload that may be appended without a look at the state; -1: look."""
-        return self._largest_payload if self._state is WriterState.OPEN else -1
+        return self._largest_payload if self._awake is not None and self._state is WriterState.OPEN else -1
 
     def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
         # To ask for the running loop is a system call in some Pythons: once in a turn of the loop is enough.
-        if not self._outbox.bytes and _get_running_loop() is not self._loop:
+        awake = self._awake
+        if (awake is None or not awake.outbox.bytes) and _get_running_loop() is not self._loop:
             raise wrong_loop()
         if type(data) is not bytes:
             data = payload_bytes(data)
@@ -224,7 +259,7 @@ class WritableLedger(ReadableLedger):
 
     async def _enter(self, size: int, entry_id: int | None = None) -> None:
         if not self._state.ended:
-            await self._gate.enter(size, entry_id)
+            await self._appending.gate.enter(size, entry_id)
 
     async def flush(self) -> int:
         """Wait until everything pushed before this call is acknowledged; returns the id of the last entry pushed.
@@ -236,7 +271,7 @@ class WritableLedger(ReadableLedger):
         adds = self._adds
         if self._state.ended and adds.failed_entries:
             raise adds.error_of_first()
-        return await adds.confirmed(adds.window.lap)
+        return await adds.confirmed(self._window.lap)
 
     async def force(self) -> None:
         """Make everything acknowledged before this call durable on all bookies of the ensemble (DEFERRED_SYNC).
@@ -245,19 +280,19 @@ class WritableLedger(ReadableLedger):
         again. Waits `addEntryTimeoutSec` seconds for a bookie.
         """
         self._context.home.check()
-        adds = self._adds
         if self._state.ended:
-            raise adds.refusal()
-        head = adds.window.head
+            raise self._adds.refusal()
+        head = self._window.head
         if head < 0:
             return
-        for error in await asyncio.gather(*(self._force_one(bookie) for bookie in adds.keeper.ensemble)):
+        for error in await asyncio.gather(*(self._force_one(bookie) for bookie in self._keeper.ensemble)):
             if error is not None:
                 raise error
         if self._state.ended:
-            raise adds.refusal()
-        adds.window.synced(head)
-        self._explicit_lac.progress()
+            raise self._adds.refusal()
+        explicit_lac = self._appending.explicit_lac  # knows how far the bookies were told so far
+        self._window.synced(head)
+        explicit_lac.progress()
 
     async def _force_one(self, bookie: BookieId) -> BKError | None:
         request = ForceLedgerRequest(self._ledger_id, version=V3)
@@ -333,9 +368,10 @@ class WritableLedger(ReadableLedger):
 
     def _stop(self, code: int) -> None:
         """Nothing is appended any more; what is pending fails with `code`."""
-        self._explicit_lac.stop()
-        self._adds.stop(code)
-        self._gate.close(self._adds.refusal)
+        self._ended_with = code
+        self._context.resting.discard(self)
+        if self._awake is not None:
+            self._awake.stop(code)
 
     def _seal(self, code: int) -> None:
         """Stop, and close the metadata at the last confirmed entry: once, or until the metadata store answers."""
@@ -347,7 +383,7 @@ class WritableLedger(ReadableLedger):
         self._happened(WriterEvent.SEAL)
         if not before.ended:
             self._stop(code)
-            self._end = (self._adds.window.lac, self._adds.window.length)
+            self._end = (self._window.lac, self._window.length)
         if self._state is not before and self._state is WriterState.SEALING:
             self._sealing = self._context.tasks.spawn(
                 self._close_metadata(*self._end), name=f"close of ledger {self._ledger_id}"
@@ -394,7 +430,7 @@ class WritableLedger(ReadableLedger):
         self._seal(LedgerClosedError.code)
         sealing = self._sealing
         if sealing is None:  # withdrawn
-            if self._adds.stopped == ClientClosedError.code:
+            if self._ended_with == ClientClosedError.code:
                 raise ClientClosedError(ledger_id=self._ledger_id)
             raise LedgerFencedError("another client is recovering", ledger_id=self._ledger_id)
         try:
@@ -428,14 +464,13 @@ class WritableLedger(ReadableLedger):
         return None
 
     async def _drained(self) -> None:
-        adds = self._adds
-        window = adds.window
-        while not self._state.ended:
-            if self._gate.next_is_waiting():
-                await self._gate.enter(0, window.head + 1 if self._chooses_ids else None)  # behind it
+        window = self._window
+        while not self._state.ended and (awake := self._awake) is not None:
+            if awake.gate.next_is_waiting():
+                await awake.gate.enter(0, window.head + 1 if self._chooses_ids else None)  # behind it
                 await asyncio.sleep(0)  # it was let in, and runs now
             elif window.head + 1 in window.open:
-                await adds.confirmed(window.head + 1)
+                await awake.adds.confirmed(window.head + 1)
             else:
                 return
 
@@ -463,8 +498,7 @@ class WritableLedger(ReadableLedger):
             log.warning("closing ledger %d after an error failed: %s", self._ledger_id, also)
 
     def __del__(self) -> None:
-        adds = getattr(self, "_adds", None)
-        if adds is None or adds.stopped is not None:
+        if not hasattr(self, "_end_heard") or self._state.ended:  # it was not even made, or needs no one any more
             return
         warnings.warn(
             f"writer of ledger {self._ledger_id} was dropped without close(): the ledger stays open until it is "
@@ -473,14 +507,17 @@ class WritableLedger(ReadableLedger):
             source=self,
             stacklevel=1,
         )
+        awake = self._awake
+        if awake is None:
+            return
         if _get_running_loop() is self._loop:
-            _abandon(self._explicit_lac, adds)
+            _abandon(awake)
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing runs there any more
-            self._loop.call_soon_threadsafe(_abandon, self._explicit_lac, adds)  # any thread may collect garbage
+            self._loop.call_soon_threadsafe(_abandon, awake)  # any thread may collect garbage
 
 
-def _abandon(explicit_lac: ExplicitLac, adds: AddPipeline) -> None:
+def _abandon(awake: Appending) -> None:
     """The end of a writer that was collected as garbage, on its loop."""
-    explicit_lac.stop()
-    adds.abandon()
+    awake.explicit_lac.stop()
+    awake.adds.abandon()

@@ -43,10 +43,11 @@ class LedgerWriter(WritableLedger):
         afterwards `LedgerClosedError`. An entry that failed so may still be part of the ledger.
         """
         payload = self._checked(data)
-        if not self._gate.try_enter():
+        awake = self._awake or self._wake()
+        if not awake.gate.try_enter():
             await self._enter(len(payload))
         future = self._new_future()
-        self._adds.push(payload, future)
+        awake.adds.push(payload, future)
         return await future
 
     def append_nowait(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
@@ -55,13 +56,14 @@ class LedgerWriter(WritableLedger):
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
         `append` would wait, and at once what `append` raises for its `data`.
         """
-        adds = self._adds
-        if type(data) is not bytes or not self._outbox.bytes or len(data) > self._plain:
+        awake = self._awake
+        if awake is None or type(data) is not bytes or not awake.outbox.bytes or len(data) > self._plain:
             data = self._checked(data)
-        if not self._gate.try_enter():
+            awake = self._awake or self._wake()
+        if not awake.gate.try_enter():
             self._refuse_for_now()
         future = self._new_future()
-        adds.push(data, future)
+        awake.adds.push(data, future)
         return future
 
     async def append_soon(self, data: bytes | bytearray | memoryview) -> asyncio.Future[int]:
@@ -71,10 +73,11 @@ class LedgerWriter(WritableLedger):
         `append`. Raises what `append` raises before anything is sent; the future has the rest.
         """
         payload = self._checked(data)
-        if not self._gate.try_enter():
+        awake = self._awake or self._wake()
+        if not awake.gate.try_enter():
             await self._enter(len(payload))
         future = self._new_future()
-        self._adds.push(payload, future)
+        awake.adds.push(payload, future)
         return future
 
     async def append_many(self, payloads: Iterable[Payload] | AsyncIterable[Payload]) -> list[int]:
@@ -101,15 +104,15 @@ class LedgerWriter(WritableLedger):
 
     async def send_many(self, payloads: Iterable[Payload], ids: list[int]) -> None:
         """The first half of `append_many`, for `bookkeeper.sync`: everything is on its way; `ids` gets the ids."""
-        adds = self._adds
         with self._telling(ids):
             for data in payloads:
                 payload = self._checked(data)  # `_send`, without a coroutine for each entry
-                if self._outbox.bytes > TURN_BYTES:
+                awake = self._awake or self._wake()
+                if awake.outbox.bytes > TURN_BYTES:
                     await asyncio.sleep(0)
-                if not self._gate.try_enter():
+                if not awake.gate.try_enter():
                     await self._enter(len(payload))
-                ids.append(adds.push(payload))
+                ids.append(awake.adds.push(payload))
 
     async def confirm_many(self, ids: list[int]) -> None:
         """The second half: wait until they are acknowledged."""
@@ -120,25 +123,25 @@ class LedgerWriter(WritableLedger):
     @contextlib.contextmanager
     def _telling(self, ids: list[int]) -> Iterator[None]:
         """An error tells which of these are safe."""
-        adds = self._adds
         try:
             yield
         except BKError as caught:
-            head = adds.window.head
+            head = self._window.head
             error = caught
             if isinstance(caught, LedgerClosedError) and self._state.ended and ids and ids[-1] > head:
-                error = adds.error_of_first()  # it failed before: the rest could not even be sent
+                error = self._adds.error_of_first()  # it failed before: the rest could not even be sent
             error.acknowledged = [entry_id for entry_id in ids if entry_id <= head]
             raise error from (None if error is not caught else caught.__cause__)
 
     async def _send(self, data: Payload) -> int:
         """Push an entry once there is room; its id."""
         payload = self._checked(data)
-        if self._outbox.bytes > TURN_BYTES:
+        awake = self._awake or self._wake()
+        if awake.outbox.bytes > TURN_BYTES:
             await asyncio.sleep(0)
-        if not self._gate.try_enter():
+        if not awake.gate.try_enter():
             await self._enter(len(payload))
-        return self._adds.push(payload)
+        return awake.adds.push(payload)
 
 
 class LedgerAdvWriter(WritableLedger):
@@ -170,7 +173,7 @@ class LedgerAdvWriter(WritableLedger):
         """
         check_integer("the entry id", entry_id)
         payload = self._checked(data)
-        if not self._gate.try_enter(entry_id):
+        if not self._appending.gate.try_enter(entry_id):
             await self._enter(len(payload), entry_id)
         future = self._new_future()
         self._push_at(entry_id, payload, future)
@@ -183,14 +186,14 @@ class LedgerAdvWriter(WritableLedger):
         """
         check_integer("the entry id", entry_id)
         payload = self._checked(data)
-        if not self._gate.try_enter(entry_id):
+        if not self._appending.gate.try_enter(entry_id):
             self._refuse_for_now()
         future = self._new_future()
         self._push_at(entry_id, payload, future)
         return future
 
     def _push_at(self, entry_id: int, payload: bytes, future: asyncio.Future[int]) -> None:
-        code = self._adds.window.check_id(entry_id)
+        code = self._window.check_id(entry_id)
         if code != OK and not self._state.ended:
             raise from_code(code, ledger_id=self._ledger_id, entry_id=entry_id)
         self._adds.push(payload, future, entry_id)

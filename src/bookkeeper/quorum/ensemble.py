@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..errors import (
     ClientClosedError,
@@ -189,6 +190,11 @@ class EnsembleKeeper:
             assert index in places, f"delayed indexes exist: {self}"
             assert bookie == self.ensemble[index], f"{bookie} is at {index}: {self}"
 
+    @property
+    def at_rest(self) -> bool:
+        """No change is under way or due, and every index is sent to."""
+        return not (self.changing or self.delayed or self.held)
+
     def index_of(self, bookie: BookieId) -> int | None:
         """Its place in the current ensemble; None for one that was replaced: its answers mean nothing any more."""
         return self._index.get(bookie)
@@ -314,7 +320,9 @@ class EnsembleKeeper:
         return Resend(indexes)
 
 
-def _indexes(ensemble: Sequence[BookieId]) -> dict[BookieId, int]:
+@lru_cache(maxsize=1024)
+def _indexes(ensemble: tuple[BookieId, ...]) -> Mapping[BookieId, int]:
+    """One for all writers with this ensemble."""
     found: dict[BookieId, int] = {}
     for index, bookie in enumerate(ensemble):
         found.setdefault(bookie, index)

@@ -279,7 +279,7 @@ async def test_cancelled_flushes_and_waiters_are_not_kept() -> None:
                 task.cancel()
             await settle()
         assert len(world.pipeline(writer)._waiters) == 1  # the one append that is pending
-        assert not writer._gate.waiting
+        assert not writer._appending.gate.waiting
         world["b1"].release()
         world["b2"].release()
         assert await future == 0

@@ -271,12 +271,12 @@ async def test_a_lac_that_nobody_takes_is_told_at_the_next_progress_without_wait
         for bookie in world.bookies.values():
             bookie.other_status = Status.EIO
         await writer.append(b"x")
-        await until(lambda: writer._explicit_lac._pauses.failures >= 2)
+        await until(lambda: writer._appending.explicit_lac._pauses.failures >= 2)
         assert caplog.text.count("was not told") == 1
         for bookie in world.bookies.values():
             bookie.other_status = None
-        writer._explicit_lac._pauses.failures = 100
-        await until(lambda: 0 in world["b1"].explicit_lac or writer._explicit_lac._timer is not None)
+        writer._appending.explicit_lac._pauses.failures = 100
+        await until(lambda: 0 in world["b1"].explicit_lac or writer._appending.explicit_lac._timer is not None)
         await writer.append(b"y")
         await until(lambda: any(b.explicit_lac.get(0) == 1 for b in world.bookies.values()))
         await writer.close()

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from bookkeeper.client.adds.pipeline import QUIET_TICKS
 from bookkeeper.errors import (
     AddEntryQuorumTimeoutError,
     LedgerClosedError,
@@ -83,7 +84,8 @@ async def test_an_entry_that_its_bookie_has_lost_is_noticed_although_later_ones_
 
 
 async def test_a_writer_that_was_quiet_while_others_wrote_has_all_the_time_for_its_next_entry() -> None:
-    async with World(3, addEntryTimeoutSec=3, addEntryQuorumTimeoutSec=3, timeoutMonitorIntervalSec=1) as world:
+    timeouts = {"addEntryTimeoutSec": 3, "addEntryQuorumTimeoutSec": 3, "timeoutMonitorIntervalSec": 1}
+    async with World(3, explicitLacInterval=0, **timeouts) as world:
         quiet, busy = await world.writer(), await world.writer()
         clock = world.pipeline(quiet)._deadlines.clock
         assert world.pipeline(busy)._deadlines.clock is clock
@@ -92,7 +94,7 @@ async def test_a_writer_that_was_quiet_while_others_wrote_has_all_the_time_for_i
             await busy.append(b"x")
             clock._tick()
         assert clock.tick == 10
-        assert not world.pipeline(quiet)._deadlines.running
+        assert quiet._awake is None
         world["b1"].hold = world["b2"].hold = world["b3"].hold = True
         late = quiet.append_nowait(b"second")
         await settle()
@@ -104,7 +106,11 @@ async def test_a_writer_that_was_quiet_while_others_wrote_has_all_the_time_for_i
             world[bookie].release()
         assert await late == 1
         await settle()
+        for _ in range(QUIET_TICKS):
+            assert clock.running
+            clock._tick()
         clock._tick()
+        assert quiet._awake is busy._awake is None
         assert not clock.running
         await quiet.close()
         await busy.close()

@@ -6,7 +6,7 @@ ones for as long as adds may take and so has lost it; and the quorum timeout, fo
 takes.
 
 Time is counted in ticks of a clock that all writers of a client share. A writer hears them while it has something
-outstanding. It misses others, so it asks for the time before it pushes; what it remembers of its last ticks is older
+outstanding, and some more, until it rests (`adds.appending`). It misses others, so it asks for the time before it pushes; what it remembers of its last ticks is older
 than all that is pushed then, and so overtakes none of it.
 """
 
@@ -60,14 +60,14 @@ class AddDeadlines:
             self._most_history = int(self.clock.ticks(add_timeout)) + 1
 
     def run(self) -> int:
-        """Something will be outstanding; the time now."""
+        """Something may be outstanding soon; the time now."""
         if self._timed and not self.running:
             self.running = True
             self.clock.listen(self._on_tick)
         return self.clock.tick
 
     def stop(self) -> None:
-        """Nothing is outstanding. Idempotent."""
+        """Nothing will be outstanding. Idempotent."""
         if self.running:
             self.running = False
             self.clock.leave(self._on_tick)

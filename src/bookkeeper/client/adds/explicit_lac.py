@@ -63,7 +63,7 @@ class ExplicitLac:
         self._adds = adds
         self._window = adds.window
         self._interval = max(0.0, context.config.explicitLacInterval / 1000)
-        self._told = -1  # the LAC that bookies were told, or are being told
+        self._told = self._window.lac  # the LAC that bookies were told, or are being told
         self._pushed = -1  # the last entry there was when the timer started
         self._timer: TimerHandle | None = None
         self._telling: AckSet | None = None  # what is under way: one at a time
@@ -91,6 +91,12 @@ class ExplicitLac:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    @property
+    def at_rest(self) -> bool:
+        """There is nothing to tell, and nothing is being told."""
+        idle = self._timer is None and self._telling is None
+        return not self._started or (idle and self._told >= self._window.lac)
 
     def progress(self) -> None:
         """The LAC may have moved."""

@@ -27,7 +27,7 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol
 
 from ...config import ClientConfiguration
@@ -52,6 +52,9 @@ from .waiters import AddWaiters
 
 log = logging.getLogger(__name__)
 
+QUIET_TICKS = 5
+"""After so many ticks of the writers' clock, mostly seconds, in which nothing was under way, a writer may rest."""
+
 
 class AddOwner(Protocol):
     """What a pipeline needs done. Both may be called from inside `push` and from the loop."""
@@ -62,6 +65,9 @@ class AddOwner(Protocol):
     def give_up(self, code: int, withdraw: bool) -> None:
         """The pipeline cannot go on. Call `AddPipeline.stop`; with `withdraw` leave the metadata alone."""
 
+    def rest(self) -> bool:
+        """Nothing was under way for a while: the pipeline may be given up, by `AddPipeline.let_go`."""
+
 
 class AddPipeline:
     """Adds of one handle to one ledger. See the module. An `AddSink`."""
@@ -71,20 +77,19 @@ class AddPipeline:
         context: ClientContext,
         ledger_id: int,
         distribution: Distribution,
-        ensemble: Sequence[BookieId],
+        keeper: EnsembleKeeper,
         owner: AddOwner,
         encode: EncodeAdd,
         *,
         version: int,
-        last_entry_id: int = -1,
-        write_flags: WriteFlag = WriteFlag.NONE,
         quorum_timeout: float = -1,
         on_confirmed: Callable[[range], None] | None = None,
     ) -> None:
-        """`quorum_timeout`: seconds an entry may take to its ack quorum; zero or less: no limit."""
+        """`keeper`: what decides, see `new_keeper`; `quorum_timeout`: seconds an entry may take to its ack quorum; zero
+        or less: no limit."""
         config = context.config
-        self.keeper = _keeper(config, distribution, ensemble, last_entry_id, write_flags)
-        self.window = self.keeper.window
+        self.keeper = keeper
+        self.window = keeper.window
         self.stopped: int | None = None
         """None while it works, else the code that pending entries failed with."""
         self.failed_entries = 0
@@ -105,11 +110,14 @@ class AddPipeline:
         self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, self._has_sent)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
+        self._quiet = 0  # ticks in a row in which nothing was under way
+        self._pushed = self.window.lap  # the last entry at the last of them
         self._abandoned = False  # the owner is gone
         self._pause_timer: TimerHandle | None = None  # the end of the last pause before a change or retry
         if config.enforceMinNumFaultDomainsForWrite:
             self.window.accept = self._acks_span_domains
         self.outbox.open_channels()
+        self._deadlines.run()
 
     # --- out ---
 
@@ -270,8 +278,11 @@ class AddPipeline:
 
     def _on_tick(self) -> None:
         self.window.now = self._deadlines.clock.tick
-        if self.stopped is not None or not self.window.open:
+        if self.stopped is not None:
             self._deadlines.stop()
+            return
+        if not self.window.open:
+            self._on_quiet_tick()
             return
         overtaken = self._deadlines.overtaken_before(self.window.acked_times)
         if overtaken is not None:
@@ -285,7 +296,26 @@ class AddPipeline:
                 self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
 
+    def _on_quiet_tick(self) -> None:
+        pushed, self._pushed = self._pushed, self.window.lap
+        self._quiet = self._quiet + 1 if pushed == self._pushed else 0
+        if self._quiet >= QUIET_TICKS:
+            owner = self._owner()
+            if owner is None or owner.rest():
+                self._deadlines.stop()
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is under way, nobody waits, and no change of the ensemble is due."""
+        return self.stopped is None and not self.window.open and not self._waiters and self.keeper.at_rest
+
     # --- the end ---
+
+    def let_go(self) -> None:
+        """Let go of the connections and the clock; another pipeline goes on with the keeper. Only when `at_rest`."""
+        assert self.at_rest, f"{self.window}; {self.keeper}"
+        self._deadlines.stop()
+        self.outbox.close()
 
     def stop(self, code: int) -> None:
         """Fail all pending entries with `code`, in order, and let go of the connections. Idempotent."""
@@ -321,19 +351,23 @@ class AddPipeline:
             self.stop(LedgerClosedError.code)
 
 
-def _keeper(
+def new_keeper(
     config: ClientConfiguration,
     distribution: Distribution,
     ensemble: Sequence[BookieId],
-    last_entry_id: int,
-    write_flags: WriteFlag,
+    *,
+    last_entry_id: int = -1,
+    write_flags: WriteFlag = WriteFlag.NONE,
 ) -> EnsembleKeeper:
     """What decides: a window, and the ensemble that its entries go to."""
     deferred_sync = bool(write_flags & WriteFlag.DEFERRED_SYNC)
     window = PendingWindow(distribution, last_entry_id=last_entry_id, deferred_sync=deferred_sync)
-    policy = EnsemblePolicy(
-        delay_changes=config.delayEnsembleChange,
-        max_changes=config.maxNumEnsembleChanges,
-        deferred_sync=deferred_sync,
+    return EnsembleKeeper(
+        window, ensemble, _policy(config.delayEnsembleChange, config.maxNumEnsembleChanges, deferred_sync)
     )
-    return EnsembleKeeper(window, ensemble, policy)
+
+
+@lru_cache(maxsize=8)
+def _policy(delay_changes: bool, max_changes: int, deferred_sync: bool) -> EnsemblePolicy:
+    """One for all writers with these settings."""
+    return EnsemblePolicy(delay_changes=delay_changes, max_changes=max_changes, deferred_sync=deferred_sync)

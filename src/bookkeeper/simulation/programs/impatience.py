@@ -326,7 +326,7 @@ class Impatience:
     # --- what is left ---
 
     def _check_gate(self, writer: LedgerWriter) -> None:
-        if writer._gate.waiting:
+        if writer._awake is not None and writer._awake.gate.waiting:
             raise Violation(f"ledger {writer.id}: places at the gate of a closed writer are taken for ever")
 
     def _tasks(self, runtime: SimulatedRuntime) -> Counter[str]:

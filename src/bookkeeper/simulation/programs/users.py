@@ -30,7 +30,7 @@ OPERATION_SECONDS = 60.0
 def check_writer(writer: LedgerWriter | LedgerAdvWriter) -> None:
     """The relations of a writer's window and ensemble hold."""
     try:
-        writer._adds.keeper.check()
+        writer._keeper.check()
     except AssertionError as error:
         raise Violation(f"ledger {writer.id}: {error}") from error
 
