@@ -34,7 +34,7 @@ TWINS: list[tuple[type, type]] = [
 INSIDE = {
     "get_versioned_metadata", "open_ledger_as_admin",  # for tools that work on the loop
     "adopt_metadata", "follow_metadata", "versioned_metadata",  # between the parts of a client
-    "change_ensemble", "give_up", "failure",  # between the writer and its pipeline
+    "change_ensemble", "give_up", "failure", "rest", "client_closed",  # between the writer, its pipeline and client
     "confirm_many", "send_many",  # the halves of `append_many`, for `sync` itself
     "offloads", "segment_store", "append_bodies",  # for Spark's job, readers and sinks
     "client",  # its namesake in `sync` is what the caller has handed in, or nobody's
