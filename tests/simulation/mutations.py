@@ -45,6 +45,7 @@ from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.client import recovery as client_recovery
 from bookkeeper.client import writable as client_writable
 from bookkeeper.client import writer as client_writer
+from bookkeeper.client.adds import appending as client_appending
 from bookkeeper.client.adds import encoding as client_encoding
 from bookkeeper.client.adds import metadata_changes as client_metadata_changes
 from bookkeeper.client.reader import LedgerReader
@@ -144,7 +145,7 @@ def entries_carry_the_lac_plus_one(monkeypatch: pytest.MonkeyPatch) -> None:
         encode = original(*arguments, **keywords)
         return lambda entry_id, lac, length, data: encode(entry_id, min(lac + 1, entry_id - 1), length, data)
 
-    monkeypatch.setattr(client_writable, "add_encoder", encoder)
+    monkeypatch.setattr(client_appending, "add_encoder", encoder)
 
 
 @mutation("ACT-7: a new fragment begins behind the LAC", faults=TROUBLE)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.adds.pipeline import QUIET_TICKS
+from bookkeeper.client.adds.deadlines import QUIET_TICKS
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
 from bookkeeper.errors import ClientClosedError, LedgerClosedError, LedgerFencedError, WriteError, WrongLoopError
 from bookkeeper.protocol.messages import Status

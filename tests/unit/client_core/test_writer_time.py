@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bookkeeper.client.adds.pipeline import QUIET_TICKS
+from bookkeeper.client.adds.deadlines import QUIET_TICKS
 from bookkeeper.errors import (
     AddEntryQuorumTimeoutError,
     LedgerClosedError,

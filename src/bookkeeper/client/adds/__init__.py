@@ -1,6 +1,7 @@
 """What carries entries to their bookies (spec client §5).
 
 life              the states that a writer goes through
+appending         what a writer has while it appends, and gives up while it rests
 gate              who may append now: the limits of what one writer has in flight
 encoding          entries as frames
 pipeline          entries out, answers in, decisions carried out

@@ -6,8 +6,8 @@ ones for as long as adds may take and so has lost it; and the quorum timeout, fo
 takes.
 
 Time is counted in ticks of a clock that all writers of a client share. A writer hears them while it has something
-outstanding, and some more, until it rests (`adds.appending`). It misses others, so it asks for the time before it pushes; what it remembers of its last ticks is older
-than all that is pushed then, and so overtakes none of it.
+outstanding, and some more, until it rests (`adds.appending`). It misses others, so it asks for the time before it
+pushes; what it remembers of its last ticks is older than all that is pushed then, and so overtakes none of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from ...runtime.waiting.backoff import Backoff
 MAX_SWEEP_SECONDS = 1.0
 """How often timeouts are looked for when `timeoutMonitorIntervalSec` does not say and the timeouts are long."""
 
+QUIET_TICKS = 5
+"""After so many ticks, mostly seconds, in which nothing was under way, a writer may rest."""
+
 FRUITLESS_CHANGES = 5
 """So many ensemble changes may follow each other at once although nothing was confirmed in between."""
 
@@ -31,7 +34,9 @@ CHANGE_BACKOFF = Backoff(first=0.01, longest=1.0)
 class AddDeadlines:
     """See the module."""
 
-    __slots__ = ("_history", "_most_history", "_on_tick", "_quorum_ticks", "_timed", "clock", "running")
+    __slots__ = (
+        "_history", "_most_history", "_on_tick", "_pushed", "_quiet", "_quorum_ticks", "_timed", "clock", "running",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,6 +56,8 @@ class AddDeadlines:
         self.running = False
         """It hears the ticks."""
         self._on_tick = on_tick
+        self._quiet = 0  # ticks in a row in which nothing was under way
+        self._pushed = -1  # the last entry at the last of them
         self._timed = bool(timeouts)
         self._quorum_ticks = self.clock.ticks(quorum_timeout)
         self._history: list[list[float]] | None = None
@@ -71,6 +78,12 @@ class AddDeadlines:
         if self.running:
             self.running = False
             self.clock.leave(self._on_tick)
+
+    def quiet(self, pushed: int) -> bool:
+        """Nothing is under way at this tick, nor was it at some before; `pushed` is the last entry there is."""
+        before, self._pushed = self._pushed, pushed
+        self._quiet = self._quiet + 1 if pushed == before else 0
+        return self._quiet >= QUIET_TICKS
 
     def overtaken_before(self, acked: Sequence[float]) -> list[float] | None:
         """By index: what was pushed before that and is not answered was overtaken; None: too early to say.

@@ -52,9 +52,6 @@ from .waiters import AddWaiters
 
 log = logging.getLogger(__name__)
 
-QUIET_TICKS = 5
-"""After so many ticks of the writers' clock, mostly seconds, in which nothing was under way, a writer may rest."""
-
 
 class AddOwner(Protocol):
     """What a pipeline needs done. Both may be called from inside `push` and from the loop."""
@@ -110,8 +107,6 @@ class AddPipeline:
         self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, self._has_sent)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
-        self._quiet = 0  # ticks in a row in which nothing was under way
-        self._pushed = self.window.lap  # the last entry at the last of them
         self._abandoned = False  # the owner is gone
         self._pause_timer: TimerHandle | None = None  # the end of the last pause before a change or retry
         if config.enforceMinNumFaultDomainsForWrite:
@@ -282,7 +277,8 @@ class AddPipeline:
             self._deadlines.stop()
             return
         if not self.window.open:
-            self._on_quiet_tick()
+            if self._deadlines.quiet(self.window.lap) and ((owner := self._owner()) is None or owner.rest()):
+                self._deadlines.stop()
             return
         overtaken = self._deadlines.overtaken_before(self.window.acked_times)
         if overtaken is not None:
@@ -295,14 +291,6 @@ class AddPipeline:
             if len(self.window.acked(overdue)) >= self._distribution.ack_quorum:
                 self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
-
-    def _on_quiet_tick(self) -> None:
-        pushed, self._pushed = self._pushed, self.window.lap
-        self._quiet = self._quiet + 1 if pushed == self._pushed else 0
-        if self._quiet >= QUIET_TICKS:
-            owner = self._owner()
-            if owner is None or owner.rest():
-                self._deadlines.stop()
 
     @property
     def at_rest(self) -> bool:
