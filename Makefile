@@ -52,6 +52,12 @@ $(VENV)/.ready: $(VENV)/.base
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
+$(VENV)/.quick: $(VENV)/.ready tests/support/java_classes.py tests/support/compiled_spark.py | java
+	@echo "keeping what each of Spark's processes loads when it starts: half a minute, 200 MB" >&2
+	@$(BIN)/python -m tests.support.compiled_spark
+	@$(BIN)/python -m tests.support.java_classes $(VENV)/.spark.jsa >&2
+	@touch $@
+
 .PHONY: setup
 setup: $(VENV)/.ready ## virtual environment in .venv with the package and its extras
 
@@ -85,7 +91,7 @@ try-out: java $(VENV)/.spark ## bookies, a Spark master and two workers on this 
 # --- tests ---
 
 .PHONY: test
-test: java setup lint ## everything that must be green (needs a JDK 17+; ten minutes on two cores)
+test: java setup lint $(VENV)/.quick ## everything that must be green (needs a JDK 17+; ten minutes on two cores)
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 .PHONY: test-fast

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.java_classes import java_options
+
 if TYPE_CHECKING:
     from tests.support.zookeeper import ServerThread
 
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-# Java processes live for seconds here: what the second compiler and parallel collectors would gain, they would not see.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
 
 
 @pytest.fixture(scope="session")
