@@ -334,6 +334,11 @@ class PendingWindow:
 
     # --- the end ---
 
+    def shrink(self) -> None:
+        """Give back the room of all the entries that there once were. Only when none is unsettled."""
+        assert not self.open, self
+        self.open, self._held, self._failed = {}, {}, {}
+
     def drain(self) -> list[int]:
         """Give up all pending entries. Returns their ids, ascending; the length no longer contains them."""
         ids = self.pending

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import warnings
 import weakref
@@ -75,6 +76,18 @@ async def test_what_rests_has_no_channels_and_listens_to_no_clock() -> None:
         assert all(not clock.running for clock in world.context.clocks.values())
         for writer in writers:
             await writer.close()
+
+
+async def test_what_rests_takes_no_room_for_the_entries_it_once_had_under_way() -> None:
+    async with World(3, **SETTINGS) as world:
+        writer = await world.writer()
+        empty = sys.getsizeof(writer._window.open)
+        await writer.append_many([b"x"] * 1000)
+        assert sys.getsizeof(writer._window.open) > 20 * empty
+        await rested(world, writer)
+        assert [sys.getsizeof(places) for places in (writer._window.open, writer._window._held)] == [empty, empty]
+        assert await writer.append(b"x") == 1000
+        await writer.close()
 
 
 async def test_a_writer_of_which_something_is_awaited_does_not_rest() -> None:

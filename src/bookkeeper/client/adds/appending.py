@@ -71,6 +71,7 @@ class Appending:
         """The writer rests: let go of the channels. Only when `at_rest`."""
         self.explicit_lac.stop()
         self.adds.let_go()
+        self.adds.window.shrink()
 
     def stop(self, code: int) -> None:
         """Nothing is appended any more; what is pending fails with `code`."""
