@@ -112,7 +112,7 @@ class Story:
         """Where the stream was truncated last."""
 
     async def namespace(self, machine: str, *, mortal: bool = False) -> Namespace:
-        client = await self.s.connect(machine)
+        client = await self._connect(machine)
         self.machines.append(machine)
         tree = client.context.driver.tree
         tree.limits = self.limits
@@ -122,6 +122,15 @@ class Story:
         namespace = Namespace(client, tree, PATH, None, machine, AsyncExitStack())
         namespace._ledgers = MortalLedgers(self.s, client)
         return namespace
+
+    async def _connect(self, machine: str) -> BookKeeper:
+        """A program that cannot reach the store ends with an error, and is started again."""
+        while True:
+            try:
+                return await self.s.connect(machine)
+            except BookKeeperError:
+                assert not self.calm, "nothing failed, but a client cannot connect"
+                await asyncio.sleep(0.1)
 
     async def lives(self, name: str, work: Callable[[Namespace], Awaitable[None]]) -> None:
         """Do something on one machine after the other, until one lives long enough."""
