@@ -268,6 +268,8 @@ class WritableLedger(ReadableLedger):
         failed, also when it failed before this call.
         """
         self._context.home.check()
+        if self._awake is None and not self._state.ended:
+            return self._window.lap  # it rests: nothing is under way
         adds = self._adds
         if self._state.ended and adds.failed_entries:
             raise adds.error_of_first()
@@ -372,6 +374,8 @@ class WritableLedger(ReadableLedger):
         self._context.resting.discard(self)
         if self._awake is not None:
             self._awake.stop(code)
+        elif code not in (LedgerClosedError.code, ClientClosedError.code):
+            self._wake()  # to be stopped at once: it says what failed
 
     def _seal(self, code: int) -> None:
         """Stop, and close the metadata at the last confirmed entry: once, or until the metadata store answers."""
@@ -446,21 +450,20 @@ class WritableLedger(ReadableLedger):
 
     async def _drain(self) -> BKError | None:
         """Wait for everything that waits at the gate or is in flight without a gap before it."""
-        adds = self._adds
         self._happened(WriterEvent.DRAIN)
         self._drains += 1
         try:
             await self._drained()
         except BKError as error:
-            if not adds.failed_entries:
+            if not self._adds.failed_entries:
                 return error
         except asyncio.CancelledError:
             self._drains -= 1
             if not self._drains and self._state is WriterState.DRAINING:
                 self._happened(WriterEvent.STAY)
             raise
-        if self._state.ended and adds.failed_entries:
-            return adds.error_of_first()
+        if self._state.ended and self._adds.failed_entries:
+            return self._adds.error_of_first()
         return None
 
     async def _drained(self) -> None:

@@ -43,7 +43,7 @@ class LedgerWriter(WritableLedger):
         afterwards `LedgerClosedError`. An entry that failed so may still be part of the ledger.
         """
         payload = self._checked(data)
-        awake = self._awake or self._wake()
+        awake = self._appending
         if not awake.gate.try_enter():
             await self._enter(len(payload))
         future = self._new_future()
@@ -59,7 +59,7 @@ class LedgerWriter(WritableLedger):
         awake = self._awake
         if awake is None or type(data) is not bytes or not awake.outbox.bytes or len(data) > self._plain:
             data = self._checked(data)
-            awake = self._awake or self._wake()
+            awake = self._appending
         if not awake.gate.try_enter():
             self._refuse_for_now()
         future = self._new_future()
@@ -73,7 +73,7 @@ class LedgerWriter(WritableLedger):
         `append`. Raises what `append` raises before anything is sent; the future has the rest.
         """
         payload = self._checked(data)
-        awake = self._awake or self._wake()
+        awake = self._appending
         if not awake.gate.try_enter():
             await self._enter(len(payload))
         future = self._new_future()
@@ -136,7 +136,7 @@ class LedgerWriter(WritableLedger):
     async def _send(self, data: Payload) -> int:
         """Push an entry once there is room; its id."""
         payload = self._checked(data)
-        awake = self._awake or self._wake()
+        awake = self._appending
         if awake.outbox.bytes > TURN_BYTES:
             await asyncio.sleep(0)
         if not awake.gate.try_enter():

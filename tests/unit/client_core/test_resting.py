@@ -14,7 +14,14 @@ import pytest
 
 from bookkeeper.client.adds.deadlines import QUIET_TICKS
 from bookkeeper.client.writer import LedgerAdvWriter, LedgerWriter
-from bookkeeper.errors import ClientClosedError, LedgerClosedError, LedgerFencedError, WriteError, WrongLoopError
+from bookkeeper.errors import (
+    ClientClosedError,
+    IllegalOpError,
+    LedgerClosedError,
+    LedgerFencedError,
+    WriteError,
+    WrongLoopError,
+)
 from bookkeeper.protocol.messages import Status
 from bookkeeper.types import LedgerState, WriteFlag
 from tests.support.fake_ensemble import World, settle
@@ -23,8 +30,8 @@ from tests.support.waiting import until
 SETTINGS: dict[str, Any] = {"explicitLacInterval": 0, "timeoutMonitorIntervalSec": 1}
 
 
-async def quiet(world: World, *writers: LedgerWriter | LedgerAdvWriter) -> None:
-    """Time goes by until these would rest."""
+async def quiet(world: World) -> None:
+    """Time goes by until all would rest that may."""
     await settle()
     (clock,) = world.context.clocks.values()
     for _ in range(QUIET_TICKS + 1):
@@ -36,6 +43,14 @@ async def rested(world: World, *writers: LedgerWriter | LedgerAdvWriter) -> None
     for writer in writers:
         assert writer._awake is None
         assert writer in world.context.resting
+
+
+async def resting(world: World) -> LedgerWriter:
+    """A writer that has appended an entry, and rests."""
+    writer = await world.writer()
+    await writer.append(b"x")
+    await rested(world, writer)
+    return writer
 
 
 async def test_a_writer_rests_and_goes_on_where_it_was() -> None:
@@ -90,13 +105,44 @@ async def test_what_rests_takes_no_room_for_the_entries_it_once_had_under_way() 
         await writer.close()
 
 
+async def test_what_is_asked_of_a_writer_that_rests_wakes_it_only_if_it_must() -> None:
+    async with World(3, **SETTINGS) as world:
+        writer = await resting(world)
+        assert await writer.flush() == 0
+        assert (writer.length, writer.failure, writer.closed) == (1, None, False)
+        await writer.close(drain=True)
+        assert writer._awake is None
+
+
+async def test_a_condition_on_acks_does_not_keep_what_was_given_up() -> None:
+    async with World(3, enforceMinNumFaultDomainsForWrite=True, **SETTINGS) as world:
+        asked: list[object] = []
+        world.placement.spans = lambda acked: bool(asked.append(acked)) or True
+        writer = await resting(world)
+        assert writer._window.accept is None
+        asked.clear()
+        assert await writer.append(b"y") == 1
+        assert asked
+        await writer.close()
+
+
+async def test_a_writer_that_no_protocol_can_serve_says_why_it_ended() -> None:
+    async with World(3, **SETTINGS) as world:
+        world.client.protocol = "v2"
+        writer = await world.writer(flags=WriteFlag.DEFERRED_SYNC)
+        with pytest.raises(IllegalOpError):
+            await writer.append(b"x")
+        assert isinstance(writer.failure, IllegalOpError)
+        await writer.close()
+
+
 async def test_a_writer_of_which_something_is_awaited_does_not_rest() -> None:
     async with World(3, **SETTINGS) as world:
         slow, advanced, changed = await world.writer(), await world.adv_writer(), await world.writer()
         world["b3"].hold = True
         assert await slow.append(b"x") == 0  # of b1 and b2
         gap = advanced.write_nowait(1, b"y")
-        await quiet(world, slow, advanced)
+        await quiet(world)
         assert slow._awake is not None
         assert advanced._awake is not None
         world["b3"].release()
@@ -107,7 +153,7 @@ async def test_a_writer_of_which_something_is_awaited_does_not_rest() -> None:
         await rested(world, advanced)
         world["b3"].hold, world["b3"].add_status = False, Status.EIO
         assert await changed.append(b"x") == 0
-        await quiet(world, changed)
+        await quiet(world)
         assert changed._keeper.delayed
         assert changed._awake is not None, "a bookie is to be replaced before the next entry"
         world["b3"].add_status = None
@@ -121,7 +167,7 @@ async def test_a_writer_does_not_rest_before_its_lac_was_told_and_tells_none_twi
         for bookie in world.bookies.values():
             bookie.other_status = Status.EIO
         await writer.append(b"x")
-        await quiet(world, writer)
+        await quiet(world)
         assert writer._awake is not None
         for bookie in world.bookies.values():
             bookie.other_status = None
@@ -131,9 +177,8 @@ async def test_a_writer_does_not_rest_before_its_lac_was_told_and_tells_none_twi
         await rested(world, writer)
         for bookie in world.bookies.values():
             bookie.explicit_lac.clear()
-        await writer.flush()
+        assert writer._appending.explicit_lac.at_rest
         assert writer._awake is not None
-        assert writer._awake.explicit_lac.at_rest
         await writer.append(b"y")
         await until(lambda: any(bookie.explicit_lac.get(0) == 1 for bookie in world.bookies.values()))
         await writer.close()
@@ -174,9 +219,7 @@ async def test_what_happened_to_the_ensemble_is_not_forgotten() -> None:
 
 async def test_a_writer_that_rests_hears_of_a_fence_with_its_next_entry() -> None:
     async with World(3, **SETTINGS) as world:
-        writer = await world.writer()
-        await writer.append(b"x")
-        await rested(world, writer)
+        writer = await resting(world)
         await world.recover()
         with pytest.raises(LedgerFencedError):
             await writer.append(b"y")
@@ -185,9 +228,7 @@ async def test_a_writer_that_rests_hears_of_a_fence_with_its_next_entry() -> Non
 
 async def test_a_client_that_ends_tells_those_that_rest() -> None:
     async with World(3, **SETTINGS) as world:
-        writer = await world.writer()
-        await writer.append(b"x")
-        await rested(world, writer)
+        writer = await resting(world)
         waiting = asyncio.create_task(writer.wait_closed())
         await settle()
         world.context.closed = True
@@ -204,9 +245,7 @@ async def test_a_client_that_ends_tells_those_that_rest() -> None:
 
 async def test_a_writer_that_was_closed_while_it_rested_says_so() -> None:
     async with World(3, **SETTINGS) as world:
-        writer = await world.writer()
-        await writer.append(b"x")
-        await rested(world, writer)
+        writer = await resting(world)
         await writer.close()
         with pytest.raises(LedgerClosedError):
             await writer.append(b"y")
@@ -218,9 +257,7 @@ async def test_a_writer_that_was_closed_while_it_rested_says_so() -> None:
 
 async def test_a_writer_that_rests_is_missed_when_it_is_dropped() -> None:
     async with World(3, **SETTINGS) as world:
-        writer = await world.writer()
-        await writer.append(b"x")
-        await rested(world, writer)
+        writer = await resting(world)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             del writer
@@ -233,9 +270,7 @@ async def test_a_writer_that_rests_is_missed_when_it_is_dropped() -> None:
 
 async def test_another_thread_wakes_nobody() -> None:
     async with World(3, **SETTINGS) as world:
-        writer = await world.writer()
-        await writer.append(b"x")
-        await rested(world, writer)
+        writer = await resting(world)
         raised: list[BaseException] = []
 
         def elsewhere() -> None:

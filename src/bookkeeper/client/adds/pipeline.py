@@ -2,7 +2,7 @@
 
 What to do is decided in `quorum` (the window and the ensemble keeper); this module sends, receives and keeps time. A
 writer uses it to append, recovery to write back. Its owner is told of the two things it cannot do itself: put another
-ensemble into the metadata, and end the ledger.
+ensemble into the metadata, and end the ledger; and it is asked whether a quiet pipeline may be given up.
 
     push -> window -> channels of the write set ... socket read -> on_add_responses -> window -> futures
 
@@ -303,6 +303,7 @@ class AddPipeline:
         """Let go of the connections and the clock; another pipeline goes on with the keeper. Only when `at_rest`."""
         assert self.at_rest, f"{self.window}; {self.keeper}"
         self._deadlines.stop()
+        self.window.accept = None  # it is ours
         self.outbox.close()
 
     def stop(self, code: int) -> None:
