@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bookkeeper.runtime.ports import free_port
+
 VERSION = "4.1.1"
 BROKERS = 3
 HEAP = "512m"
@@ -46,7 +48,8 @@ def running(directory: Path, *, sync: bool, partitions: int = 1) -> Iterator[str
     - `partitions`: of a topic that nobody has made.
     """
     lib = jars()
-    ports = _free_ports(2 * BROKERS)
+    first = free_port(2 * BROKERS)
+    ports = list(range(first, first + 2 * BROKERS))
     files = [_configure(directory, number, ports, sync, partitions) for number in range(BROKERS)]
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -95,14 +98,6 @@ def _configure(directory: Path, number: int, ports: list[int], sync: bool, parti
 def _java(lib: Path, *words: str) -> subprocess.Popen[bytes]:
     command = ["java", f"-Xmx{HEAP}", "-cp", f"{lib}/*", *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _wait(ports: list[int], processes: list[subprocess.Popen[bytes]]) -> None:

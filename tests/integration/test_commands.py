@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.config import parse_properties
+from bookkeeper.runtime.ports import free_port
 
 
 class Result:
@@ -422,12 +423,6 @@ def conf(directory: Path, uri: str, port: int, **changes: object) -> Path:
     path = directory / "bk_server.conf"
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_a_bookie_whose_port_is_taken(shared: Local, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import bookkeeper
 from bookkeeper.metadata import open_driver
+from bookkeeper.runtime.ports import free_port
 from bookkeeper.runtime.real import RealRuntime
 
-from .test_commands import conf, free_port, run, start
+from .test_commands import conf, run, start
 
 SECONDS = 60.0
 INSTANCES = 2
@@ -28,6 +29,7 @@ class Running:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.said: list[str] = []
+        self._open = 2
         self._heard = asyncio.Condition()
         assert process.stdout is not None
         assert process.stderr is not None
@@ -38,11 +40,22 @@ class Running:
             async with self._heard:
                 self.said.append(line.decode().rstrip())
                 self._heard.notify_all()
+        async with self._heard:
+            self._open -= 1
+            self._heard.notify_all()
 
     async def says(self, pattern: str, times: int = 1) -> None:
         """Wait until it has said that so many times."""
-        async with asyncio.timeout(SECONDS), self._heard:
-            await self._heard.wait_for(lambda: sum(bool(re.search(pattern, line)) for line in self.said) >= times)
+
+        def heard() -> bool:
+            return sum(bool(re.search(pattern, line)) for line in self.said) >= times
+
+        try:
+            async with asyncio.timeout(SECONDS), self._heard:
+                await self._heard.wait_for(lambda: heard() or not self._open)
+        except TimeoutError:
+            raise AssertionError(f"{pattern!r} was not said in {SECONDS:g} s, but {self.said}") from None
+        assert heard(), f"{pattern!r} was never said, but {self.said}"
 
     async def ended(self) -> int:
         async with asyncio.timeout(SECONDS):
@@ -52,11 +65,6 @@ class Running:
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def ports(count: int) -> int:
-    """The first of so many ports that follow each other and are free, as far as one can tell."""
-    return min(free_port() for _ in range(5)) // count * count
 
 
 async def new_cluster(tmp_path: Path) -> str:
@@ -80,7 +88,7 @@ async def instances(path: Path) -> AsyncIterator[Running]:
 
 
 async def test_they_serve_one_is_killed_and_comes_back_and_all_are_stopped(tmp_path: Path) -> None:
-    uri, port = await new_cluster(tmp_path), ports(INSTANCES)
+    uri, port = await new_cluster(tmp_path), free_port(INSTANCES)
     async with instances(conf(tmp_path, uri, port, **ANY_DISK)) as running:
         await running.says("^all 2 instances serve$")
         for number in range(INSTANCES):
@@ -104,7 +112,7 @@ async def test_they_serve_one_is_killed_and_comes_back_and_all_are_stopped(tmp_p
 
 
 async def test_when_the_supervisor_is_killed_the_bookies_stop_in_order(tmp_path: Path) -> None:
-    uri, port = await new_cluster(tmp_path), ports(INSTANCES)
+    uri, port = await new_cluster(tmp_path), free_port(INSTANCES)
     async with instances(conf(tmp_path, uri, port, **ANY_DISK)) as running:
         await running.says("^all 2 instances serve$")
         pids = children(running.process.pid)
@@ -119,7 +127,7 @@ async def test_when_the_supervisor_is_killed_the_bookies_stop_in_order(tmp_path:
 
 
 async def test_one_that_cannot_start_ends_all_with_its_code(tmp_path: Path) -> None:
-    uri, port = await new_cluster(tmp_path), ports(INSTANCES)
+    uri, port = await new_cluster(tmp_path), free_port(INSTANCES)
     (tmp_path / "ledgers").mkdir()
     (tmp_path / "ledgers" / "instance-2").write_text("no folder")
     async with instances(conf(tmp_path, uri, port, **ANY_DISK)) as running:

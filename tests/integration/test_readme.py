@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.runtime.ports import free_port
 from tests.support.pages import BLOCK, run, save
 
 ROOT = Path(__file__).parents[2]
@@ -65,9 +65,7 @@ def test_the_tour(place: Path) -> None:
 
 
 def test_a_cluster_of_ones_own(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (script,) = texts("A cluster of your own", "sh")
     printed = run(script.replace("3181", str(port)), place)
     assert f"127.0.0.1:{port}  writable" in printed

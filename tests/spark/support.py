@@ -28,6 +28,7 @@ from bookkeeper.cli.local.cluster import BookieProcess, LocalCluster
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import MetadataDriver
 from bookkeeper.runtime.loop_thread import LoopThread
+from bookkeeper.runtime.ports import free_port
 from bookkeeper.runtime.real import RealRuntime
 from tests.support.waiting import wait_until
 
@@ -215,7 +216,7 @@ class SparkCluster:
         self._directory = directory
         directory.mkdir(parents=True)
         self._processes: list[subprocess.Popen[bytes]] = []
-        port, page = _free_port(), _free_port()
+        port, page = free_port(), free_port()
         self.url = f"spark://127.0.0.1:{port}"
         self._environment = {
             **os.environ,
@@ -229,7 +230,7 @@ class SparkCluster:
         self._start("master", "Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
         wait_until(lambda: _listening(port), f"somebody listens on port {port}")
         for number, host in enumerate(hosts):
-            arguments = ("--host", host, "--webui-port", str(_free_port()), "--cores", "1", "--memory", "1g")
+            arguments = ("--host", host, "--webui-port", str(free_port()), "--cores", "1", "--memory", "1g")
             self._start(f"worker{number}", "Worker", *arguments, self.url, host=host)
         log = directory / "master.log"
         count = len(hosts)
@@ -274,12 +275,6 @@ def _processes() -> Iterator[tuple[int, int, str]]:
             except (OSError, IndexError):
                 continue
             yield int(directory.name), parent, command
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _listening(port: int) -> bool:

@@ -5,6 +5,7 @@ real        the real world
 files       files of the operating system
 network     TCP
 threads     threads of workers
+ports       ports for servers to try things out with
 loop_thread a thread with a loop of its own
 rocks       RocksDB behind the seam; rocks_wal checks its write-ahead logs at the start
 heap        what the C library does with memory that is freed

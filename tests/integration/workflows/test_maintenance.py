@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from bookkeeper.cli.local.cluster import BookieProcess
 from bookkeeper.metadata.api import Mode
+from bookkeeper.runtime.ports import free_port
 from bookkeeper.types import BookieId
-from tests.integration.test_commands import free_port
 from tests.support.waiting import until
 
 from .conftest import Operating

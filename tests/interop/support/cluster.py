@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from bookkeeper.runtime.ports import free_port
 from tests.interop.support import peer
 from tests.support.waiting import wait_until
 
@@ -43,26 +43,6 @@ SETTINGS: dict[str, object] = {
     "zkTimeout": 30000,
     "httpServerEnabled": "false",
 }
-
-_FIRST_PORT = 20000
-_LAST_PORT = 32000  # below the ports that the system gives to outgoing connections
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, and that no outgoing connection gets."""
-    found: list[int] = []
-    port = _FIRST_PORT + os.getpid() * 37 % (_LAST_PORT - _FIRST_PORT)
-    while len(found) < count:
-        port = port + 1 if port < _LAST_PORT else _FIRST_PORT
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if port not in _handed_out:
-                found.append(port)
-    _handed_out.update(found)
-    return found
-
-
-_handed_out: set[int] = set()
 
 
 @dataclass
@@ -221,7 +201,8 @@ class Cluster:
     def add(self, *kinds: str, **settings: object) -> list[Bookie]:
         """New bookies, configured but not started."""
         added = []
-        for kind, port in zip(kinds, free_ports(len(kinds)), strict=True):
+        first = free_port(len(kinds), but={bookie.port for bookie in self.bookies})
+        for port, kind in enumerate(kinds, first):
             bookie = Bookie(self, kind, port, self.directory / f"b{len(self.bookies) + 1}")
             bookie.configure({**self.settings, **settings})
             self.bookies.append(bookie)

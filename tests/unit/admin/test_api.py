@@ -25,7 +25,7 @@ from bookkeeper.errors import BKError
 from bookkeeper.metadata.api import Mode
 from bookkeeper.peers import open_peers
 from bookkeeper.runtime import DiskUsage
-from tests.integration.test_commands import free_port
+from bookkeeper.runtime.ports import free_port
 from tests.support.bookie import METADATA_URI, GatedRuntime, bookie_config, init_cluster
 from tests.support.http import Answer, ask
 from tests.support.waiting import until

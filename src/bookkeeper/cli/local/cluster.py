@@ -22,7 +22,6 @@ import fcntl
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -34,6 +33,7 @@ from ...errors import BookKeeperError, ConfigurationError
 from ...metadata import open_driver
 from ...metadata.api import Mode
 from ...runtime import Runtime
+from ...runtime.ports import free_port, is_free
 from ...types import BookieId
 
 START_TIMEOUT_SECONDS = 60.0
@@ -180,15 +180,10 @@ class LocalCluster:
 
     def _free_port(self) -> int:
         """A port that is free, and that no bookie of the folder has."""
-        taken = {_known_port(path) for path in self.directory.glob("b*/bk_server.conf")}
-        with contextlib.ExitStack() as stack:
-            while True:
-                probe = stack.enter_context(socket.socket())
-                probe.bind(("127.0.0.1", 0))
-                port = int(probe.getsockname()[1])
-                if port not in taken and port not in self._given:
-                    self._given.add(port)
-                    return port
+        had = {_known_port(path) for path in self.directory.glob("b*/bk_server.conf")}
+        port = free_port(but=had | self._given)
+        self._given.add(port)
+        return port
 
     def _check_store(self) -> None:
         """A cluster stays with the kind of metadata store that it began with."""
@@ -345,15 +340,10 @@ def _with_setting(text: str, key: str, value: str) -> str:
 
 
 def _check_port_is_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-            probe.listen(1)
-        except OSError:
-            raise ConfigurationError(
-                f"port {port} is in use: choose other ports with --port-base, or stop what listens there"
-            ) from None
+    if not is_free(port):
+        raise ConfigurationError(
+            f"port {port} is in use: choose other ports with --port-base, or stop what listens there"
+        )
 
 
 async def _until_all(watch: AsyncIterator[object], wanted: set[BookieId]) -> None:

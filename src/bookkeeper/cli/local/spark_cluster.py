@@ -13,21 +13,19 @@ import contextlib
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...runtime.ports import HOST, free_port
 from .cluster import LOOK_SECONDS, ClusterError
 
 START_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 30.0
 WORKER_MEMORY = "1g"
 """For executors of one worker."""
-
-HOST = "127.0.0.1"
 
 
 @dataclass
@@ -45,7 +43,8 @@ class LocalSpark:
     async def start(self) -> None:
         """Start all, and wait until every worker is registered. Raises `ClusterError` when one ends instead."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        port, page = _free_ports(2)
+        port = free_port(2)
+        page = port + 1
         self.url, self.page = f"spark://{HOST}:{port}", f"http://{HOST}:{page}"
         self._spawn("master", "Master", "--host", HOST, "--port", str(port), "--webui-port", str(page))
         cores = max(1, len(os.sched_getaffinity(0)) // self.workers)
@@ -121,11 +120,3 @@ def _home() -> Path:
     assert found is not None, "the caller has looked"
     assert found.origin is not None
     return Path(found.origin).parent
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]

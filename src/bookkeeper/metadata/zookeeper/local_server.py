@@ -17,10 +17,10 @@ import os
 import re
 import shutil
 import signal
-import socket
 from pathlib import Path
 
 from ...errors import ConfigurationError, ServiceUnavailable
+from ...runtime.ports import free_port
 
 JAVA_VERSION = 17
 """The oldest Java that PySpark's jars run on."""
@@ -110,13 +110,6 @@ async def check_java(java: str) -> None:
         raise ConfigurationError(
             f"{java} is not Java {JAVA_VERSION} or newer ({text.strip()[:80]!r}): install a JDK, or set JAVA_HOME"
         )
-
-
-def free_port() -> int:
-    """A TCP port on the loopback interface that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class LocalZooKeeper:

@@ -13,7 +13,8 @@ import pytest
 from bookkeeper.errors import AlreadyRegistered, LockHeld, MetadataError, ServiceUnavailable
 from bookkeeper.metadata.api import BookieServiceInfo, Endpoint, Mode, SessionEvent
 from bookkeeper.metadata.zookeeper import ZooKeeperDriver
-from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper, free_port
+from bookkeeper.metadata.zookeeper.local_server import LocalZooKeeper
+from bookkeeper.runtime.ports import free_port
 from bookkeeper.types import BookieId
 from tests.support.waiting import until
 from tests.support.zookeeper import LossyKazoo, Proxy, abandon, expire_session, zookeeper_driver

@@ -1,0 +1,59 @@
+"""TCP ports of the loopback interface for servers that are started here to try things out.
+
+A port that the system picks (port 0) is from the range that it also takes for outgoing connections. Between the time
+it was picked and the time a server listens on it, or while a server is down for a moment, any connection of any
+program can be given that port, and the server then cannot start. Ports below that range are taken by nobody who does
+not name them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+from collections.abc import Container
+from pathlib import Path
+
+HOST = "127.0.0.1"
+FIRST_PORT = 10_000
+"""Below it are too many well-known ones."""
+
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+OUTGOING_ELSEWHERE = 49_152
+"""Where the range begins on systems without such a file (RFC 6335, section 6)."""
+
+
+def free_port(count: int = 1, *, but: Container[int | None] = ()) -> int:
+    """The first of `count` ports that follow each other, that nobody listens on, that no outgoing connection is given,
+    and of which none is in `but`.
+
+    Raises `OSError` if no such ports are found.
+    """
+    last = first_outgoing() - count
+    choices = last - FIRST_PORT + 1
+    begin = secrets.randbelow(choices)  # programs that choose at the same time rarely choose the same
+    for step in range(choices):
+        port = FIRST_PORT + (begin + step) % choices
+        wanted = range(port, port + count)
+        if not any(each in but for each in wanted) and all(is_free(each) for each in wanted):
+            return port
+    raise OSError(f"no {count} ports that are free and follow each other between {FIRST_PORT} and {last}")
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on that port of the loopback interface now."""
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((HOST, port))
+        probe.listen(1)
+        return True
+    return False
+
+
+def first_outgoing() -> int:
+    """The lowest port that the system gives to outgoing connections, or where it would be if that left too few."""
+    try:
+        first = int(OUTGOING.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return OUTGOING_ELSEWHERE
+    return first if first > 2 * FIRST_PORT else OUTGOING_ELSEWHERE
