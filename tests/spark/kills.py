@@ -54,7 +54,7 @@ LAST_KEY = "end"
 
 
 def drive(uri: str, directory: Path) -> None:
-    """Both queries, until it is killed."""
+    """Both queries, until it is killed or one of them ends."""
     settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
     with spark_session("kills", "local[2,8]", settings) as spark:
         source = (
@@ -69,16 +69,11 @@ def drive(uri: str, directory: Path) -> None:
         )
         windows = numbered.withWatermark("at", "1 second").groupBy("key", window("at", f"{WINDOW_SECONDS} seconds"))
         counted = windows.count().selectExpr("concat_ws(' ', key, unix_timestamp(window.start), count) as payload")
-        queries = [
-            frame.writeStream.format("bookkeeper")
-            .options(uri=uri, stream=stream, sinkId=sink, commitTimeout="60")
-            .option("checkpointLocation", str(directory / sink))
-            .start()
-            for frame, stream, sink in ((copied, "copy", SINKS[0]), (counted, "counts", SINKS[1]))
-        ]
+        for frame, stream, sink in ((copied, "copy", SINKS[0]), (counted, "counts", SINKS[1])):
+            written = frame.writeStream.format("bookkeeper").options(uri=uri, stream=stream, sinkId=sink)
+            written.options(commitTimeout="60", checkpointLocation=str(directory / sink)).start()
         print("driving", flush=True)
-        for query in queries:
-            query.awaitTermination()
+        spark.streams.awaitAnyTermination()
 
 
 # --- the campaign ---
