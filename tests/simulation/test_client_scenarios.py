@@ -480,18 +480,18 @@ def test_a_writer_that_appends_all_the_time_tells_nothing_and_a_quiet_one_tells_
 ) -> None:
     told: list[int] = []
     looked: list[float] = []
-    tell, look = ExplicitLac._tell, ExplicitLac._look
+    tell, look = ExplicitLac._tell, ExplicitLac.appended
 
     def counted(self: ExplicitLac, lac: int) -> None:
         told.append(lac)
         tell(self, lac)
 
-    def counted_look(self: ExplicitLac) -> None:
+    def counted_look(self: ExplicitLac) -> int | None:
         looked.append(self._context.runtime.now())
-        look(self)
+        return look(self)
 
     monkeypatch.setattr(ExplicitLac, "_tell", counted)
-    monkeypatch.setattr(ExplicitLac, "_look", counted_look)
+    monkeypatch.setattr(ExplicitLac, "appended", counted_look)
 
     async def story(s: Scenario) -> None:
         writer = await s.create(await s.connect("w"))

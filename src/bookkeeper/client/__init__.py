@@ -15,6 +15,7 @@ reads/      ways to read
 wire/       connections to bookies
 placement/  which bookies get a ledger
 store       the metadata store as a client calls it
+lac_rounds  when writers are looked at, to see whether they are quiet
 context     what all of these share, and the contracts between them
 stats       what a client counts, under BookKeeper's names
 """

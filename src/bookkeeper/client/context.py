@@ -19,6 +19,7 @@ from ..runtime.api import Runtime
 from ..runtime.awake import SharedClock
 from ..runtime.tasks import TaskScope, guarded
 from ..types import BookieId, Quorums, WriteFlag
+from .lac_rounds import LacRounds
 from .placement.policy import Adherence
 from .stats import ClientStats
 from .store import Home
@@ -173,6 +174,11 @@ class ClientContext:
     """Writers that have no channel by which they would hear that the client ends (`adds.appending`)."""
     home: Home = field(default_factory=Home)
     """The loop that all of this belongs to."""
+    lac_rounds: LacRounds = field(init=False)
+    """When writers are looked at, to see whether they are quiet."""
+
+    def __post_init__(self) -> None:
+        self.lac_rounds = LacRounds(self.runtime, self.config.explicitLacInterval / 1000)
 
     def end_resting(self) -> None:
         """Tell the writers that rest that the client has ended."""

@@ -15,11 +15,14 @@ Theory of operation
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 
 from .api import Runtime, TimerHandle
 from .tasks import guarded
+
+log = logging.getLogger(__name__)
 
 
 class AwakeClock:
@@ -101,5 +104,7 @@ class SharedClock(AwakeClock):
     def _tell(self) -> None:
         for on_tick in list(self._listeners):
             if on_tick in self._listeners:
-                with guarded(self.name):
+                try:  # `guarded`, without its cost: there may be ten thousand
                     on_tick()
+                except Exception:
+                    log.exception("%s: unexpected error; going on", self.name)

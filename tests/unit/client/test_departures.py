@@ -50,6 +50,7 @@ async def test_frames_of_all_writers_leave_in_one_write_before_the_writers_hear_
     log: list[str] = []
     departures = Departures()
     wire = Wire(departures, log)
+    departures.blocked.add(wire)
     for name in "abc":
         departures.sender(Box(name, wire, log))
     assert log == []  # nothing before the loop turns
@@ -57,10 +58,20 @@ async def test_frames_of_all_writers_leave_in_one_write_before_the_writers_hear_
     assert log == ["write abc", "a left", "b left", "c left"]
 
 
+async def test_writers_do_not_hear_of_it_while_all_connections_take_what_they_are_given() -> None:
+    log: list[str] = []
+    departures = Departures()
+    wire = Wire(departures, log)
+    departures.sender(Box("a", wire, log))
+    await asyncio.sleep(0)
+    assert log == ["write a"]
+
+
 async def test_what_is_sent_beside_writers_leaves_with_their_frames() -> None:
     log: list[str] = []
     departures = Departures()
     wire = Wire(departures, log)
+    departures.blocked.add(wire)
     wire.send("r")
     departures.sender(Box("a", wire, log))
     await asyncio.sleep(0)
@@ -71,6 +82,7 @@ async def test_what_is_sent_when_writers_hear_that_frames_left_goes_in_the_next_
     log: list[str] = []
     departures = Departures()
     wire = Wire(departures, log)
+    departures.blocked.add(wire)
 
     class Again(Box):
         def left(self) -> None:
@@ -88,6 +100,7 @@ async def test_an_error_of_one_writer_keeps_nothing_from_the_others(caplog: pyte
     log: list[str] = []
     departures = Departures()
     wire = Wire(departures, log)
+    departures.blocked.add(wire)
     broken = Box("a", wire, log)
     broken.broken = True
     departures.sender(broken)

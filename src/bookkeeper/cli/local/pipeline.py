@@ -49,6 +49,9 @@ OTHER = "other"
 FILE_TIME = 1_700_000_000
 """When the first file was made, by its inode: Spark reads files by age."""
 
+LOOK_SECONDS = 1
+"""How often the driver looks whether a query has ended."""
+
 LINES, COUNTS = "lines", "counts"
 """The streams, and the sinks that write them."""
 
@@ -140,8 +143,8 @@ def drive(uri: str, directory: Path) -> None:
                 reading={"lineSep": "\n", "maxFilesPerTrigger": str(PARTS_AT_ONCE)},
                 commitTimeout="60",
             )
-        for query in (counting, keeping):
-            query.awaitTermination()
+        while not any(query.awaitTermination(LOOK_SECONDS) for query in (counting, keeping)):
+            pass  # the first that fails ends this process
 
 
 def _followed(spark: SparkSession, uri: str, stream: str, **options: Any) -> DataFrame:

@@ -6,10 +6,11 @@ LAC.
 
 Theory of operation
 
-- A timer of `explicitLacInterval` starts when an entry is confirmed that was not told, unless it runs. When it is
-  over and nothing was appended meanwhile, the LAC is told; else the appended entries carry it, and the timer starts
-  again. So the LAC is known twice the interval after the last append, and one journey, at the latest.
-- A writer that appends all the time sends nothing. One that is quiet and has told its LAC has no timer.
+- When an entry is confirmed that was not told, the writer is looked at `explicitLacInterval` later (see
+  `client.lac_rounds`). If nothing was appended meanwhile, the LAC is told; else the appended entries carry it, and
+  the writer is looked at again after the same time. So the LAC is known twice the interval after the last append, and one journey, at the
+  latest; later only where thousands of writers become quiet in the same moment.
+- A writer that appends all the time sends nothing. One that is quiet and has told its LAC is not looked at.
 - An ack quorum that took it is enough. If there is none it is tried again after pauses that double, for as long as
   nothing else happens: the LAC is of use to readers only, and failures are only logged.
 """
@@ -64,8 +65,9 @@ class ExplicitLac:
         self._window = adds.window
         self._interval = max(0.0, context.config.explicitLacInterval / 1000)
         self._told = self._window.lac  # the LAC that bookies were told, or are being told
-        self._pushed = -1  # the last entry there was when the timer started
-        self._timer: TimerHandle | None = None
+        self._pushed = -1  # the last entry there was when it was last looked at
+        self._looked_at = False  # by the rounds
+        self._timer: TimerHandle | None = None  # the end of the pause before another attempt
         self._telling: AckSet | None = None  # what is under way: one at a time
         self._pauses = Pauses(_backoff(self._interval))
         self._refused = -1  # the LAC that was not taken, while it waits for another attempt
@@ -76,18 +78,14 @@ class ExplicitLac:
         if self._interval <= 0:
             return
         self._started = True
-        others = self._adds.on_progress
-
-        def on_progress() -> None:
-            others()
-            if self._timer is None or self._refused >= 0:
-                self.progress()
-
-        self._adds.on_progress = on_progress
+        self._adds.on_confirmed = self._confirmed
 
     def stop(self) -> None:
         """Tell nothing more. Idempotent."""
-        self._started = False
+        self._started = self._looked_at = False
+        self._end_pause()
+
+    def _end_pause(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -95,31 +93,40 @@ class ExplicitLac:
     @property
     def at_rest(self) -> bool:
         """There is nothing to tell, and nothing is being told."""
-        idle = self._timer is None and self._telling is None
+        idle = self._timer is None and self._telling is None and not self._looked_at
         return not self._started or (idle and self._told >= self._window.lac)
 
     def progress(self) -> None:
         """The LAC may have moved."""
         if -1 < self._refused < self._window.lac:
             self._refused = -1  # bookies take entries: there is no reason to wait any longer
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-        if self._window.lac > self._told and self._timer is None and self._telling is None:
-            self._wait(self._interval)
-
-    def _wait(self, seconds: float) -> None:
-        if self._started:
+            self._end_pause()
+        idle = self._timer is None and self._telling is None and not self._looked_at
+        if idle and self._started and self._window.lac > self._told:
             self._pushed = self._window.lap
-            self._timer = self._context.runtime.call_later(seconds, self._look)
+            self._looked_at = True
+            self._adds.on_confirmed = None  # until `quiet` there is nothing to hear
+            self._context.lac_rounds.look_at(self)
 
-    def _look(self) -> None:
+    def _confirmed(self, _entry_ids: range) -> None:
+        self.progress()
+
+    def appended(self) -> int | None:
+        """See `lac_rounds`."""
+        if not self._looked_at or self._adds.stopped is not None:
+            return None
+        before, self._pushed = self._pushed, self._window.lap
+        return self._pushed - before
+
+    def quiet(self) -> None:
+        """Called by the rounds: nothing was appended for the interval."""
+        self._looked_at = False
+        self._adds.on_confirmed = self._confirmed
+        self._tell_now()
+
+    def _tell_now(self) -> None:
         self._timer = None
-        if self._adds.stopped is not None or self._context.closed:
-            return
-        if self._window.lap != self._pushed:
-            self._wait(self._interval)
-        elif self._window.lac > self._told:
+        if self._adds.stopped is None and not self._context.closed and self._window.lac > self._told:
             self._tell(self._window.lac)
 
     def _tell(self, lac: int) -> None:
@@ -158,4 +165,5 @@ class ExplicitLac:
                 "ledger %d: LAC %d was not told: %s; trying again", self._ledger_id, self._told, from_code(code)
             )
         self._refused, self._told = self._told, before
-        self._wait(self._pauses.next())
+        if self._started:
+            self._timer = self._context.runtime.call_later(self._pauses.next(), self._tell_now)

@@ -13,7 +13,7 @@ gap, for ever. That is one entry more than the limits at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import NamedTuple
 
 from ...config import ClientConfiguration
@@ -92,6 +92,11 @@ class AppendGate:
     def waiting(self) -> bool:
         """A task waits, or was let in and has not run yet."""
         return bool(self._waiting or self._admitted)
+
+    @property
+    def line(self) -> Sized:
+        """The tasks that wait; always this same object."""
+        return self._waiting
 
     def try_enter(self, entry_id: int | None = None) -> bool:
         """Pass without waiting, if none is before us."""

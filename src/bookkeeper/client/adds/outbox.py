@@ -24,7 +24,7 @@ class Outbox:
     be emptied."""
 
     __slots__ = (
-        "_boxes", "_channels", "_departures", "_keeper", "_open", "_routed_without", "_schedule", "_sent",
+        "_blocked", "_boxes", "_channels", "_departures", "_keeper", "_open", "_routed_without", "_schedule",
         "bytes", "flushing", "targets",
     )  # fmt: skip
 
@@ -34,13 +34,14 @@ class Outbox:
         schedule: Distribution,
         open_channel: Callable[[BookieId], AddChannel],
         departures: Departures,
-        sent: Callable[[], None],
+        blocked: Callable[[], None],
     ) -> None:
-        """`sent()` is called whenever frames have left."""
+        """`blocked()` is called when frames have left while a connection, of whatever writer, has its buffer above the
+        high-water mark."""
         self._keeper = keeper
         self._schedule = schedule
         self._open = open_channel
-        self._sent = sent
+        self._blocked = blocked
         self._departures = departures
         self._channels: list[AddChannel] = []  # by ensemble index
         self._boxes: list[list[bytes]] = []  # empty: closed, or not open yet
@@ -64,8 +65,8 @@ class Outbox:
 
     def left(self) -> None:
         """What was put in was written, or will be soon."""
-        if self._boxes:
-            self._sent()
+        if self._boxes and self._departures.blocked:
+            self._blocked()
 
     def gather(self) -> None:
         """Hand what was put in to the connections."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from functools import lru_cache, partial
 from typing import Protocol
 
@@ -94,17 +94,20 @@ class AddPipeline:
         self.failure: BKError | None = None
         """Why it stopped; None while it works, and when its owner or the client was closed."""
         self.on_progress: Callable[[], None] = lambda: None
-        """Called when something was sent or answered, or a connection became writable."""
+        """Called when a connection became writable, or is full; and, while there are `waiting`, for each answer."""
+        self.waiting: Sized = ()
+        """Those that wait for room."""
         self._context = context
         self._ledger_id = ledger_id
         self._distribution = distribution
         self._owner = weakref.ref(owner)
         self._encode = encode
-        self._on_confirmed = on_confirmed
+        self.on_confirmed = on_confirmed
+        """Called with the entries that were confirmed, if anyone wants to hear."""
         self._waiters = AddWaiters()
         self._futures = self._waiters.futures  # at hand for each entry
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
-        self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, self._has_sent)
+        self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, self._on_blocked)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
@@ -141,9 +144,6 @@ class AddPipeline:
         outbox.bytes += len(frame)
         return entry_id
 
-    def _has_sent(self) -> None:
-        self.on_progress()
-
     def _prepare_to_push(self) -> None:
         """Replace bookies that failed late, first."""
         if self.stopped is None:
@@ -177,7 +177,8 @@ class AddPipeline:
             self._unexpected()
         if self._abandoned:
             self.abandon()
-        self.on_progress()
+        if self.waiting:
+            self.on_progress()
 
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
         """The connection to a bookie is gone, with all that was sent on it; or the client is closed."""
@@ -196,6 +197,10 @@ class AddPipeline:
         log.exception("ledger %d: unexpected error while appending: %s; %s", self._ledger_id, self.window, self.keeper)
         self.carry_out(GiveUp(UnexpectedError.code))
 
+    def _on_blocked(self) -> None:
+        """Something was sent, and some connection's buffer is above its high-water mark."""
+        self.on_progress()
+
     def on_writable(self, bookie: BookieId) -> None:  # noqa: ARG002
         """A connection's buffer went below its low-water mark."""
         self.on_progress()
@@ -205,8 +210,8 @@ class AddPipeline:
         if not confirmed:
             return
         self._waiters.confirmed(confirmed)
-        if self._on_confirmed is not None:
-            self._on_confirmed(confirmed)
+        if self.on_confirmed is not None:
+            self.on_confirmed(confirmed)
 
     async def confirmed(self, entry_id: int) -> int:
         """Wait until everything up to an id is confirmed. Raises the error that stopped the pipeline before."""

@@ -287,8 +287,10 @@ class Connection(asyncio.Protocol):
         moving_since = progress.look(now - 1, self.written, self._unsent())
         self._expire_requests(now, moving_since)
         for route in routes:
-            with guarded(f"timeouts of adds to bookie {self.bookie}"):
+            try:  # `guarded`, without its cost: there may be ten thousand
                 route.expire(now, moving_since, add_timeout)
+            except Exception:
+                log.exception("timeouts of adds to bookie %s: unexpected error; going on", self.bookie)
         self._keep_routes_in_use()
 
     def _keep_routes_in_use(self) -> None:

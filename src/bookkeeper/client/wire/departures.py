@@ -5,8 +5,8 @@ Theory of operation
 A client may have thousands of writers, each with one entry a turn. What they push waits in their outboxes; one callback
 at the end of the turn empties all of them into the connections, then writes each connection's frames in one piece. So a
 turn costs one callback and one write for each connection, however many writers there are, and a writer that sends
-nothing costs nothing. At last the writers hear that their frames have left: whether a connection took them is known
-only now.
+nothing costs nothing. Whether a connection took them is known only now: if there is one that has enough for now, the
+writers hear at last that their frames have left.
 
 An error of one writer or connection is logged, and keeps nothing from the others.
 """
@@ -28,7 +28,7 @@ class Sender(Protocol):
         """Hand the frames to the connections."""
 
     def left(self) -> None:
-        """They have been written."""
+        """They have been written, and some connection is `blocked`."""
 
 
 class Departures:
@@ -72,7 +72,7 @@ class Departures:
                 write()
             except Exception:
                 log.exception("a connection to a bookie cannot send: unexpected error")
-        for sender in senders:
+        for sender in senders if self.blocked else ():
             try:
                 sender.left()
             except Exception:
