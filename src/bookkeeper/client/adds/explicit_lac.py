@@ -8,8 +8,8 @@ Theory of operation
 
 - When an entry is confirmed that was not told, the writer is looked at `explicitLacInterval` later (see
   `client.lac_rounds`). If nothing was appended meanwhile, the LAC is told; else the appended entries carry it, and
-  the writer is looked at again after the same time. So the LAC is known twice the interval after the last append, and one journey, at the
-  latest; later only where thousands of writers become quiet in the same moment.
+  the writer is looked at again after the same time. So the LAC is known twice the interval after the last append, and
+  one journey, at the latest; later only where thousands of writers become quiet in the same moment.
 - A writer that appends all the time sends nothing. One that is quiet and has told its LAC is not looked at.
 - An ack quorum that took it is enough. If there is none it is tried again after pauses that double, for as long as
   nothing else happens: the LAC is of use to readers only, and failures are only logged.
