@@ -193,7 +193,7 @@ class BookKeeper:
         if self._connected:
             raise IllegalOpError("the client is connected already")
         self._connected = True
-        self._home.loop = asyncio.get_running_loop()
+        self._home.settle()
         try:
             await self._driver.open()
             await self._placement.start(self._tasks)

@@ -27,6 +27,7 @@ from ..metadata.api import (
 )
 from ..metadata.ledger_metadata import LedgerMetadata
 from ..metadata.tree import Listing, Member, Node, Operation, RecordTree, Written
+from ..runtime.loop_thread import ThisThread
 from ..types import BookieId
 
 T = TypeVar("T")
@@ -35,11 +36,18 @@ T = TypeVar("T")
 class Home:
     """The event loop that a client belongs to. Nothing of the client may be touched from another one."""
 
-    __slots__ = ("loop",)
+    __slots__ = ("loop", "thread")
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         """None until the client connects."""
+        self.thread = ThisThread()
+        """In which the loop runs."""
+
+    def settle(self) -> None:
+        """This is the loop."""
+        self.loop = asyncio.get_running_loop()
+        self.thread = ThisThread()
 
     def check(self) -> None:
         """Raises `WrongLoopError` anywhere but on this loop: in a forked process it does not run either."""

@@ -229,8 +229,9 @@ class WritableLedger(ReadableLedger):
     def _checked(self, data: Payload) -> bytes:
         """The payload as it will be sent, if it may be."""
         # To ask for the running loop is a system call in some Pythons: once in a turn of the loop is enough.
-        awake = self._awake
-        if (awake is None or not awake.outbox.bytes) and _get_running_loop() is not self._loop:
+        context = self._context
+        in_turn = context.departures.due and context.home.thread.runs_here() and self._loop.is_running()
+        if not in_turn and _get_running_loop() is not self._loop:
             raise wrong_loop()
         if type(data) is not bytes:
             data = payload_bytes(data)

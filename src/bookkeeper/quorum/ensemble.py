@@ -233,7 +233,9 @@ class EnsembleKeeper:
     def on_overtaken(self, times: Sequence[float]) -> list[Decision]:
         """By index: its bookie acked something pushed at this time, long ago. What was pushed before that and is not
         answered never will be."""
-        decisions = []
+        decisions: list[Decision] = []
+        if not self.window.any_before(max(times)):
+            return decisions  # as nearly always, and there may be ten thousand windows
         for index, bookie in enumerate(self.ensemble):
             if index in self.held:
                 continue

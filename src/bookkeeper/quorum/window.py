@@ -137,6 +137,8 @@ class PendingWindow:
         bit = 1 << index
         if self._failed:
             self._forget_failures(bit, entry_ids)
+        elif len(entry_ids) == 1:
+            return self._ack_one(index, entry_ids[0])
         head = self.head
         open_masks = self.open
         held = self._held
@@ -156,6 +158,23 @@ class PendingWindow:
         if self._failed:
             self._settle_answered(entry_ids)
         mask = open_masks.get(head + 1, -1)
+        return mask >= 0 and mask.bit_count() <= self._slack
+
+    def _ack_one(self, index: int, entry_id: int) -> bool:
+        """`ack` of one entry while none has failed: where many ledgers are written nearly all are such."""
+        open_masks = self.open
+        mask = open_masks.get(entry_id, 0)
+        bit = 1 << index
+        if mask:
+            _, pushed, frame = self._held[entry_id]
+            if pushed > self.acked_times[index]:
+                self.acked_times[index] = pushed
+            if mask == bit and entry_id <= self.head:
+                del open_masks[entry_id], self._held[entry_id]
+                self.unsettled_bytes -= len(frame)
+            elif mask & bit:
+                open_masks[entry_id] = mask ^ bit
+        mask = open_masks.get(self.head + 1, -1)
         return mask >= 0 and mask.bit_count() <= self._slack
 
     def _forget_failures(self, bit: int, entry_ids: Iterable[int]) -> None:
@@ -270,6 +289,12 @@ class PendingWindow:
             if self.open[entry_id] & bit and not failed.get(entry_id, 0) & bit:
                 found.append(entry_id)
         return found
+
+    def any_before(self, time: float) -> bool:
+        """Whether an unsettled entry was pushed before a time."""
+        for _, pushed, _ in self._held.values():
+            return pushed < time  # in order of sending
+        return False
 
     def overdue(self, sent_before: float) -> int | None:
         """A pending entry, first sent at or before a time, that is not complete; None if there is none."""

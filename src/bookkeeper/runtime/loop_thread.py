@@ -1,4 +1,4 @@
-"""A thread with an event loop of its own, for callers that have none."""
+"""Which thread runs here, and a thread with an event loop of its own, for callers that have none."""
 
 from __future__ import annotations
 
@@ -37,6 +37,21 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+class ThisThread:
+    """The thread, and process, that it was made in. To ask is much cheaper than to ask for the running loop, which is a
+    system call in some Pythons."""
+
+    __slots__ = ("_forks", "_ident")
+
+    def __init__(self) -> None:
+        self._ident = threading.get_ident()
+        self._forks = _forks
+
+    def runs_here(self) -> bool:
+        """Whether the caller runs in it. A thread of before a fork runs nowhere in the new process."""
+        return threading.get_ident() == self._ident and self._forks == _forks
 
 
 class LoopThread:

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import signal
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
@@ -560,9 +561,64 @@ def test_a_client_used_after_its_loop_has_ended_says_so() -> None:
     loop.close()
 
 
-async def test_a_forked_process_is_told_to_connect_anew(cluster: FakeCluster) -> None:
+async def test_in_the_midst_of_a_turn_that_sends_another_thread_is_refused_as_well(cluster: FakeCluster) -> None:
     client = await cluster.connect()
-    writer = await client.create_ledger(**SHAPE)
+    writer, other = await client.create_ledger(**SHAPE), await client.create_ledger(**SHAPE)
+    sent = writer.append_nowait(b"leaves at the end of this turn")
+    refused: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            other.append_nowait(b"x")
+        except WrongLoopError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert len(refused) == 1
+    other.append_nowait(b"y")
+    assert await sent == 0
+    assert await other.append(b"z") == 1
+    await writer.close()
+    await other.close()
+
+
+def test_a_turn_that_its_loop_did_not_end_is_no_turn_of_another_loop() -> None:
+    async def connect() -> tuple[bookkeeper.BookKeeper, LedgerWriter, FakeCluster]:
+        cluster = FakeCluster(3)
+        await cluster.start()
+        client = await cluster.connect()
+        writer = await client.create_ledger(**SHAPE)
+        writer.append_nowait(b"x")
+        return client, writer, cluster
+
+    async def use() -> None:
+        assert client.context.departures.due, "or this tests nothing"
+        with pytest.raises(WrongLoopError):
+            (await other.append(b"x"))
+
+    loop = asyncio.new_event_loop()
+    client, writer, cluster = loop.run_until_complete(connect())
+    other = loop.run_until_complete(client.create_ledger(**SHAPE))
+    writer._loop.call_soon(writer.append_nowait, b"y")
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    asyncio.run(use())
+    loop.run_until_complete(writer.close(drain=True))
+    assert writer.last_add_confirmed == 1
+    loop.run_until_complete(client.close())
+    loop.run_until_complete(cluster.close())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+async def test_a_forked_process_is_told_to_connect_anew(cluster: FakeCluster, in_turn: bool) -> None:
+    client = await cluster.connect()
+    writer, other = await client.create_ledger(**SHAPE), await client.create_ledger(**SHAPE)
+    if in_turn:
+        other.append_nowait(b"leaves at the end of this turn")
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -582,6 +638,7 @@ async def test_a_forked_process_is_told_to_connect_anew(cluster: FakeCluster) ->
     await asyncio.to_thread(os.waitpid, child, 0)
     assert said == b"refused"
     await writer.close()
+    await other.close(drain=True)
 
 
 async def test_a_closed_client_says_that_it_is_closed(cluster: FakeCluster) -> None:

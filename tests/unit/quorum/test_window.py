@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -392,3 +393,38 @@ def test_every_order_of_answers_confirms_the_same(quorum: tuple[int, int, int]) 
             expected = -1 + (acks[0] >= quorum[2]) + (acks[0] >= quorum[2] and acks[1] >= quorum[2])
             assert w.lac == expected
         assert not w.open
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.just(("push",)),
+            st.tuples(st.just("tick")),
+            st.tuples(st.just("ack"), st.integers(0, 2), st.lists(st.integers(-1, 8), min_size=1, max_size=4)),
+            st.tuples(st.just("fail"), st.integers(0, 2), st.integers(0, 8)),
+        ),
+        max_size=40,
+    )
+)
+def test_acks_one_by_one_are_the_same_as_together(steps: list[tuple[Any, ...]]) -> None:
+    together, one_by_one = window(), window()
+    for step in steps:
+        for w in (together, one_by_one):
+            if step[0] == "push":
+                push(w)
+            elif step[0] == "tick":
+                w.now += 1
+            elif step[0] == "fail":
+                w.fail(step[1], [step[2]])
+        if step[0] == "ack":
+            ready = together.ack(step[1], step[2])
+            assert [one_by_one.ack(step[1], [entry_id]) for entry_id in step[2]][-1] == ready
+            if ready:
+                assert together.confirm() == one_by_one.confirm()
+        together.check()
+        assert str(together) == str(one_by_one)
+        assert together.unsettled_bytes == one_by_one.unsettled_bytes
+        times = [together.acked_times[i] <= one_by_one.acked_times[i] for i in range(3)]
+        assert all(times), "of acks together the last tells the time"
+        for time in range(5):
+            assert together.any_before(time) == any(pushed < time for _, pushed, _ in together._held.values())

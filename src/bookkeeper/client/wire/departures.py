@@ -34,12 +34,13 @@ class Sender(Protocol):
 class Departures:
     """See the module. One per client."""
 
-    __slots__ = ("_connections", "_due", "_senders", "blocked")
+    __slots__ = ("_connections", "_senders", "blocked", "due")
 
     def __init__(self) -> None:
         self._senders: list[Sender] = []  # each once a turn
         self._connections: list[Callable[[], None]] = []  # each once a turn
-        self._due = False  # `_depart` is coming, or has not got to the connections yet
+        self.due = False
+        """Something was handed over in this turn of the loop, and has not left yet."""
         self.blocked: set[object] = set()
         """Connections with a buffer above its high-water mark."""
 
@@ -54,8 +55,8 @@ class Departures:
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._due:
-            self._due = True
+        if not self.due:
+            self.due = True
             asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
@@ -66,7 +67,7 @@ class Departures:
             except Exception:
                 log.exception("the entries of a writer cannot be sent: unexpected error")
         connections, self._connections = self._connections, []
-        self._due = False
+        self.due = False
         for write in connections:
             try:
                 write()
