@@ -24,6 +24,11 @@ RUN_LIMIT_SECONDS = 600.0
 COLD_ENTRIES = 100_000
 WARM_ENTRIES = 200_000
 
+LARGE_ENTRIES, LARGE_ENTRY_BYTES = 1_500_000, 1000
+"""Of a ledger that is read as if it were larger than memory: it is not in memory when a run begins, and no run reads
+enough of it to meet a page again."""
+READS_A_ROUND = 10_000
+
 CRASH_ENTRIES, CRASH_ENTRY_BYTES = 100_000, 1000
 """What a bookie has to replay that was killed: less than a write cache, so that nothing of it was flushed."""
 
@@ -142,13 +147,20 @@ class Clients:
         warm = self.warm if who == JAVA else self.short_warm
         try:
             run = self._write(system, who, protocol, size, ledgers, window, warm, rate)
-            cpu = (system.cpu() - bookies + run.cpu) / run.last["total"] * 1e6
+            bookies_cpu = (system.cpu() - bookies) / run.last["total"] * 1e6
+            cpu = bookies_cpu + run.cpu / run.last["total"] * 1e6
         finally:
             system.discard(before)
         found = run.last["adds_per_s" if who == JAVA else "entries_per_second"]
         if who == JAVA and ledgers == 1 and not rate:
             self.peer_rates[protocol, size] = max(found, self.peer_rates.get((protocol, size), 0.0))
-        return {"rate": found, "p50_ms": run.last["p50_ms"], "p99_ms": run.last["p99_ms"], "cpu_s_per_million": cpu}
+        return {
+            "rate": found,
+            "p50_ms": run.last["p50_ms"],
+            "p99_ms": run.last["p99_ms"],
+            "cpu_s_per_million": cpu,
+            "bookies_s_per_million": bookies_cpu,
+        }
 
     def write_at_half(self, system: System, who: str, protocol: str, size: int) -> dict[str, float]:
         """Both at half of the rate that Java reached in this run: what an append waits while nobody is at his limit."""
@@ -213,6 +225,34 @@ class Clients:
         run = self.ours(system, "read", protocol, *shape.for_us(), "--once", "-s", 60)
         if not cold:
             run = self.ours(system, "read", protocol, *shape.for_us(), "-s", self.seconds)
+        return {"rate": run.last["entries_per_second"]}
+
+    def read_beyond_memory(self, system: System, who: str) -> dict[str, float]:
+        """Entries far from each other, each from the disk (Java: the best of some rounds, each of other entries)."""
+        if system.large < 0:
+            shape = ("--count", str(LARGE_ENTRIES), "--size", str(LARGE_ENTRY_BYTES))
+            filled = client(sys.executable, "-m", "bench.compare.fill", system.cluster.uri, *shape)
+            system.large = filled.last["ledger"]
+        system.wait_idle()
+        system.forget_pages()
+        if who == JAVA:
+            found = {"ledger": system.large, "step": 1, "window": 200, "scatter": "true", "reads": READS_A_ROUND}
+            run = self.java(system, "read-bench", "v2", **found, rounds=self.rounds)
+            return {"rate": max(line["reads_per_s"] for line in run.lines)}
+        run = self.ours(
+            system,
+            "read",
+            "v2",
+            system.large,
+            "--single",
+            "--scatter",
+            "--step",
+            1,
+            "--window",
+            200,
+            "-s",
+            self.seconds,
+        )
         return {"rate": run.last["entries_per_second"]}
 
     def tail(self, system: System, who: str, rate: int) -> dict[str, float]:

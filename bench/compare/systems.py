@@ -58,6 +58,8 @@ class System:
     """How long it took until all of its bookies took requests."""
     readable: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Entry size -> a closed ledger to read, and how many entries it has."""
+    large: int = -1
+    """A ledger of which no run reads more than a small part; -1: it is not written yet."""
 
     @property
     def version(self) -> str:
@@ -79,6 +81,7 @@ class System:
 
     def forget_pages(self) -> None:
         """Take what the bookies have on disk out of the page cache."""
+        os.sync()  # what is not written yet would stay
         for path in self.cluster.directory.rglob("*"):
             if path.is_file():
                 with contextlib.suppress(FileNotFoundError), path.open("rb") as file:  # collected meanwhile
@@ -95,7 +98,7 @@ class System:
     def discard(self, log_bytes: int) -> None:
         """Delete the ledgers that are not to be read, and wait until garbage collection is through with them:
         `log_bytes` is what there was before they were written."""
-        kept = {ledger for ledger, _ in self.readable.values()}
+        kept = {ledger for ledger, _ in self.readable.values()} | {self.large}
         with bookkeeper.sync.connect(self.cluster.uri) as bk:
             for ledger in list(bk.list_ledgers()):
                 if ledger not in kept:

@@ -190,6 +190,7 @@ public final class Drive {
         int window = number("window", 20);
         boolean batch = flag("batchread", false);
         boolean scatter = flag("scatter", false); // one entry after the other, far from each other: the order of `bench read --scatter`
+        int reads = number("reads", 0); // so many entries in each round, those that follow the round before; 0: all of them
         long last = Math.min(handle.getLastAddConfirmed(), Long.parseLong(text("limit", "100000000")));
         for (int round = 0; round < number("rounds", 2); round++) {
             long begin = System.nanoTime();
@@ -208,7 +209,9 @@ public final class Drive {
                     }
                 }
             } else {
-                for (long from = 0; from <= last; from += step) {
+                long begins = (long) round * reads;
+                long ends = reads > 0 ? Math.min(last, begins + reads - 1) : last;
+                for (long from = begins; from <= ends; from += step) {
                     credit.acquire();
                     long first = scatter ? from * 7919 % (last + 1) : from;
                     handle.readAsync(first, Math.min(last, first + step - 1)).whenComplete((entries, error) -> {
