@@ -192,7 +192,8 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         what, _, figure = line["what"].rpartition(": ")
         figures[figure] = None
         ratio = f"{line['ratio']:.2f}" if line["ratio"] < 1 else f"**{line['ratio']:.2f}**"
-        rows.setdefault(what, {})[figure] = f"{ratio} ({line['least']:.2f} to {line['greatest']:.2f})"
+        spread = f" ({line['least']:.2f} to {line['greatest']:.2f})" if len(line[JAVA]) > 1 else ""
+        rows.setdefault(what, {})[figure] = ratio + spread
     head = ["", *figures]
     parts = [
         head,
