@@ -227,32 +227,22 @@ class Clients:
             run = self.ours(system, "read", protocol, *shape.for_us(), "-s", self.seconds)
         return {"rate": run.last["entries_per_second"]}
 
+    def _filled(self, system: System, count: int, size: int) -> int:
+        """A ledger with so many entries, which stays open, written by our client whoever is measured."""
+        shape = ("--count", str(count), "--size", str(size))
+        return int(client(sys.executable, "-m", "bench.compare.fill", system.cluster.uri, *shape).last["ledger"])
+
     def read_beyond_memory(self, system: System, who: str) -> dict[str, float]:
         """Entries far from each other, each from the disk (Java: the best of some rounds, each of other entries)."""
         if system.large < 0:
-            shape = ("--count", str(LARGE_ENTRIES), "--size", str(LARGE_ENTRY_BYTES))
-            filled = client(sys.executable, "-m", "bench.compare.fill", system.cluster.uri, *shape)
-            system.large = filled.last["ledger"]
+            system.large = self._filled(system, LARGE_ENTRIES, LARGE_ENTRY_BYTES)
         system.wait_idle()
         system.forget_pages()
+        shape = ReadShape(system.large, step=1, window=200, limit=LARGE_ENTRIES, batch=False, scatter=True)
         if who == JAVA:
-            found = {"ledger": system.large, "step": 1, "window": 200, "scatter": "true", "reads": READS_A_ROUND}
-            run = self.java(system, "read-bench", "v2", **found, rounds=self.rounds)
+            run = self.java(system, "read-bench", "v2", **shape.for_java(), reads=READS_A_ROUND, rounds=self.rounds)
             return {"rate": max(line["reads_per_s"] for line in run.lines)}
-        run = self.ours(
-            system,
-            "read",
-            "v2",
-            system.large,
-            "--single",
-            "--scatter",
-            "--step",
-            1,
-            "--window",
-            200,
-            "-s",
-            self.seconds,
-        )
+        run = self.ours(system, "read", "v2", *shape.for_us(), "-s", self.seconds)
         return {"rate": run.last["entries_per_second"]}
 
     def tail(self, system: System, who: str, rate: int) -> dict[str, float]:
@@ -285,10 +275,7 @@ class Clients:
     def start_after_crash(self, system: System, who: str) -> dict[str, float]:
         """Three bookies that were killed with `CRASH_ENTRIES` in the journal and in no entry log, until all serve."""
         fresh = self.clusters.start(who, system.version, flushInterval=3_600_000)
-        client(
-            *(sys.executable, "-m", "bench.compare.fill", fresh.cluster.uri),
-            *("--count", str(CRASH_ENTRIES), "--size", str(CRASH_ENTRY_BYTES)),
-        )
+        self._filled(fresh, CRASH_ENTRIES, CRASH_ENTRY_BYTES)
         for bookie in fresh.bookies:
             bookie.kill()
         began = time.monotonic()

@@ -486,7 +486,7 @@ def test_a_writer_that_appends_all_the_time_tells_nothing_and_a_quiet_one_tells_
         told.append(lac)
         tell(self, lac)
 
-    def counted_look(self: ExplicitLac) -> int | None:
+    def counted_look(self: ExplicitLac) -> int:
         looked.append(self._context.runtime.now())
         return look(self)
 

@@ -4,8 +4,9 @@ Theory of operation
 
 - A writer is looked at within `interval` seconds after it asked for it, and again after each further interval in which
   it appended something. If it appended nothing it is told so (`QuietWriter.quiet`), and is looked at no more.
-- A client may have ten thousand writers. They share one timer, which runs while there are any, and goes around: each
-  round looks at those of its slot, so that a turn of the loop is short, and looking costs a fraction of a microsecond.
+- All have the same interval, so they stand in line in the order in which they are due, and one timer serves them all:
+  it runs for the first of them, and not more often than once a round: times are counted in rounds. A client may have
+  ten thousand writers; a round looks at those that are due, at a fraction of a microsecond each.
 - To tell a LAC costs as much as an entry, and is of no use to a writer that appends again a moment later. Where
   thousands append now and then they would all be found quiet between two of their entries. So there is a limit: a
   client that appends little tells `MOST_A_SECOND`, one that is busy with entries `LEAST_A_SECOND`; who has no place in
@@ -15,14 +16,20 @@ Theory of operation
 from __future__ import annotations
 
 import math
-from collections import deque
+from itertools import islice
 from typing import Protocol
 
 from ..runtime.api import Runtime, TimerHandle
-from ..runtime.tasks import guarded
+from ..runtime.tasks import call_guarded
 
 ROUND_SECONDS = 0.03
 """Between two rounds, at most."""
+
+ROUNDS = 10
+"""In an interval, at least."""
+
+EARLY = 0.01
+"""Of a round: a timer may be early by so much."""
 
 MOST_A_SECOND = 5_000
 """Entries appended and LACs told together, as long as that leaves more than `LEAST_A_SECOND`."""
@@ -32,10 +39,10 @@ LEAST_A_SECOND = 1_000
 
 
 class QuietWriter(Protocol):
-    """A writer that may become quiet. It asks to be looked at while it is not looked at already."""
+    """A writer that may become quiet."""
 
-    def appended(self) -> int | None:
-        """How many entries it appended since this was last asked; None: look no more."""
+    def appended(self) -> int:
+        """How many entries it appended since this was last asked."""
 
     def quiet(self) -> None:
         """It has appended nothing for an interval; it is not looked at any more."""
@@ -44,66 +51,86 @@ class QuietWriter(Protocol):
 class LacRounds:
     """See the module. One for a client."""
 
-    __slots__ = ("_appended", "_held_back", "_least", "_period", "_runtime", "_slots", "_timer")
+    __slots__ = ("_due", "_held_back", "_interval", "_last", "_period", "_rate", "_rounds", "_runtime", "_timer")
 
     def __init__(self, runtime: Runtime, interval: float) -> None:
         """`interval`: seconds a writer must be quiet, up to a round less."""
-        rounds = max(2, math.ceil(interval / ROUND_SECONDS))
-        self._period = interval / rounds
-        self._least = max(1, int(LEAST_A_SECOND * self._period))
-        self._appended: deque[int] = deque(maxlen=rounds)  # in each round of the last interval
+        self._interval = interval
+        self._rounds = max(ROUNDS, math.ceil(interval / ROUND_SECONDS))
+        self._period = interval / self._rounds
         self._runtime = runtime
-        self._slots: deque[list[QuietWriter]] = deque([] for _ in range(rounds))
-        self._held_back: deque[QuietWriter] = deque()  # quiet, with no place yet
+        self._due: dict[QuietWriter, int] = {}  # the round that looks at it; in that order
+        self._held_back: dict[QuietWriter, None] = {}  # quiet, with no place yet
+        self._rate = 0.0  # entries a second that all append, of late
+        self._last = 0  # the last round
         self._timer: TimerHandle | None = None
 
     def look_at(self, writer: QuietWriter) -> None:
-        """Look at this writer in the last round within an interval from now."""
-        self._slots[-1].append(writer)
-        self._run()
+        """Look at this writer within an interval from now. One that is looked at already is looked at later."""
+        self.forget(writer)
+        self._due[writer] = last = self._round_now() + self._rounds
+        self._run(last)
 
-    def _run(self) -> None:
+    def forget(self, writer: QuietWriter) -> None:
+        """Look at it no more. Idempotent."""
+        self._due.pop(writer, None)
+        self._held_back.pop(writer, None)
+
+    def _round_now(self) -> int:
+        return int(self._runtime.now() / self._period + EARLY)
+
+    def _run(self, number: int) -> None:
         if self._timer is None:
-            self._timer = self._runtime.call_later(self._period, self._round)
+            self._timer = self._runtime.call_later(max(0.0, number * self._period - self._runtime.now()), self._round)
 
     def _round(self) -> None:
         self._timer = None
-        due = self._slots.popleft()
-        again: list[QuietWriter] = []
-        self._slots.append(again)
-        quiet: list[QuietWriter] = []
+        now = self._round_now()
+        quiet = self._quiet(now)
+        places = max(1, int(max(LEAST_A_SECOND, MOST_A_SECOND - self._rate) * self._period))
+        places = self._serve_held_back(places, now)
+        self._held_back.update(dict.fromkeys(quiet[places:]))
+        for writer in quiet[:places]:
+            self._tell(writer)
+        if self._held_back:
+            self._run(now + 1)
+        elif self._due:
+            self._run(next(iter(self._due.values())))
+
+    def _quiet(self, now: int) -> list[QuietWriter]:
+        """Those that are due and appended nothing; who did is looked at again."""
+        due = []
+        for writer, at in self._due.items():
+            if at > now:
+                break
+            due.append(writer)
+        quiet = []
         busy = 0
         for writer in due:
+            del self._due[writer]
             count = writer.appended()
             if count:
                 busy += count
-                again.append(writer)
-            elif count is not None:
+                self._due[writer] = now + self._rounds
+            else:
                 quiet.append(writer)
-        self._appended.append(busy)
-        places = self._serve_held_back(self._places(), again)
-        self._held_back.extend(quiet[places:])
-        for writer in quiet[:places]:
-            self._tell(writer)
-        if self._held_back or any(self._slots):
-            self._run()
+        fading = math.exp((self._last - now) / self._rounds)
+        self._rate = self._rate * fading + busy / self._interval
+        self._last = now
+        return quiet
 
-    def _places(self) -> int:
-        """How many may be told in this round."""
-        return max(self._least, int(MOST_A_SECOND * self._period) - sum(self._appended) // len(self._slots))
-
-    def _serve_held_back(self, places: int, again: list[QuietWriter]) -> int:
-        """Tell those that are quiet still, while there are places. The places that are left."""
-        while self._held_back and places:
-            writer = self._held_back.popleft()
-            count = writer.appended()
-            if count:
-                again.append(writer)
-            elif count is not None:
+    def _serve_held_back(self, places: int, now: int) -> int:
+        """Tell those that are quiet still, as many as there are places. The places that are left."""
+        for writer in list(islice(self._held_back, places)):
+            if writer not in self._held_back:
+                continue  # telling another one was its end
+            del self._held_back[writer]
+            if writer.appended():
+                self._due[writer] = now + self._rounds
+            else:
                 places -= 1
                 self._tell(writer)
         return places
 
     def _tell(self, writer: QuietWriter) -> None:
-        with guarded("LAC of a quiet writer"):
-            writer.quiet()
+        call_guarded("LAC of a quiet writer", writer.quiet)

@@ -15,14 +15,11 @@ Theory of operation
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 
 from .api import Runtime, TimerHandle
-from .tasks import guarded
-
-log = logging.getLogger(__name__)
+from .tasks import call_guarded, guarded
 
 
 class AwakeClock:
@@ -104,7 +101,4 @@ class SharedClock(AwakeClock):
     def _tell(self) -> None:
         for on_tick in list(self._listeners):
             if on_tick in self._listeners:
-                try:  # `guarded`, without its cost: there may be ten thousand
-                    on_tick()
-                except Exception:
-                    log.exception("%s: unexpected error; going on", self.name)
+                call_guarded(self.name, on_tick)

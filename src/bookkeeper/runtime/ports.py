@@ -22,10 +22,13 @@ OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_ELSEWHERE = 49_152
 """Where the range begins on systems without such a file (RFC 6335, section 6)."""
 
+_given: set[int] = set()
+"""Ports that this process was given: nobody may listen on them yet."""
+
 
 def free_port(count: int = 1, *, but: Container[int | None] = ()) -> int:
     """The first of `count` ports that follow each other, that nobody listens on, that no outgoing connection is given,
-    and of which none is in `but`.
+    that this process was not given before, and of which none is in `but`.
 
     Raises `OSError` if no such ports are found.
     """
@@ -35,7 +38,8 @@ def free_port(count: int = 1, *, but: Container[int | None] = ()) -> int:
     for step in range(choices):
         port = FIRST_PORT + (begin + step) % choices
         wanted = range(port, port + count)
-        if not any(each in but for each in wanted) and all(is_free(each) for each in wanted):
+        if not any(each in but or each in _given for each in wanted) and all(is_free(each) for each in wanted):
+            _given.update(wanted)
             return port
     raise OSError(f"no {count} ports that are free and follow each other between {FIRST_PORT} and {last}")
 

@@ -201,7 +201,7 @@ class Cluster:
     def add(self, *kinds: str, **settings: object) -> list[Bookie]:
         """New bookies, configured but not started."""
         added = []
-        first = free_port(len(kinds), but={bookie.port for bookie in self.bookies})
+        first = free_port(len(kinds))
         for port, kind in enumerate(kinds, first):
             bookie = Bookie(self, kind, port, self.directory / f"b{len(self.bookies) + 1}")
             bookie.configure({**self.settings, **settings})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.client.lac_rounds import LEAST_A_SECOND, MOST_A_SECOND, ROUND_SECONDS, LacRounds
+from bookkeeper.client.lac_rounds import LEAST_A_SECOND, MOST_A_SECOND, ROUND_SECONDS, ROUNDS, LacRounds
 from bookkeeper.runtime.api import Runtime, TimerHandle
 
 INTERVAL = 0.3
@@ -17,6 +17,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.ran = 0
         self.timers: list[tuple[float, object]] = []
 
     def now(self) -> float:
@@ -30,6 +31,7 @@ class Clock:
         while self.timers and min(self.timers, key=lambda each: each[0])[0] <= until:
             self.timers.sort(key=lambda each: each[0])
             self.time, call = self.timers.pop(0)
+            self.ran += 1
             call()  # type: ignore[operator]
         self.time = until
 
@@ -42,7 +44,6 @@ class Writer:
         self.rounds = rounds
         self.new = 0
         self.last = 0.0
-        self.stopped = False
         self.told: list[float] = []
         self.failing = False
 
@@ -50,9 +51,9 @@ class Writer:
         self.new += 1
         self.last = self.clock.time
 
-    def appended(self) -> int | None:
+    def appended(self) -> int:
         new, self.new = self.new, 0
-        return None if self.stopped else new
+        return new
 
     def quiet(self) -> None:
         if self.failing:
@@ -85,7 +86,7 @@ def test_one_is_told_between_one_interval_and_two_after_its_last_entry(
     clock.run(start * interval)
     (writer,) = writers(clock, rounds, 1)
     writer.last = clock.time
-    a_round = interval / 2 if interval <= ROUND_SECONDS else ROUND_SECONDS
+    a_round = min(ROUND_SECONDS, interval / ROUNDS)  # at most
     for gap in gaps:
         clock.run(clock.time + gap * (interval - a_round))
         writer.append()
@@ -99,11 +100,35 @@ def test_one_is_told_between_one_interval_and_two_after_its_last_entry(
 def test_one_that_stopped_is_not_told_and_one_that_fails_harms_no_other() -> None:
     clock, rounds = world()
     stopped, failing, good = writers(clock, rounds, 3)
-    stopped.stopped = failing.failing = True
+    rounds.forget(stopped)
+    failing.failing = True
     clock.run(1)
     assert not stopped.told
     assert len(good.told) == 1
     assert not clock.timers
+
+
+def test_a_long_interval_costs_nothing_until_it_is_over_and_who_stops_is_forgotten_at_once() -> None:
+    clock, rounds = world(3600.0)
+    stopped, quiet = writers(clock, rounds, 2)
+    rounds.forget(stopped)
+    assert len(clock.timers) == 1
+    clock.run(3500)
+    assert len(clock.timers) == 1
+    assert clock.ran == 0
+    clock.run(3600)
+    assert len(quiet.told) == 1
+    assert not stopped.told
+    assert not clock.timers
+
+
+def test_the_more_that_is_due_the_more_is_looked_at_in_a_round_not_in_more_rounds() -> None:
+    clock, rounds = world()
+    for _ in range(1000):
+        rounds.look_at(Writer(clock, rounds))
+        clock.run(clock.time + INTERVAL / 1000)
+    clock.run(10)
+    assert clock.ran <= 2 * INTERVAL / ROUND_SECONDS
 
 
 def told_by(found: list[Writer], time: float) -> int:

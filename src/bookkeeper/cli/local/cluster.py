@@ -106,7 +106,6 @@ class LocalCluster:
     left_out: list[str] = field(default_factory=list)
     """Names of the folder's bookies beyond `count`, which are not started."""
     _lock: int = -1
-    _given: set[int] = field(default_factory=set)
     """Ports that new bookies got."""
 
     def __post_init__(self) -> None:
@@ -181,9 +180,7 @@ class LocalCluster:
     def _free_port(self) -> int:
         """A port that is free, and that no bookie of the folder has."""
         had = {_known_port(path) for path in self.directory.glob("b*/bk_server.conf")}
-        port = free_port(but=had | self._given)
-        self._given.add(port)
-        return port
+        return free_port(but=had)
 
     def _check_store(self) -> None:
         """A cluster stays with the kind of metadata store that it began with."""

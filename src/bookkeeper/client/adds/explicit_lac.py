@@ -83,6 +83,7 @@ class ExplicitLac:
     def stop(self) -> None:
         """Tell nothing more. Idempotent."""
         self._started = self._looked_at = False
+        self._context.lac_rounds.forget(self)
         self._end_pause()
 
     def _end_pause(self) -> None:
@@ -111,12 +112,10 @@ class ExplicitLac:
     def _confirmed(self, _entry_ids: range) -> None:
         self.progress()
 
-    def appended(self) -> int | None:
+    def appended(self) -> int:
         """See `lac_rounds`."""
-        if not self._looked_at or self._adds.stopped is not None:
-            return None
         before, self._pushed = self._pushed, self._window.lap
-        return self._pushed - before
+        return self._pushed - before if self._adds.stopped is None else 0
 
     def quiet(self) -> None:
         """Called by the rounds: nothing was appended for the interval."""

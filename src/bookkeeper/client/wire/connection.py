@@ -25,6 +25,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from ...errors import (
@@ -39,6 +40,7 @@ from ...errors import (
 from ...protocol.frames import Acks, ResponseStream
 from ...protocol.messages import Request, Response
 from ...runtime import guarded
+from ...runtime.tasks import call_guarded
 from ...types import BookieId
 from .add_channel import AddAnswers, AddRoute, by_ledger, rows
 from .attempt import Attempt
@@ -286,11 +288,9 @@ class Connection(asyncio.Protocol):
             progress.answered(route.look(now - 1))
         moving_since = progress.look(now - 1, self.written, self._unsent())
         self._expire_requests(now, moving_since)
+        what = f"timeouts of adds to bookie {self.bookie}"
         for route in routes:
-            try:  # `guarded`, without its cost: there may be ten thousand
-                route.expire(now, moving_since, add_timeout)
-            except Exception:
-                log.exception("timeouts of adds to bookie %s: unexpected error; going on", self.bookie)
+            call_guarded(what, partial(route.expire, now, moving_since, add_timeout))
         self._keep_routes_in_use()
 
     def _keep_routes_in_use(self) -> None:
