@@ -7,7 +7,6 @@ import asyncio
 import gc
 import os
 import signal
-import threading
 import warnings
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
@@ -35,6 +34,7 @@ from bookkeeper.errors import (
 from bookkeeper.metadata.memory import MemoryStore, StoreFaults
 from bookkeeper.protocol.messages import AddRequest, ReadLacRequest, ReadRequest, Status
 from bookkeeper.types import DigestType, WriteFlag
+from tests.support.elsewhere import error_elsewhere
 from tests.support.fake_bookie import SILENT, FakeCluster
 
 from .support import eventually, make_ledger, payload
@@ -565,18 +565,7 @@ async def test_in_the_midst_of_a_turn_that_sends_another_thread_is_refused_as_we
     client = await cluster.connect()
     writer, other = await client.create_ledger(**SHAPE), await client.create_ledger(**SHAPE)
     sent = writer.append_nowait(b"leaves at the end of this turn")
-    refused: list[BaseException] = []
-
-    def elsewhere() -> None:
-        try:
-            other.append_nowait(b"x")
-        except WrongLoopError as error:
-            refused.append(error)
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert len(refused) == 1
+    assert isinstance(error_elsewhere(lambda: other.append_nowait(b"x")), WrongLoopError)
     other.append_nowait(b"y")
     assert await sent == 0
     assert await other.append(b"z") == 1
@@ -596,12 +585,12 @@ def test_a_turn_that_its_loop_did_not_end_is_no_turn_of_another_loop() -> None:
     async def use() -> None:
         assert client.context.departures.due, "or this tests nothing"
         with pytest.raises(WrongLoopError):
-            (await other.append(b"x"))
+            await other.append(b"x")
 
     loop = asyncio.new_event_loop()
     client, writer, cluster = loop.run_until_complete(connect())
     other = loop.run_until_complete(client.create_ledger(**SHAPE))
-    writer._loop.call_soon(writer.append_nowait, b"y")
+    loop.call_soon(writer.append_nowait, b"y")
     loop.call_soon(loop.stop)
     loop.run_forever()
     asyncio.run(use())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-import threading
 import warnings
 import weakref
 from typing import Any
@@ -24,6 +23,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.protocol.messages import Status
 from bookkeeper.types import LedgerState, WriteFlag
+from tests.support.elsewhere import error_elsewhere
 from tests.support.fake_ensemble import World, settle
 from tests.support.waiting import until
 
@@ -271,17 +271,6 @@ async def test_a_writer_that_rests_is_missed_when_it_is_dropped() -> None:
 async def test_another_thread_wakes_nobody() -> None:
     async with World(3, **SETTINGS) as world:
         writer = await resting(world)
-        raised: list[BaseException] = []
-
-        def elsewhere() -> None:
-            try:
-                writer.append_nowait(b"y")
-            except WrongLoopError as error:
-                raised.append(error)
-
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-        assert len(raised) == 1
+        assert isinstance(error_elsewhere(lambda: writer.append_nowait(b"y")), WrongLoopError)
         assert writer._awake is None
         await writer.close()
