@@ -34,7 +34,7 @@ def test_who_does_not_die_is_not_disturbed(seed: int) -> None:
 
 
 FIRST_FOUND = {
-    "abort deletes what it is told of": 4,
+    "abort deletes what it is told of": 45,
     "fingerprint ignored": 32,
     "skipped is done": 19,
     "sweeps the living": 4,
@@ -50,7 +50,7 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
     PLANTED[bug](monkeypatch)
     calm = bug == "nothing is heard of a run"
     found = 0
-    for seed in (FIRST_FOUND.get(bug, 0), *range(60)):
+    for seed in (FIRST_FOUND.get(bug, 0), *range(300)):
         try:
             tell(seed, calm=calm, hard=not calm)
         except (AssertionError, BookKeeperError):
