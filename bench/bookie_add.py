@@ -111,6 +111,9 @@ class NullStorage:
     def add_runs(self, runs: Any) -> None:
         pass
 
+    def add_mixed(self, ledger_ids: Any, entry_ids: Any, entries: Any) -> None:
+        pass
+
 
 def _failed(error: BaseException) -> None:
     raise error

@@ -9,8 +9,10 @@ one, so an answer never depends on whether a handle happens to be cached.
 
 A handle is a cache and a meeting point, not a store: the key, the fence and the explicit LAC live in the storage and in
 the journal. What only the handle has is listed in `BookieLedger.pinned`; a handle with such state is never dropped.
-Others are dropped, least recently used first, when there are more than `ledgerHandleCacheSize`, between two turns of
-the loop, so that code which holds a handle without awaiting anything always holds the one of the table.
+Others are dropped when there are more than `ledgerHandleCacheSize`, between two turns of the loop, so that code which
+holds a handle without awaiting anything always holds the one of the table. To keep them in the order of their use would
+cost each add a move in the table; so a handle has a mark that it was used, and who drops some looks at those first that
+he has not looked at for longest, and takes those without the mark before the others.
 
 The last add confirmed that the bookie knows (§2.8) is the greatest LAC field of the entries that came in and of the
 explicit LACs. It only grows. For a ledger that was here before its handle, the part of the past is read from the
@@ -24,14 +26,16 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Protocol
+from operator import attrgetter
+from typing import Protocol, cast
 
 from ..errors import FencedAndDeletedError, NoEntryError, NoLedgerError, UnauthorizedAccessError
 from ..protocol.entry import LAC_HEADER, LAC_HEADER_SIZE, MIN_STORED_SIZE, lac_of
 from ..protocol.limits import MAX_MASTER_KEY
 from ..runtime import Runtime
+from ..types import MASTER_KEY_LENGTH
 from .storage.api import LedgerStorage
 
 FENCED_AND_DELETED_SECONDS = 7 * 24 * 3600.0
@@ -42,7 +46,7 @@ MAX_FENCED_AND_DELETED = 100_000
 
 
 TRIM_LOOK = 64
-"""Handles that one clean-up drops, and looks at beside. So its cost does not grow with the table; after a rush, or
+"""Handles that one clean-up drops, and as many it looks at beside. So its cost does not grow with the table; after a rush, or
 while most of the oldest are pinned, the table is larger than its limit for some turns of the loop."""
 
 
@@ -55,7 +59,18 @@ class Polls(Protocol):
 class BookieLedger:
     """One ledger in use."""
 
-    __slots__ = ("fence_waiters", "fenced", "key", "key_journaled", "lac", "lac_known", "ledger_id", "polls")
+    __slots__ = (
+        "fence_waiters",
+        "fenced",
+        "key",
+        "key_journaled",
+        "lac",
+        "lac_known",
+        "ledger_id",
+        "plain_key",
+        "polls",
+        "used",
+    )
 
     def __init__(self, ledger_id: int, *, fenced: bool, lac_known: bool) -> None:
         self.ledger_id = ledger_id
@@ -65,6 +80,11 @@ class BookieLedger:
         """== storage.is_fenced(ledger_id); never goes back to False."""
         self.key_journaled = False
         """A key record of `key` was handed to the ledger's journal. Holds before any other record is."""
+        self.plain_key = b""
+        """`key`, if an add with it needs no other look: it is journaled, the ledger is not fenced, and it has the usual
+        size. Else empty."""
+        self.used = True
+        """Since `_trim` looked at it last."""
         self.lac = -1
         """Greatest LAC seen since the handle exists; of all times if `lac_known`."""
         self.lac_known = lac_known
@@ -72,6 +92,24 @@ class BookieLedger:
         """Not None exactly while a fence record is on its way to the disk: who waits for it."""
         self.polls: Polls | None = None
         """Long polls that wait for a LAC beyond theirs; None if there are none."""
+
+    def accept(self, key: bytes) -> None:
+        """This is the key from now on."""
+        self.key = key
+        self.key_journaled = False
+        self.plain_key = b""
+
+    def key_goes_to_journal(self) -> None:
+        """A key record of `key` is handed to the journal now."""
+        assert self.key is not None
+        self.key_journaled = True
+        if not self.fenced and len(self.key) == MASTER_KEY_LENGTH:
+            self.plain_key = self.key
+
+    def fence(self) -> None:
+        """The storage has the fence."""
+        self.fenced = True
+        self.plain_key = b""
 
     @property
     def pinned(self) -> bool:
@@ -86,7 +124,7 @@ class LedgerTable:
         self._runtime = runtime
         self._storage = storage
         self._limit = limit
-        self._handles: dict[int, BookieLedger] = {}  # least recently used first
+        self._handles: dict[int, BookieLedger] = {}  # those that `_trim` has not looked at for longest first
         self._trim_scheduled = False
         self._deleted: dict[int, float] = {}  # ledger id -> when to forget it; least recently used first
         self.on_polls_due: Callable[[BookieLedger, int | None], None] = _no_polls
@@ -108,15 +146,25 @@ class LedgerTable:
             is_new = not self._storage.ledger_exists(ledger_id)
             self._judge(ledger_id, key)
             handle = self._add(ledger_id, lac_known=is_new)
-            handle.key = key
+            handle.accept(key)
         else:
-            del self._handles[ledger_id]  # as `_touch`, without a call: this is asked for each run of adds
-            self._handles[ledger_id] = handle
+            handle.used = True
             if handle.key is None or not hmac.compare_digest(handle.key, key):
                 self._judge(ledger_id, key)
-                handle.key = key
-                handle.key_journaled = False
+                handle.accept(key)
         return handle
+
+    def open_plain(self, ledger_ids: Sequence[int], keys: Sequence[bytes]) -> list[BookieLedger] | None:
+        """`open` for each of many, if all are in use and none needs more than that its key is compared; else None.
+
+        `keys` have the usual size. They are compared together: what differs is found by who opens one by one.
+        """
+        handles = [*map(self._handles.get, ledger_ids)]
+        if None in handles:
+            return None
+        found = cast(list[BookieLedger], handles)
+        expected = b"".join([handle.plain_key for handle in found])
+        return found if hmac.compare_digest(expected, b"".join(keys)) else None
 
     def _judge(self, ledger_id: int, key: bytes) -> None:
         """Store the key of a new ledger or in place of a placeholder; refuse any but the stored one."""
@@ -132,7 +180,7 @@ class LedgerTable:
         """The ledger, for a request without a key. Raises `NoLedgerError`."""
         handle = self._handles.get(ledger_id)
         if handle is not None:
-            self._touch(handle)
+            handle.used = True
             return handle
         if not self._storage.ledger_exists(ledger_id):
             raise NoLedgerError(f"ledger {ledger_id} is not here")
@@ -145,29 +193,26 @@ class LedgerTable:
             self._schedule_trim()
         return handle
 
-    def _touch(self, handle: BookieLedger) -> None:
-        handles = self._handles
-        del handles[handle.ledger_id]
-        handles[handle.ledger_id] = handle
-
     def _schedule_trim(self) -> None:
         self._trim_scheduled = True
         asyncio.get_running_loop().call_soon(self._trim)
 
     def _trim(self) -> None:
-        """Drop idle handles beyond the limit, least recently used first."""
+        """Drop idle handles beyond the limit: of those that were not looked at for longest the unused first."""
         self._trim_scheduled = False
         handles = self._handles
         excess = len(handles) - self._limit
-        dropped = False
-        for handle in [*islice(handles.values(), min(max(excess, 0), TRIM_LOOK) + TRIM_LOOK)]:
-            if handle.pinned:
-                self._touch(handle)  # it is in use: others are looked at first next time
-            elif excess > 0:
-                del handles[handle.ledger_id]
-                excess -= 1
-                dropped = True
-        if excess > 0 and dropped:
+        if excess <= 0:
+            return
+        oldest = [*islice(handles.values(), min(excess, TRIM_LOOK) + TRIM_LOOK)]
+        idle = sorted((handle for handle in oldest if not handle.pinned), key=attrgetter("used"))
+        dropped = set(idle[: min(excess, TRIM_LOOK)])
+        for handle in oldest:
+            del handles[handle.ledger_id]
+            if handle not in dropped:  # others are looked at first next time
+                handles[handle.ledger_id] = handle
+                handle.used = False
+        if dropped and excess > len(dropped):
             self._schedule_trim()
 
     # --- last add confirmed ---
@@ -178,6 +223,15 @@ class LedgerTable:
             handle.lac = lac
             if handle.polls:
                 self.on_polls_due(handle, lac)
+
+    def raise_lacs(self, handles: Sequence[BookieLedger], lacs: Sequence[int]) -> None:
+        """`raise_lac` of each; they are in use."""
+        for handle, lac in zip(handles, lacs, strict=True):
+            handle.used = True
+            if lac > handle.lac:
+                handle.lac = lac
+                if handle.polls:
+                    self.on_polls_due(handle, lac)
 
     async def load_lac(self, handle: BookieLedger) -> int:
         """The ledger's LAC, -1 for none; reads the last entry if the past is not known yet.

@@ -12,6 +12,7 @@ one socket chunk, not more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from struct import Struct
 from typing import ClassVar
 
@@ -44,6 +45,18 @@ def version_of(body: bytes) -> int:
     if not body:
         raise ProtocolError("empty frame")
     return V2 if body[0] < _FIRST_V3_BYTE else V3
+
+
+LOOKED_AT = 64
+"""Bodies of a row that are looked at to see whether it is mixed."""
+
+
+def are_mixed(bodies: Sequence[bytes], ledger_at: slice) -> bool:
+    """Whether more than half of the bodies that these begin with differ in what stands at `ledger_at`."""
+    if len(bodies) < 2 or bodies[0][ledger_at] == bodies[1][ledger_at]:
+        return False
+    first = bodies[:LOOKED_AT]
+    return 2 * len({body[ledger_at] for body in first}) > len(first)
 
 
 class FrameSplitter:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from itertools import repeat
 
 
 class Status(IntEnum):
@@ -133,6 +134,53 @@ class AddRun:
     """The packaged entry of each id, what is stored."""
     txn_tokens: list[bytes] = field(default_factory=list)
     """v3: the transaction id of each add, as it stands on the wire (`v3.txn_token`). Not used in v2."""
+
+
+@dataclass(slots=True)
+class MixedAdds:
+    """Adds of many ledgers that arrived together, hardly two of one: columns, as a run for each would cost more than
+    the add itself.
+
+    As to their form they are what is said of runs, and they are plain: without flags, and with keys of 20 bytes. Adds
+    of one ledger are in the order in which they came.
+    """
+
+    version: int
+    ledger_ids: Sequence[int]
+    master_keys: Sequence[bytes]
+    entry_ids: Sequence[int]
+    lacs: Sequence[int]
+    """The LAC field of each entry."""
+    entries: Sequence[bytes]
+    txn_tokens: Sequence[bytes]
+    """As in runs."""
+
+    def runs(self) -> list[AddRun]:
+        """The same as runs, one for each ledger and key, in the order in which they begin."""
+        runs: dict[tuple[int, bytes], AddRun] = {}
+        tokens = self.txn_tokens or repeat(b"")
+        columns = zip(self.ledger_ids, self.master_keys, self.entry_ids, self.entries, tokens, strict=False)
+        for ledger_id, key, entry_id, entry, token in columns:
+            run = runs.get((ledger_id, key))
+            if run is None:
+                run = runs[ledger_id, key] = AddRun(ledger_id, key, 0, 0, self.version)
+            run.entry_ids.append(entry_id)
+            run.entries.append(entry)
+            if self.txn_tokens:
+                run.txn_tokens.append(token)
+        return [*runs.values()]
+
+    def at(self, places: Sequence[int]) -> MixedAdds:
+        """Those at these places, of which there is one at least."""
+        return MixedAdds(
+            self.version,
+            [self.ledger_ids[place] for place in places],
+            [self.master_keys[place] for place in places],
+            [self.entry_ids[place] for place in places],
+            [self.lacs[place] for place in places],
+            [self.entries[place] for place in places],
+            [self.txn_tokens[place] for place in places] if self.txn_tokens else (),
+        )
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ from . import entry as packaged
 from .auth import decode_auth_message, encode_auth_message
 from .digest import JOIN_BELOW, Digest
 from .entry import HEADER, HEADER_SIZE
-from .frames import Acks, ResponseStream, frame
+from .frames import Acks, ResponseStream, are_mixed, frame
 from .messages import (
     V2,
     AddRequest,
@@ -55,6 +55,7 @@ from .messages import (
     BatchReadRequest,
     BatchReadResponse,
     Flags,
+    MixedAdds,
     ReadRequest,
     ReadResponse,
     ReadRun,
@@ -90,6 +91,7 @@ _DO_FENCING = int(Flags.DO_FENCING)  # an `IntFlag` takes a microsecond to combi
 
 _ADD_HEAD = Struct(">I20sqq")
 _ENTRY_AT = 24
+_LEDGER_ID_AT = slice(24, 32)
 _READ_REQUEST = Struct(">Iqq")
 _BATCH_REQUEST = Struct(">Iqqqiq")
 _RESPONSE_HEAD = Struct(">Iiqq")
@@ -261,6 +263,8 @@ ADD_WORD = 0x02010000
 
 _RUN_MEMBER = Struct(">32sqq")
 """Packet header, master key and ledger id, which are equal within a run; entry id; LAC."""
+_MIXED = Struct(">I20sqqq")
+"""Packet header, master key, ledger id, entry id, LAC."""
 _RUN_START = Struct(">BBH20sq")
 
 _PLAIN_READ = Struct(">Iqq")
@@ -340,6 +344,30 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
     return list(runs.values()), taken
 
 
+def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
+    """Take the plain adds that `bodies` begin with, if they are of many ledgers, hardly two of one.
+
+    None if they are not, or if one is not as it should be: then `decode_add_runs` finds out. Never raises.
+    """
+    if not are_mixed(bodies, _LEDGER_ID_AT):
+        return None
+    unpack = _MIXED.unpack_from
+    try:
+        words, keys, ledger_ids, entry_ids, lacs = zip(*[unpack(body) for body in bodies], strict=True)
+    except struct.error:
+        return None
+    count = len(bodies)
+    if words.count(ADD_WORD) != count:
+        count = next(place for place, word in enumerate(words) if word != ADD_WORD)
+        if count < 2:
+            return None
+        bodies = bodies[:count]
+        keys, ledger_ids, entry_ids, lacs = keys[:count], ledger_ids[:count], entry_ids[:count], lacs[:count]
+    if min(ledger_ids) < 0 or min(entry_ids) < 0:
+        return None
+    return MixedAdds(V2, ledger_ids, keys, entry_ids, lacs, [body[_ENTRY_AT:] for body in bodies], ())
+
+
 def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | None:
     """The plain reads of one ledger that stand at `bodies[start:end]`, up to the first body that is something else.
 
@@ -376,7 +404,7 @@ def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:
     return prefix + prefix.join([entry[:16] for entry in run.entries])
 
 
-def encode_adds_stored(runs: Iterable[AddRun]) -> bytes:
+def encode_adds_stored(runs: Iterable[AddRun | MixedAdds]) -> bytes:
     """The frames that say that all adds of these runs, one at least, are stored; as cheap for many runs as for one."""
     return _ACK_PREFIX + _ACK_PREFIX.join([entry[:16] for run in runs for entry in run.entries])
 

@@ -13,6 +13,9 @@ without an await:
    some runs only they are taken one by one, in their order, up to the first that has none.
 3. the entries go into the storage, then their records into the batch for the ledger's journal, the key record first.
 
+Adds of many ledgers, one or few of each, come as `MixedAdds`, and go these steps by columns, when all of them are plain:
+the ledger in use, its key known and journaled, no fence, room for all. Else they become runs.
+
 `submit` hands each journal its records with one callback, which acknowledges all of them with one write. As fences
 are set in a turn of their own, every add that passed step 1 before a fence is in front of the fence record in the
 same journal (I1); as storage comes before journal, a mark never passes an entry that is not in the storage (I2).
@@ -30,7 +33,7 @@ from struct import Struct
 from ...errors import NoWritableLedgerDirError
 from ...protocol import v2, v3
 from ...protocol.entry import MIN_STORED_SIZE, ids
-from ...protocol.messages import V2, V3, AddRequest, AddResponse, AddRun, Flags, Status
+from ...protocol.messages import V2, V3, AddRequest, AddResponse, AddRun, Flags, MixedAdds, Status
 from ...types import WriteFlag
 from ..ground import Ground
 from ..journal.format import entry_prefix
@@ -76,7 +79,10 @@ class AddPath:
 
     def has_room_for_all(self, caller: Caller, runs: Sequence[AddRun]) -> bool:
         """Whether runs of any ledgers can be taken together now. If not, some of them may still have room."""
-        sizes = [len(entry) for run in runs for entry in run.entries]
+        return self.has_room_for_sizes(caller, [len(entry) for run in runs for entry in run.entries])
+
+    def has_room_for_sizes(self, caller: Caller, sizes: Sequence[int]) -> bool:
+        """Whether entries of these sizes, of any ledgers, can be taken now."""
         size, count = sum(sizes), len(sizes)
         return (
             self.storage.has_room_everywhere(size + self.left_for_others(caller), count)
@@ -117,7 +123,7 @@ class _Group:
     def __init__(self, early: bool) -> None:
         self.early = early  # acknowledged before the sync
         self.pieces: list[bytes] = []
-        self.runs: list[AddRun] = []
+        self.runs: list[AddRun | MixedAdds] = []
         self.count = 0  # adds
         self.key_records = 0
 
@@ -155,6 +161,33 @@ class AddBatch:
             self._take(admitted)
         return len(runs)
 
+    def add_mixed(self, adds: MixedAdds) -> bool:
+        """Handle adds of many ledgers; False if one of them wants a closer look: nothing has happened then."""
+        path = self._path
+        if path.state.read_only or path.runtime.buggify("adds go by runs", 0.1):
+            return False
+        handles = path.ledgers.open_plain(adds.ledger_ids, adds.master_keys)
+        if handles is None:
+            return False
+        sizes = [*map(len, adds.entries)]
+        if not path.has_room_for_sizes(self._caller, sizes):
+            return False
+        try:
+            path.storage.add_mixed(adds.ledger_ids, adds.entry_ids, adds.entries)
+        except Exception as error:
+            self._refuse_all(adds.runs(), error)
+            return True
+        journals = len(path.journals)
+        if journals == 1:
+            self._gather_mixed(0, adds, sizes)
+        else:
+            rest = [ledger_id % journals for ledger_id in adds.ledger_ids]
+            for index in sorted(set(rest)):
+                part = adds.at([place for place, its in enumerate(rest) if its == index])
+                self._gather_mixed(index, part, [*map(len, part.entries)])
+        path.ledgers.raise_lacs(handles, adds.lacs)
+        return True
+
     def _admit(self, run: AddRun) -> BookieLedger | None:
         """The ledger that a run may be added to; None if it was refused."""
         path = self._path
@@ -181,16 +214,20 @@ class AddBatch:
         try:
             path.storage.add_runs(runs)
         except Exception as error:
-            if isinstance(error, NoWritableLedgerDirError):
-                path.state.no_space(str(error))
-            for run in runs:
-                self.refuse(run, status_of(error, ADD))
+            self._refuse_all(runs, error)
             return
         self._journal(admitted)
         for run, handle in admitted:
             lac = greatest_lac(run.entries)
             if lac > handle.lac:
                 path.ledgers.raise_lac(handle, lac)
+
+    def _refuse_all(self, runs: Sequence[AddRun], error: Exception) -> None:
+        """The storage could not take them."""
+        if isinstance(error, NoWritableLedgerDirError):
+            self._path.state.no_space(str(error))
+        for run in runs:
+            self.refuse(run, status_of(error, ADD))
 
     def refuse(self, run: AddRun, status: Status) -> None:
         """Answer all adds of a run with this error."""
@@ -218,12 +255,7 @@ class AddBatch:
 
     def _gather(self, index: int, admitted: list[Admitted], *, early: bool) -> None:
         """Gather records for one journal, all of which are acknowledged alike."""
-        path = self._path
-        group = self._groups.get(index)
-        if group is None or group.early != early:
-            if group is not None:
-                self._submit(index, group)  # records of a ledger must stay in order
-            group = self._groups[index] = _Group(early)
+        group = self._group(index, early=early)
         for run, handle in admitted:
             group.runs.append(run)
             if not handle.key_journaled:
@@ -231,7 +263,26 @@ class AddBatch:
                 group.pieces += keys
                 group.key_records += len(keys)
         entries = admitted[0][0].entries if len(admitted) == 1 else [e for run, _ in admitted for e in run.entries]
-        sizes = [*map(len, entries)]
+        self._put(group, entries, [*map(len, entries)])
+
+    def _gather_mixed(self, index: int, adds: MixedAdds, sizes: list[int]) -> None:
+        """Gather records of many ledgers, whose keys are journaled."""
+        group = self._group(index, early=False)
+        group.runs.append(adds)
+        self._put(group, adds.entries, sizes)
+
+    def _group(self, index: int, *, early: bool) -> _Group:
+        """What is gathered for one journal, and acknowledged so."""
+        group = self._groups.get(index)
+        if group is None or group.early != early:
+            if group is not None:
+                self._submit(index, group)  # records of a ledger must stay in order
+            group = self._groups[index] = _Group(early)
+        return group
+
+    def _put(self, group: _Group, entries: Sequence[bytes], sizes: list[int]) -> None:
+        """Gather the records of entries of these sizes."""
+        path = self._path
         path.stats.WRITE_BYTES += sum(sizes)
         path.permits.acquire(len(sizes))
         if path.write_data:
@@ -263,7 +314,7 @@ def _is_early(run: AddRun) -> bool:
     return bool(run.write_flags & _DEFERRED_SYNC) and not run.flags & _RECOVERY_ADD
 
 
-def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun], count: int, size: int, started: float) -> None:
+def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun | MixedAdds], count: int, size: int, started: float) -> None:
     """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
     try:
         path.permits.release(count)
@@ -303,14 +354,18 @@ def greatest_lac(entries: Sequence[bytes]) -> int:
     return int.from_bytes(greatest, "big")
 
 
-def encode_all_responses(runs: Sequence[AddRun]) -> bytes:
+def encode_all_responses(runs: Sequence[AddRun | MixedAdds]) -> bytes:
     """The frames that say that all adds of these runs are stored."""
     versions = {run.version for run in runs}
     if versions == {V2}:
         return v2.encode_adds_stored(runs)
     if versions == {V3}:
         return v3.encode_adds_answered(runs)
-    return b"".join([encode_responses(run, Status.EOK) for run in runs])
+    return b"".join([encode_responses(run, Status.EOK) for adds in runs for run in _as_runs(adds)])
+
+
+def _as_runs(adds: AddRun | MixedAdds) -> Sequence[AddRun]:
+    return adds.runs() if isinstance(adds, MixedAdds) else (adds,)
 
 
 def encode_responses(run: AddRun, status: Status) -> bytes:

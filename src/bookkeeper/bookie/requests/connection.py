@@ -265,24 +265,34 @@ class BookieConnection(asyncio.Protocol):
                 body = bodies[at]
                 if taken := self._plain_reads(bodies, at, until):
                     at += taken
-                else:
-                    runs: list[AddRun] = []
-                    row = bodies[at : at + ADDS_AT_ONCE]
-                    if version_of(body) == V3:
-                        runs, taken = v3.decode_add_runs(row)
-                    elif body[:2] == _V2_ADD:
-                        runs, taken = v2.decode_add_runs(row)
+                elif taken := self._plain_adds(batch, bodies, at):
                     at += taken
-                    if runs:
-                        self._add(batch, runs)
-                    elif at < end:
-                        self._dispatch(batch, bodies[at])
-                        at += 1
+                else:
+                    self._dispatch(batch, body)
+                    at += 1
                 if at < end and ((moment := now()) > until or fills_journal(self.source, moment)):
                     break
         finally:
             batch.submit()
         return at
+
+    def _plain_adds(self, batch: AddBatch, bodies: list[bytes], at: int) -> int:
+        """Handle adds in bulk; returns how many, 0 if what stands there must be looked at by itself."""
+        row = bodies[at : at + ADDS_AT_ONCE]
+        if version_of(row[0]) == V3:
+            runs, taken = v3.decode_add_runs(row)
+        elif row[0][:2] != _V2_ADD:
+            return 0
+        elif (mixed := v2.decode_mixed_adds(row)) is None:
+            runs, taken = v2.decode_add_runs(row)
+        else:
+            taken = len(mixed.entries)
+            if not self._paused & _ADDS and batch.add_mixed(mixed):
+                return taken
+            runs = mixed.runs()
+        if runs:
+            self._add(batch, runs)
+        return taken
 
     def _plain_reads(self, bodies: list[bytes], at: int, until: float) -> int:
         """Handle plain reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""

@@ -41,7 +41,7 @@ class Fences:
             durable()
         else:
             self._storage.set_fenced(ledger_id)
-            handle.fenced = True
+            handle.fence()
             handle.fence_waiters = [durable]
             self._journals.append(handle, fence_record(ledger_id), partial(self._durable, handle))
             if handle.polls:

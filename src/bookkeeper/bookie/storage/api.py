@@ -167,6 +167,12 @@ class LedgerStorage(ABC):
         for run in runs:
             self.add_entries(run.ledger_id, run.entry_ids, run.entries)
 
+    def add_mixed(self, ledger_ids: Sequence[int], entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        """Add entries of many ledgers, hardly two of one, in this order."""
+        add = self.add_entry
+        for ledger_id, entry_id, entry in zip(ledger_ids, entry_ids, entries, strict=True):
+            add(ledger_id, entry_id, entry)
+
     def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
         """Add entries of one ledger, in this order."""
         add = self.add_entry

@@ -55,6 +55,9 @@ class Caches:
     def add_entries(self, ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
         self.active.add_run(ledger_id, entry_ids, entries)
 
+    def add_mixed(self, ledger_ids: Sequence[int], entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        self.active.add_mixed(ledger_ids, entry_ids, entries)
+
     def add_runs(self, runs: Sequence[AddRun]) -> None:
         self.active.add_runs(runs)
 

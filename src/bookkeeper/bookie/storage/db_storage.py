@@ -119,6 +119,7 @@ class DbLedgerStorage(LedgerStorage):
         self._closed = False
         if self._count == 1:  # the usual case, without a step between on the hot calls
             self.add_entry = self._directories[0].caches.add_entry  # type: ignore[method-assign]
+            self.add_mixed = self._directories[0].caches.add_mixed  # type: ignore[method-assign]
             self.add_runs = self._directories[0].caches.add_runs  # type: ignore[method-assign]
             self.cached_entry = self._directories[0].caches.get  # type: ignore[method-assign]
 

@@ -180,21 +180,24 @@ class WriteCache:
         for entry_id, entry in zip(entry_ids, entries, strict=True):
             self.add(ledger_id, entry_id, entry)
 
-    def add_runs(self, runs: Sequence[AddRun]) -> None:
-        """`add_run` for each: of many ledgers most have brought one entry, which goes where the last one did."""
-        ledgers = self.ledgers
+    def add_mixed(self, ledger_ids: Sequence[int], entry_ids: Sequence[int], entries: Sequence[bytes]) -> None:
+        """`add` for each of many ledgers: most entries go where the ledger's last one did."""
+        buffer_of = self.ledgers.get
         used = 0
-        for run in runs:
-            entries = run.entries
-            if len(entries) == 1:
-                buffer = ledgers.get(run.ledger_id)
-                if buffer is not None and buffer.expected == run.entry_ids[0]:
-                    buffer.run.append(entries[0])
-                    buffer.expected += 1
-                    used += len(entries[0]) + RUN_OVERHEAD
-                    continue
-            self.add_run(run.ledger_id, run.entry_ids, entries)
+        for ledger_id, entry_id, entry in zip(ledger_ids, entry_ids, entries, strict=True):
+            buffer = buffer_of(ledger_id)
+            if buffer is not None and buffer.expected == entry_id:
+                buffer.run.append(entry)
+                buffer.expected = entry_id + 1
+                used += len(entry) + RUN_OVERHEAD
+            else:
+                self.add(ledger_id, entry_id, entry)
         self.used += used
+
+    def add_runs(self, runs: Sequence[AddRun]) -> None:
+        """`add_run` for each."""
+        for run in runs:
+            self.add_run(run.ledger_id, run.entry_ids, run.entries)
 
     def has_room(self, size: int, count: int) -> bool:
         """Whether `count` entries of together `size` bytes fit. An empty cache takes anything."""

@@ -16,13 +16,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from struct import Struct
 
 from google.protobuf.message import DecodeError
 
 from ...types import MASTER_KEY_LENGTH
 from .. import entry as packaged
-from ..messages import V3, AddRun, Flags, Operation, Status
+from ..messages import V3, AddRun, Flags, MixedAdds, Operation, Status
 from ..protobuf import BYTES, VARINT, size_behind_its_varint, tag, unvarint, varint
 from ..schema import VERSION_THREE
 from ..schema import Request as WireRequest
@@ -102,11 +103,14 @@ class AddRequestEncoder:
 
 def encode_add_response(txn_id: int, ledger_id: int, entry_id: int, status: int = Status.EOK) -> bytes:
     """The frame that answers one add."""
-    token = varint(txn_id)
+    return _encode_answer(varint(txn_id), ledger_id, entry_id, status)
+
+
+def _encode_answer(token: bytes, ledger_id: int, entry_id: int, status: int) -> bytes:
     number = varint(entry_id)
     ledger = varint(ledger_id) + _ENTRY_TAG
     start, middle = _add_response_around(len(token), len(number), len(ledger), status)
-    return start + token + middle + ledger + number
+    return b"%b%b%b%b%b" % (start, token, middle, ledger, number)
 
 
 def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:
@@ -114,11 +118,14 @@ def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:
     return encode_adds_answered((run,), status)
 
 
-def encode_adds_answered(runs: Iterable[AddRun], status: int = Status.EOK) -> bytes:
+def encode_adds_answered(runs: Iterable[AddRun | MixedAdds], status: int = Status.EOK) -> bytes:
     """The frames that answer all adds of these runs alike; as cheap for many runs as for one."""
     pieces: list[bytes] = []
     add = pieces.append
     for run in runs:
+        if isinstance(run, MixedAdds):
+            pieces += map(_encode_answer, run.txn_tokens, run.ledger_ids, run.entry_ids, repeat(status))
+            continue
         ledger = varint(run.ledger_id) + _ENTRY_TAG
         token_size = number_size = 0
         start = middle = b""
