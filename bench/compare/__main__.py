@@ -56,7 +56,7 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> dic
     began = time.monotonic()
     zk = KazooClient(address, timeout=60)
     zk.start()
-    clusters = Clusters(zk, address, directory)
+    clusters = Clusters(zk, address, directory, settings_of(arguments))
     clients = Clients(clusters, arguments.seconds, arguments.warm, QUICK_ROUNDS if arguments.quick else ROUNDS)
     wanted = chosen(arguments, clients)
     ceilings = [ceiling.measure(directory)]
@@ -83,6 +83,7 @@ def compare(arguments: argparse.Namespace, address: str, directory: Path) -> dic
         "pairs": arguments.pairs,
         "seconds": arguments.seconds,
         "warm": arguments.warm,
+        "settings": settings_of(arguments),
         "took_seconds": round(time.monotonic() - began),
         "ceiling_mb_per_s": [round(each, 1) for each in ceilings],
         "results": with_goals(lines_of(comparison.results), wanted, ceilings),
@@ -102,6 +103,17 @@ def with_goals(lines: list[dict[str, Any]], wanted: list[Row], ceilings: list[fl
         if figure == "rate" and row.entry_bytes:
             line["of_ceiling"] = ceiling.parts(line, row.entry_bytes, ceilings, JAVA, OURS)
     return lines
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings of bookies that were asked for, by name."""
+    settings = {}
+    for given in arguments.set:
+        name, equals, value = given.partition("=")
+        if not (name and equals):
+            sys.exit(f"--set {given}: NAME=VALUE is expected, such as dbStorage_directIOEntryLogger=true")
+        settings[name] = value
+    return settings
 
 
 def chosen(arguments: argparse.Namespace, clients: Clients) -> list[Row]:
@@ -145,6 +157,9 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--peers", default=PEERS, help="versions of Java's, with commas, the stable line first")
     parser.add_argument("--only", default="", help="rows whose name has this text")
     parser.add_argument("--row", action="append", default=[], help="this row; may be given again")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of all bookies; may be given again"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the rows, * for those of a quick run")
     parser.add_argument("--quick", action="store_true", help="the rows that matter, one short pair each")
     parser.add_argument("--directory", type=Path, help="where the clusters' directories are made")

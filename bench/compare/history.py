@@ -57,6 +57,7 @@ def entry(report: dict[str, Any], measured: str, now: datetime) -> dict[str, Any
         "date": now.astimezone(UTC).isoformat(timespec="seconds"),
         **{name: report[name] for name in ALIKE},
         "pairs": report["pairs"],
+        "settings": report.get("settings", {}),
         "ceiling_mb_per_s": report["ceiling_mb_per_s"],
         "ratios": {line["what"]: line["ratio"] for line in report["results"]},
         "of_ceiling": {line["what"]: line["of_ceiling"]["ours"] for line in report["results"] if "of_ceiling" in line},
@@ -91,6 +92,7 @@ def last_alike(runs: Sequence[dict[str, Any]], run: dict[str, Any]) -> dict[str,
 
     def alike(other: dict[str, Any]) -> bool:
         same = all(other[name] == run[name] for name in ALIKE)
+        same = same and other.get("settings", {}) == run.get("settings", {})
         return same and not run["ratios"].keys().isdisjoint(other["ratios"])
 
     return next((other for other in reversed(runs) if alike(other)), None)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,10 +126,12 @@ def _pid(bookie: Bookie) -> int:
 class Clusters:
     """Starts clusters, and ends whatever it has started: no process outlives this."""
 
-    def __init__(self, zk: KazooClient, address: str, directory: Path) -> None:
+    def __init__(self, zk: KazooClient, address: str, directory: Path, settings: Mapping[str, object]) -> None:
+        """`settings` of all bookies, in place of those that they have here."""
         self._zk = zk
         self._address = address
         self._directory = directory
+        self._settings = settings
         self._started: list[Cluster] = []
 
     def start(self, kind: str, version: str = "", **settings: object) -> System:
@@ -139,7 +142,7 @@ class Clusters:
             self._address,
             f"/{kind}{number}",
             self._directory / f"{kind}{number}",
-            {**SETTINGS, **settings},
+            {**SETTINGS, **settings, **self._settings},
             BOOKIE_JVM,
             version,
         )

@@ -147,7 +147,7 @@ _JAVA_ONLY = """
     entryLogFilePreallocationEnabled flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes
     numOfMemtableFlushThreads entrylogMapAccessExpiryTimeInSeconds maximumNumberOfActiveEntryLogs
     entryLogPerLedgerCounterLimitsMultFactor skipListArenaChunkSize skipListArenaMaxAllocSize
-    fileInfoCacheInitialCapacity dbStorage_directIOEntryLogger
+    fileInfoCacheInitialCapacity
     dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB dbStorage_directIOEntryLoggerTotalReadBufferSizeMB
     dbStorage_directIOEntryLoggerReadBufferSizeMB dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds
     dbStorage_rocksDB_numLevels dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_format_version
@@ -306,6 +306,8 @@ class ServerConfiguration(StoreSettings):
     journalMaxBackups: int = Field(5, ge=0)
     journalPreAllocSizeMB: int = Field(16, gt=0)
     journalRemoveFromPageCache: bool = True
+    """It is written past the page cache (O_DIRECT) where the file system can, in blocks of 512 bytes; on disks with
+    larger ones only if `journalAlignmentSize` says so."""
     journalSyncData: bool = True
     journalWriteData: bool = True
     journalMaxGroupWaitMSec: int = 2
@@ -336,6 +338,9 @@ class ServerConfiguration(StoreSettings):
     dbStorage_readAheadCacheBatchSize: int = Field(100, ge=0)
     dbStorage_readAheadCacheBatchBytesSize: int = -1
     dbStorage_maxThrottleTimeMs: int = Field(10000, ge=0)
+    dbStorage_directIOEntryLogger: bool = False
+    """Entry logs are written past the page cache (O_DIRECT): for entries of 16 KB and more that are rarely read soon
+    after they left the write cache. The format stays the same."""
     dbStorage_reservedSpaceMb: int = Field(64, ge=0)
     """Kept in each index directory for what must be written on a full disk (fences, deletions, a start); at most 1/32
     of the file system. Not a Java key."""

@@ -46,8 +46,8 @@ MAX_FENCED_AND_DELETED = 100_000
 
 
 TRIM_LOOK = 64
-"""Handles that one clean-up drops, and as many it looks at beside. So its cost does not grow with the table; after a rush, or
-while most of the oldest are pinned, the table is larger than its limit for some turns of the loop."""
+"""Handles that one clean-up drops, and as many it looks at beside. So its cost does not grow with the table; after a
+rush, or while most of the oldest are pinned, the table is larger than its limit for some turns of the loop."""
 
 
 class Polls(Protocol):

@@ -100,6 +100,13 @@ class File(ABC):
     def pwritev(self, pieces: Sequence[Buffer], offset: int) -> int:
         """Write all pieces one after the other at `offset`; returns the number of bytes."""
 
+    def write_through(self, pieces: Sequence[Buffer], offset: int) -> None:
+        """As `pwritev`, for what is synced at once and not read again soon: past the system's cache where that can be.
+
+        For one thread at a time. It costs the time that the disk takes; it is durable only after a sync.
+        """
+        self.pwritev(pieces, offset)
+
     def start_writeback(self, size: int, offset: int) -> None:  # noqa: B027
         """Let the disk begin with what was written there, if the system can be told; it is durable only after a sync.
 

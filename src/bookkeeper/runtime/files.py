@@ -14,6 +14,7 @@ from .api import (
     File,
     Files,
 )
+from .direct_io import REFUSALS, DirectWriter, whole_blocks
 
 _IOV_MAX = 1024
 _OPEN_FLAGS = {
@@ -32,6 +33,8 @@ class RealFile(File):
     """Its errors name the file, which those of the system do not once it is open."""
 
     _fd = -1  # until it is open
+    _direct: DirectWriter | None = None  # from the first `write_through` on
+    _past_cache = True  # as far as is known
 
     def __init__(self, path: str, mode: str) -> None:
         self.path = path
@@ -76,6 +79,35 @@ class RealFile(File):
             total += size
         return total
 
+    def write_through(self, pieces: Sequence[Buffer], offset: int) -> None:
+        size = sum(map(len, pieces))
+        blocks = whole_blocks(offset, size) if self._past_cache else range(0)
+        if not blocks:
+            self.pwritev(pieces, offset)
+        elif len(blocks) == size:
+            self._write_blocks(pieces, offset)
+        else:
+            data = memoryview(b"".join(pieces))
+            if blocks.start:
+                self.pwrite(data[: blocks.start], offset)
+            self._write_blocks((data[blocks.start : blocks.stop],), offset + blocks.start)
+            if blocks.stop < size:
+                self.pwrite(data[blocks.stop :], offset + blocks.stop)
+
+    def _write_blocks(self, pieces: Sequence[Buffer], offset: int) -> None:
+        written, size = 0, sum(map(len, pieces))
+        try:
+            if self._direct is None:
+                self._direct = DirectWriter(self.path)
+            written = self._direct.write(pieces, offset)
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                self._name(error)
+                raise
+        if written < size:
+            self._past_cache = False
+            self.pwrite(memoryview(b"".join(pieces))[written:], offset + written)
+
     def start_writeback(self, size: int, offset: int) -> None:
         if _sync_file_range is not None:
             _sync_file_range(self._fd, offset, size, _SYNC_FILE_RANGE_WRITE)  # what fails, the next sync tells
@@ -115,6 +147,8 @@ class RealFile(File):
             os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

@@ -80,6 +80,22 @@ def test_the_disk_begins_with_what_is_written_at_once(tmp_path: Path) -> None:
     assert [each.size for each in scan(tmp_path / "0.log")[1]] == [len(each) for each in entries]
 
 
+def test_a_log_written_past_the_page_cache_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    entries = [entry(1, i, 100 + 1777 * i) for i in range(60)]
+    logs = []
+    for direct in (False, True):
+        directory = tmp_path / str(direct)
+        directory.mkdir()
+        writer = EntryLogWriter(FILES, str(directory), 1 << 30, direct=direct)
+        for start in range(0, len(entries), 7):
+            writer.append(1, entries[start : start + 7])
+            if start % 3 == 0:
+                writer.sync()
+        writer.close()
+        logs.append((directory / "0.log").read_bytes())
+    assert logs[0] == logs[1]
+
+
 def test_a_sealed_log_is_the_specified_one_to_the_byte(tmp_path: Path) -> None:
     (tmp_path / "lastId").write_text("2\n")
     writer = EntryLogWriter(FILES, str(tmp_path), 1 << 30)

@@ -69,8 +69,11 @@ class JournalFile:
         self._allocated = step
         self.end = self.synced = len(header)
 
-    def write(self, pieces: Sequence[bytes], count: int) -> int:
-        """Write `count` records, given as pieces, as one batch; returns the new end. They are not synced yet."""
+    def write(self, pieces: Sequence[bytes], count: int, *, waits_for_sync: bool) -> int:
+        """Write `count` records, given as pieces, as one batch; returns the new end. They are not synced yet.
+
+        Nobody hears of a batch that `waits_for_sync` before it is synced: it need not be in the page cache.
+        """
         self._check()
         if not pieces:
             return self.end
@@ -86,7 +89,10 @@ class JournalFile:
                 step = max(self._step, end - self._allocated)
                 self._file.allocate(self._allocated, step)
                 self._allocated += step
-            self._file.pwritev((batch, seal), start)
+            if waits_for_sync and self._drop_cache:
+                self._file.write_through((batch, seal), start)
+            else:
+                self._file.pwritev((batch, seal), start)
             self.end = end
             return end
         except BaseException as error:

@@ -13,8 +13,8 @@ without an await:
    some runs only they are taken one by one, in their order, up to the first that has none.
 3. the entries go into the storage, then their records into the batch for the ledger's journal, the key record first.
 
-Adds of many ledgers, one or few of each, come as `MixedAdds`, and go these steps by columns, when all of them are plain:
-the ledger in use, its key known and journaled, no fence, room for all. Else they become runs.
+Adds of many ledgers, one or few of each, come as `MixedAdds`, and go these steps by columns, when all of them are
+plain: the ledger in use, its key known and journaled, no fence, room for all. Else they become runs.
 
 `submit` hands each journal its records with one callback, which acknowledges all of them with one write. As fences
 are set in a turn of their own, every add that passed step 1 before a fence is in front of the fence record in the
@@ -314,7 +314,9 @@ def _is_early(run: AddRun) -> bool:
     return bool(run.write_flags & _DEFERRED_SYNC) and not run.flags & _RECOVERY_ADD
 
 
-def _acknowledge(path: AddPath, caller: Caller, runs: list[AddRun | MixedAdds], count: int, size: int, started: float) -> None:
+def _acknowledge(
+    path: AddPath, caller: Caller, runs: list[AddRun | MixedAdds], count: int, size: int, started: float
+) -> None:
     """Runs in one loop with the acknowledgements of others: what goes wrong here must not stop those."""
     try:
         path.permits.release(count)

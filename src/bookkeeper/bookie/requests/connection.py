@@ -263,9 +263,7 @@ class BookieConnection(asyncio.Protocol):
             end = len(bodies)
             while at < end:
                 body = bodies[at]
-                if taken := self._plain_reads(bodies, at, until):
-                    at += taken
-                elif taken := self._plain_adds(batch, bodies, at):
+                if (taken := self._plain_reads(bodies, at, until)) or (taken := self._plain_adds(batch, bodies, at)):
                     at += taken
                 else:
                     self._dispatch(batch, body)

@@ -57,6 +57,8 @@ class DirectoryOptions:
     read_ahead_bytes: int
     """Bound of one read ahead."""
     log_size_limit: int
+    direct_logs: bool
+    """Entry logs are written past the page cache."""
     locations: Mapping[str, Any]
     """Options of the location index, see `Runtime.open_key_value`."""
     ledgers: Mapping[str, Any]
@@ -109,7 +111,7 @@ def open_directory(runtime: Runtime, options: DirectoryOptions, path: str, index
         locations = open_locations(runtime, index_path, path, options.locations, loaded)
         try:
             finish_compactions(files, path, locations, runtime.give_way)
-            writer = EntryLogWriter(files, path, options.log_size_limit)
+            writer = EntryLogWriter(files, path, options.log_size_limit, direct=options.direct_logs)
             reserve.restore()
             return Opened(writer, ledgers, locations, reserve, loaded)
         except BaseException:

@@ -67,8 +67,10 @@ class _Full(NamedTuple):
 class EntryLogWriter:
     """Appends to the entry logs of one directory."""
 
-    def __init__(self, files: Files, directory: str, size_limit: int) -> None:
+    def __init__(self, files: Files, directory: str, size_limit: int, *, direct: bool = False) -> None:
+        """`direct`: what is written goes past the system's page cache, where that can be."""
         self._files = files
+        self._direct = direct
         self._directory = directory
         self._limit = size_limit
         self._last_id = last_log_id(files, directory)
@@ -266,8 +268,11 @@ class EntryLogWriter:
     def _write(self) -> None:
         if not self._pieces or self._file is None:
             return
-        size = self._file.pwritev(self._pieces, self._written)
-        self._file.start_writeback(size, self._written)
+        if self._direct:
+            self._file.write_through(self._pieces, self._written)
+        else:
+            size = self._file.pwritev(self._pieces, self._written)
+            self._file.start_writeback(size, self._written)
         self._pieces.clear()
         self._unsynced += self._position - self._written
         self._written = self._position
