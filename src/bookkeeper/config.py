@@ -306,8 +306,6 @@ class ServerConfiguration(StoreSettings):
     journalMaxBackups: int = Field(5, ge=0)
     journalPreAllocSizeMB: int = Field(16, gt=0)
     journalRemoveFromPageCache: bool = True
-    """It is written past the page cache (O_DIRECT) where the file system can, in blocks of 512 bytes; on disks with
-    larger ones only if `journalAlignmentSize` says so."""
     journalSyncData: bool = True
     journalWriteData: bool = True
     journalMaxGroupWaitMSec: int = 2

@@ -2,7 +2,7 @@
 
 api         the seam
 real        the real world
-files       files of the operating system
+files       files of the operating system; direct_io writes past their page cache
 network     TCP
 threads     threads of workers
 ports       ports for servers to try things out with

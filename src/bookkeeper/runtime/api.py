@@ -101,9 +101,9 @@ class File(ABC):
         """Write all pieces one after the other at `offset`; returns the number of bytes."""
 
     def write_through(self, pieces: Sequence[Buffer], offset: int) -> None:
-        """As `pwritev`, for what is synced at once and not read again soon: past the system's cache where that can be.
+        """As `pwritev`, for what is not read again soon: past the system's cache where that can be.
 
-        For one thread at a time. It costs the time that the disk takes; it is durable only after a sync.
+        For one thread at a time. It takes the time that the disk takes, and is durable only after a sync.
         """
         self.pwritev(pieces, offset)
 

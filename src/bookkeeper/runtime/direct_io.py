@@ -2,13 +2,16 @@
 
 Theory of operation
 
-What is synced at once and not read again gains nothing from the page cache: the copy into it takes longer than the
-disk does, and pages that others need are given up for it. With `O_DIRECT` the disk takes the data from the process's
-memory. It wants address, offset and size in units of its blocks. So data goes through a buffer of whole pages, a part
-at a time; that copy stays in the processor's caches. What begins or ends inside of a block is written through the page
-cache.
+What is not read again soon gains nothing from the page cache: the copy into it can take longer than the disk does, and
+pages that others need are given up for it. With `O_DIRECT` the disk takes the data from the process's memory. It wants
+address, offset and size in units of its blocks. So whole pages go through a buffer, a part at a time; that copy stays
+in the processor's caches. What begins or ends inside of a page is written through the page cache: no page is written
+both ways, and none is read to be completed.
 
-Not every file system can, and disks with larger blocks refuse: what was not written so is the caller's to write.
+Not every file system can: what was not written so is the caller's to write.
+
+It pays for much at once only, which nobody waits for. A journal, of which each batch is synced while the next one is
+written, is no faster with it, and slower with large entries: the disk is waited for twice.
 """
 
 from __future__ import annotations
@@ -20,9 +23,6 @@ from collections.abc import Sequence
 
 from .api import Buffer
 
-UNIT = 512
-"""Bytes of the smallest block of a disk: offset and size must be multiples."""
-
 BUFFER = 1 << 20
 """Bytes that are written at once. Disks take no more a second with larger ones."""
 
@@ -32,16 +32,23 @@ REFUSALS = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
-def whole_blocks(offset: int, size: int) -> range:
-    """What of `size` bytes at `offset` can be written so, as a range in them; the rest goes to the page cache.
-
-    All, if they are whole blocks. Else the whole pages: then no page is written both ways, and none is read to be
-    completed.
-    """
-    if offset % UNIT == size % UNIT == 0:
-        return range(size)
+def whole_pages(offset: int, size: int) -> range:
+    """The whole pages of `size` bytes at `offset`, as a range in them."""
     start = -offset % mmap.PAGESIZE
     return range(start, max(start, (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE - offset))
+
+
+def cut(pieces: Sequence[Buffer], start: int, stop: int) -> list[Buffer]:
+    """What stands from `start` to `stop` in pieces that follow each other, not copied."""
+    found: list[Buffer] = []
+    at = 0  # where the piece begins
+    for piece in pieces:
+        end = at + len(piece)
+        if end > start and at < stop:
+            whole = start <= at and end <= stop
+            found.append(piece if whole else memoryview(piece)[max(start - at, 0) : stop - at])
+        at = end
+    return found
 
 
 class DirectWriter:
@@ -55,7 +62,7 @@ class DirectWriter:
         self._buffer = memoryview(mmap.mmap(-1, BUFFER))
 
     def write(self, pieces: Sequence[Buffer], offset: int) -> int:
-        """Write pieces one after the other, which are whole blocks; returns how many bytes: all, or those before what
+        """Write pieces one after the other, which are whole pages; returns how many bytes: all, or those before what
         was refused.
 
         Raises `OSError` for every other failure.

@@ -14,7 +14,7 @@ from .api import (
     File,
     Files,
 )
-from .direct_io import REFUSALS, DirectWriter, whole_blocks
+from .direct_io import REFUSALS, DirectWriter, cut, whole_pages
 
 _IOV_MAX = 1024
 _OPEN_FLAGS = {
@@ -81,20 +81,16 @@ class RealFile(File):
 
     def write_through(self, pieces: Sequence[Buffer], offset: int) -> None:
         size = sum(map(len, pieces))
-        blocks = whole_blocks(offset, size) if self._past_cache else range(0)
-        if not blocks:
+        pages = whole_pages(offset, size) if self._past_cache else range(0)
+        if not pages:
             self.pwritev(pieces, offset)
-        elif len(blocks) == size:
-            self._write_blocks(pieces, offset)
-        else:
-            data = memoryview(b"".join(pieces))
-            if blocks.start:
-                self.pwrite(data[: blocks.start], offset)
-            self._write_blocks((data[blocks.start : blocks.stop],), offset + blocks.start)
-            if blocks.stop < size:
-                self.pwrite(data[blocks.stop :], offset + blocks.stop)
+            return
+        start, stop = pages.start, pages.stop
+        self.pwritev(cut(pieces, 0, start), offset)
+        self._write_pages(cut(pieces, start, stop), offset + start)
+        self.pwritev(cut(pieces, stop, size), offset + stop)
 
-    def _write_blocks(self, pieces: Sequence[Buffer], offset: int) -> None:
+    def _write_pages(self, pieces: Sequence[Buffer], offset: int) -> None:
         written, size = 0, sum(map(len, pieces))
         try:
             if self._direct is None:
@@ -106,7 +102,7 @@ class RealFile(File):
                 raise
         if written < size:
             self._past_cache = False
-            self.pwrite(memoryview(b"".join(pieces))[written:], offset + written)
+            self.pwritev(cut(pieces, written, size), offset + written)
 
     def start_writeback(self, size: int, offset: int) -> None:
         if _sync_file_range is not None:

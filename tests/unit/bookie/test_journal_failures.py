@@ -105,14 +105,14 @@ def test_a_file_that_failed_once_fails_always() -> None:
         disk = new_disk(DIRECTORY)
         seal = SealHeader(5, 0, 0)
         file = JournalFile(SimulatedFiles(disk), DIRECTORY, 6, seal, alignment=512, step=1 << 20, drop_cache=True)
-        end = file.write([b"record"], 1, waits_for_sync=True)
+        end = file.write([b"record"], 1)
         setattr(disk.faults, fault, True)
         with pytest.raises(OSError, match="simulated"):
-            file.sync(end) if call == "sync" else file.write([b"record"], 1, waits_for_sync=True)
+            file.sync(end) if call == "sync" else file.write([b"record"], 1)
         with pytest.raises(FatalBookieError):
             file.sync(end)
         with pytest.raises(FatalBookieError):
-            file.write([b"record"], 1, waits_for_sync=True)
+            file.write([b"record"], 1)
 
 
 def test_a_new_file_that_cannot_be_made_is_fatal() -> None:

@@ -84,7 +84,7 @@ def test_sealed_padding_ends_aligned_and_tells_its_batch(
     batch: bytes, sectors: int, synced: int, alignment: int
 ) -> None:
     start = sectors * alignment
-    record = sealed_padding(batch, 0x18BCFE56801, start, 3, synced, alignment)
+    record = sealed_padding([batch], 0x18BCFE56801, start, 3, synced, alignment)
     end = start + len(batch) + len(record)
     mask, size = struct.unpack_from(">ii", record)
     assert (mask, size) == (-0x100, len(record) - 8)
@@ -97,7 +97,7 @@ def test_sealed_padding_ends_aligned_and_tells_its_batch(
 
 @given(st.data())
 def test_a_seal_with_any_bit_flipped_is_none(data: st.DataObject) -> None:
-    record = bytearray(sealed_padding(b"some batch", 5, 512, 1, 512, 512))
+    record = bytearray(sealed_padding([b"some batch"], 5, 512, 1, 512, 512))
     bit = data.draw(st.integers(0, 52 * 8 - 1))
     record[bit // 8] ^= 1 << bit % 8
     assert decode_seal(bytes(record)) is None

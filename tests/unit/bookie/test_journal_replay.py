@@ -25,7 +25,7 @@ def ours(journal_id: int, previous: tuple[int, int], batches: list[list[int]], *
     for batch in batches:
         body = b"".join(entry_prefix(100) + entry(LEDGER, entry_id, 100) for entry_id in batch)
         known = len(data) if synced else 512
-        data += body + sealed_padding(body, journal_id, len(data), len(batch), known, 512)
+        data += body + sealed_padding([body], journal_id, len(data), len(batch), known, 512)
     return data
 
 

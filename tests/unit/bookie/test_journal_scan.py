@@ -57,7 +57,7 @@ def sealed(
     for number, batch in enumerate(batches):
         body = b"".join(entry_prefix(len(payload)) + payload for payload in batch)
         known = synced[number] if synced else 512
-        data += body + sealed_padding(body, JOURNAL, len(data), len(batch), known, alignment)
+        data += body + sealed_padding([body], JOURNAL, len(data), len(batch), known, alignment)
     return data + bytes(allocate)
 
 
@@ -353,7 +353,7 @@ def test_batches_larger_than_what_is_read_at_once(java: bool) -> None:
 def test_records_of_every_kind_round_trip_sealed() -> None:
     body = ledger_key_record(7, KEY) + entry_prefix(len(E0)) + E0 + fence_record(7) + explicit_lac_record(7, LAC)
     data = encode_header(6, SealHeader(JOURNAL, 0, 0))
-    data += body + sealed_padding(body, JOURNAL, 512, 4, 512, 512)
+    data += body + sealed_padding([body], JOURNAL, 512, 4, 512, 512)
     assert [record[:3] for record in scan(data)[0]] == [
         (7, LEDGER_KEY, KEY),
         (7, 0, E0),

@@ -61,7 +61,7 @@ def write_journal(
     data = encode_header(CURRENT_VERSION, SealHeader(journal_id, *previous))
     for batch in batches:
         start = len(data)
-        data += batch + sealed_padding(batch, journal_id, start, count, start, 512)
+        data += batch + sealed_padding([batch], journal_id, start, count, start, 512)
     path = directory / journal_name(journal_id)
     path.write_bytes(data)
     return path

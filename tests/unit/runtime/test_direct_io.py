@@ -14,27 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.runtime import direct_io
-from bookkeeper.runtime.direct_io import UNIT, whole_blocks
+from bookkeeper.runtime.direct_io import cut, whole_pages
 from bookkeeper.runtime.files import RealFile, RealFiles
 
 PAGE = mmap.PAGESIZE
-SIZES = st.one_of(st.integers(0, 3 * PAGE), st.sampled_from([UNIT, PAGE, PAGE - 1, 2 * PAGE + UNIT]))
+SIZES = st.one_of(st.integers(0, 3 * PAGE), st.sampled_from([PAGE, PAGE - 1, 2 * PAGE]))
 
 
 @given(offset=st.integers(0, 1 << 20), size=st.integers(0, 1 << 20))
-def test_blocks_are_whole_and_as_many_as_there_are(offset: int, size: int) -> None:
-    blocks = whole_blocks(offset, size)
-    if not blocks:
+def test_pages_are_whole_and_as_many_as_there_are(offset: int, size: int) -> None:
+    pages = whole_pages(offset, size)
+    assert len(pages) % PAGE == 0
+    if not pages:
         assert size < 2 * PAGE
         return
-    assert blocks.start >= 0
-    assert blocks.stop <= size
-    if len(blocks) == size:
-        assert offset % UNIT == size % UNIT == 0
-    else:
-        assert (offset + blocks.start) % PAGE == (offset + blocks.stop) % PAGE == 0
-        assert blocks.start < PAGE
-        assert size - blocks.stop < PAGE
+    assert (offset + pages.start) % PAGE == 0
+    assert 0 <= pages.start < PAGE
+    assert 0 <= size - pages.stop < PAGE
+
+
+@given(sizes=st.lists(st.integers(0, 10)), start=st.integers(0, 60), size=st.integers(0, 60))
+def test_a_cut_is_that_of_the_whole(sizes: list[int], start: int, size: int) -> None:
+    pieces = [os.urandom(each) for each in sizes]
+    assert b"".join(cut(pieces, start, start + size)) == b"".join(pieces)[start : start + size]
 
 
 def write(path: Path, parts: Sequence[Sequence[bytes]]) -> bytes:
@@ -68,7 +70,7 @@ def refuse_after(count: int) -> Callable[..., int]:
         nonlocal calls
         calls += 1
         if calls > count:
-            raise OSError(errno.EINVAL, "wants larger blocks")
+            raise OSError(errno.EINVAL, "not so")
         return real(fd, data, offset)
 
     return pwrite
@@ -119,7 +121,7 @@ def test_any_other_failure_is_told_and_names_the_file(tmp_path: Path, monkeypatc
         assert caught.value.errno == errno.ENOSPC
 
 
-def test_blocks_that_the_system_refuses_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_that_the_system_refuses_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")
     try:

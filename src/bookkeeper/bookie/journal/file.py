@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ...errors import FatalBookieError
 from ...runtime import File, Files
 from ..file_names import journal_name
+from ..storage.packing import JOIN_BELOW
 from .format import SEALED_SINCE, SealHeader, encode_header, sealed_padding
 
 CACHE_BEHIND = 8 << 20
@@ -69,30 +70,26 @@ class JournalFile:
         self._allocated = step
         self.end = self.synced = len(header)
 
-    def write(self, pieces: Sequence[bytes], count: int, *, waits_for_sync: bool) -> int:
-        """Write `count` records, given as pieces, as one batch; returns the new end. They are not synced yet.
-
-        Nobody hears of a batch that `waits_for_sync` before it is synced: it need not be in the page cache.
-        """
+    def write(self, pieces: Sequence[bytes], count: int) -> int:
+        """Write `count` records, given as pieces, as one batch; returns the new end. They are not synced yet."""
         self._check()
         if not pieces:
             return self.end
         try:
             start = self.end
-            batch = b"".join(pieces)
+            size = sum(map(len, pieces))
+            if size < JOIN_BELOW * len(pieces):
+                pieces = (b"".join(pieces),)
             if self._version >= SEALED_SINCE:
-                seal = sealed_padding(batch, self.journal_id, start, count, self.synced, self._alignment)
+                seal = sealed_padding(pieces, self.journal_id, start, count, self.synced, self._alignment)
             else:
                 seal = b""
-            end = start + len(batch) + len(seal)
+            end = start + size + len(seal)
             if end > self._allocated:
                 step = max(self._step, end - self._allocated)
                 self._file.allocate(self._allocated, step)
                 self._allocated += step
-            if waits_for_sync and self._drop_cache:
-                self._file.write_through((batch, seal), start)
-            else:
-                self._file.pwritev((batch, seal), start)
+            self._file.pwritev((*pieces, seal), start)
             self.end = end
             return end
         except BaseException as error:

@@ -58,6 +58,7 @@ Java reads eight bytes of the header and skips padding bodies, so it reads seale
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -234,14 +235,17 @@ def padding(position: int, alignment: int) -> bytes:
     return _PADDING.pack(PADDING, rest - _PADDING.size).ljust(rest, b"\0")
 
 
-def sealed_padding(batch: bytes, journal_id: int, start: int, count: int, synced: int, alignment: int) -> bytes:
-    """The padding record that ends and seals `batch`, which is to be written at `start`."""
-    rest = -(start + len(batch)) % alignment
+def sealed_padding(
+    pieces: Sequence[bytes], journal_id: int, start: int, count: int, synced: int, alignment: int
+) -> bytes:
+    """The padding record that ends and seals the batch of these pieces, which is to be written at `start`."""
+    rest = -(start + sum(map(len, pieces))) % alignment
     if rest < SEALED_PADDING:
         rest += alignment
-    seal = _SEAL.pack(
-        SEAL_MAGIC, SEAL_VERSION, SEAL_HAS_SYNCED, journal_id, start, count, google_crc32c.value(batch), synced
-    )
+    crc = 0
+    for piece in pieces:
+        crc = google_crc32c.extend(crc, piece)
+    seal = _SEAL.pack(SEAL_MAGIC, SEAL_VERSION, SEAL_HAS_SYNCED, journal_id, start, count, crc, synced)
     head = _PADDING.pack(PADDING, rest - _PADDING.size) + seal
     return (head + _CRC.pack(google_crc32c.value(head))).ljust(rest, b"\0")
 

@@ -67,7 +67,7 @@ class Lanes:
         self.write.post(self._write, (file, batch, synced), functools.partial(written, batch))
 
     def _write(self, file: JournalFile, batch: Batch, synced: Completion) -> int:
-        end = _write(file, batch)
+        end = file.write(batch.pieces, batch.count)
         if batch.sync:
             self.force.post(file.sync, (end,), functools.partial(synced, batch))
         return end
@@ -88,8 +88,4 @@ class Lanes:
 
 
 def _write_and_sync(file: JournalFile, batch: Batch) -> int:
-    return file.sync(_write(file, batch))
-
-
-def _write(file: JournalFile, batch: Batch) -> int:
-    return file.write(batch.pieces, batch.count, waits_for_sync=not batch.early)
+    return file.sync(file.write(batch.pieces, batch.count))
