@@ -4,8 +4,8 @@ Each byte of an entry goes to a journal, which is synced before the acknowledgem
 synced with a flush. Three threads stand for the bookies: each writes a chunk to its journal and syncs it, writes it to
 its entry log, and syncs that every so often. Files grow, as those of a store do: to write the same bytes of a file
 again and again is several times as fast, where the page cache has them already. It is measured with entry logs that
-are written through the page cache and past it, and the better one counts. What comes out is the payload that all three have taken, in MB a second: a rate
-of appends times the size of an entry cannot be greater for long.
+are written through the page cache and past it, and the better one counts. What comes out is the payload that all three
+have taken, in MB a second: a rate of appends times the size of an entry cannot be greater for long.
 
     python -m bench.compare.ceiling [--directory DIR] [--seconds 3]
 """
