@@ -35,7 +35,7 @@ from ...protocol import messages as m
 from ...protocol import v2, v3
 from ...protocol.auth import AUTH_DISABLED_PLUGIN
 from ...protocol.frames import version_of
-from ...protocol.messages import V2, V3, AddRun, Status
+from ...protocol.messages import V2, V3, AddRun, MixedAdds, Status
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, Peer
 from ..sharing.shares import Shares
@@ -277,20 +277,18 @@ class BookieConnection(asyncio.Protocol):
     def _plain_adds(self, batch: AddBatch, bodies: list[bytes], at: int) -> int:
         """Handle adds in bulk; returns how many, 0 if what stands there must be looked at by itself."""
         row = bodies[at : at + ADDS_AT_ONCE]
-        if version_of(row[0]) == V3:
-            runs, taken = v3.decode_add_runs(row)
-        elif row[0][:2] != _V2_ADD:
+        codec: Any = v3 if version_of(row[0]) == V3 else v2
+        if codec is v2 and row[0][:2] != _V2_ADD:
             return 0
-        elif (mixed := v2.decode_mixed_adds(row)) is None:
-            runs, taken = v2.decode_add_runs(row)
-        else:
-            taken = len(mixed.entries)
-            if not self._paused & _ADDS and batch.add_mixed(mixed):
-                return taken
-            runs = mixed.runs()
+        mixed: MixedAdds | None = codec.decode_mixed_adds(row)
+        if mixed is not None:
+            if self._paused & _ADDS or not batch.add_mixed(mixed):
+                self._add(batch, mixed.runs())
+            return len(mixed.entries)
+        runs, taken = codec.decode_add_runs(row)
         if runs:
             self._add(batch, runs)
-        return taken
+        return int(taken)
 
     def _plain_reads(self, bodies: list[bytes], at: int, until: float) -> int:
         """Handle plain reads in bulk; returns how many, 0 if what stands there must be looked at by itself."""

@@ -3,6 +3,7 @@
 messages   any message, to bytes and back
 flags      v3's words for flags and priorities
 adds       rows of adds and their answers, without protobuf
+mixed      rows of adds of many ledgers, by columns
 acks       a client's acknowledgements: bytes to (ledger, entry, status)
 reads      rows of reads and their answers
 
@@ -20,6 +21,7 @@ from .adds import (
     txn_token,
 )
 from .messages import decode_request, decode_response, encode_request, encode_response
+from .mixed import decode_mixed_adds
 from .reads import (
     HEADER_AT,
     READ_HEADER,
@@ -36,6 +38,7 @@ __all__ = [
     "ReadAnswers",
     "Responses",
     "decode_add_runs",
+    "decode_mixed_adds",
     "decode_read_run",
     "decode_request",
     "decode_response",

@@ -166,8 +166,8 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
     the same sizes, is read by hand; one that is not goes through protobuf again, and becomes the new example.
     """
     runs: dict[_RunKey, AddRun] = {}
-    shape: _AddShape | None = None
-    layouts: dict[int, _AddLayout | None] = {}  # by size of the body, for `shape`
+    shape: AddShape | None = None
+    layouts: dict[int, AddLayout | None] = {}  # by size of the body, for `shape`
     proven: dict[tuple[bytes, bytes], AddRun] = {}  # pairs of `middle` and `key` that fit, and the run they belong to
     run: AddRun | None = None
     run_middle = run_key = b""
@@ -177,9 +177,9 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
         size = len(body)
         layout = layouts.get(size)
         if layout is None and shape is not None:
-            layout = layouts[size] = _add_layout(size, shape)
+            layout = layouts[size] = add_layout(size, shape)
         if layout is not None:
-            head, token, middle, number, key, ledger_id, entry_id = layout.unpack(body)
+            head, token, middle, number, key, ledger_id, entry_id, _ = layout.unpack(body)
             if middle != run_middle or key != run_key:
                 run = proven.get((middle, key))
                 if run is None and layout.fits(middle, key, ledger_id):
@@ -213,10 +213,10 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
 _RunKey = tuple[int, bytes, int, int]
 """Ledger id, master key, flags and write flags."""
 
-_AddShape = tuple[int, int, int]
+AddShape = tuple[int, int, int]
 """Bytes of the varints of an add request: txn id, ledger id, entry id."""
 
-_Add = tuple[int, int, bytes, int, int, bytes, bytes]
+Add = tuple[int, int, bytes, int, int, bytes, bytes]
 """Ledger id, entry id, master key, flags, write flags, txn token and entry of an add request."""
 
 
@@ -227,12 +227,12 @@ def _run_of(runs: dict[_RunKey, AddRun], ledger_id: int, key: bytes, flags: int,
     return run
 
 
-def _take_by_protobuf(runs: dict[_RunKey, AddRun], body: bytes) -> tuple[AddRun, _AddShape | None] | None:
+def _take_by_protobuf(runs: dict[_RunKey, AddRun], body: bytes) -> tuple[AddRun, AddShape | None] | None:
     """Put an add into its run; None for anything that has no place in one.
 
     Returns the run, and the shape of the add if further ones like it may be read by hand.
     """
-    add = _parse_add(body)
+    add = parse_add(body)
     if add is None:
         return None
     ledger_id, entry_id, key, flags, write_flags, token, entry = add
@@ -240,12 +240,22 @@ def _take_by_protobuf(runs: dict[_RunKey, AddRun], body: bytes) -> tuple[AddRun,
     run.entry_ids.append(entry_id)
     run.entries.append(entry)
     run.txn_tokens.append(token)
-    if len(key) != MASTER_KEY_LENGTH or flags or write_flags:
-        return run, None
-    return run, (len(token), len(varint(ledger_id)), len(varint(entry_id)))
+    return run, shape_of(add) if is_plain(add) else None
 
 
-def _parse_add(body: bytes) -> _Add | None:
+def is_plain(add: Add) -> bool:
+    """It has no flags, and a key of the usual size."""
+    _, _, key, flags, write_flags, _, _ = add
+    return len(key) == MASTER_KEY_LENGTH and not flags and not write_flags
+
+
+def shape_of(add: Add) -> AddShape:
+    """The shape of a plain add, if it is canonical."""
+    ledger_id, entry_id, _, _, _, token, _ = add
+    return len(token), len(varint(ledger_id)), len(varint(entry_id))
+
+
+def parse_add(body: bytes) -> Add | None:
     """Read an add with protobuf; None for anything that has no place in a run."""
     try:
         wire = WireRequest.FromString(body)
@@ -265,7 +275,7 @@ def _parse_add(body: bytes) -> _Add | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _AddLayout:
+class AddLayout:
     """Where everything is in a canonical add request of one size, without flags and with a 20-byte key.
 
     head    0a h 08 03 10 02 18
@@ -273,11 +283,11 @@ class _AddLayout:
     middle  aa 06 n 08 ledger 10
     number  entry id
     key     1a 14 key 22 m
-    entry   m bytes, of which the ids are read
+    entry   m bytes, of which ids and LAC are read
     """
 
-    unpack: Callable[[bytes], tuple[bytes, bytes, bytes, bytes, bytes, int, int]]
-    """The fields above; of the entry its ledger and entry id."""
+    unpack: Callable[[bytes], tuple[bytes, bytes, bytes, bytes, bytes, int, int, int]]
+    """The fields above; of the entry its ledger and entry id, and its LAC."""
     head: bytes
     middle_start: bytes
     key_end: bytes
@@ -297,7 +307,7 @@ class _AddLayout:
 
 
 @functools.lru_cache(maxsize=1024)
-def _add_layout(size: int, shape: _AddShape) -> _AddLayout | None:
+def add_layout(size: int, shape: AddShape) -> AddLayout | None:
     """The layout of a body of `size` bytes; None if no add of that size and shape has an entry that can be stored."""
     token_size, ledger_size, number_size = shape
     head = b"\x0a" + varint(len(ADD_HEADER) + token_size) + ADD_HEADER
@@ -309,11 +319,11 @@ def _add_layout(size: int, shape: _AddShape) -> _AddLayout | None:
     key_end = b"\x22" + varint(entry_size)
     fields = Struct(
         f">{len(head)}s{token_size}s{len(middle_start) + ledger_size + 1}s{number_size}s"
-        f"{2 + MASTER_KEY_LENGTH + len(key_end)}sqq"
+        f"{2 + MASTER_KEY_LENGTH + len(key_end)}sqqq"
     )
     entry_at = size - entry_size
-    assert fields.size == entry_at + 16
-    return _AddLayout(
+    assert fields.size == entry_at + packaged.MIN_STORED_SIZE
+    return AddLayout(
         fields.unpack_from,
         head,
         middle_start,

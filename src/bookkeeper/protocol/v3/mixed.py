@@ -1,0 +1,73 @@
+"""Adds of many ledgers, one or few of each, read by columns: what `adds` does for runs, without an object for each.
+
+The same rules hold: what is laid out as the last example is read by hand, everything else by protobuf, and becomes the
+new example. Adds that are not plain, and what is no add, end the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..entry import lac_of
+from ..frames import are_mixed
+from ..messages import V3, MixedAdds
+from ..protobuf import varint
+from .adds import AddLayout, add_layout, is_plain, parse_add, shape_of
+
+MIXED_FROM = 8
+"""Adds of a row at least: to find out whether it is mixed takes protobuf."""
+
+_KEY_START = b"\x1a\x14"
+_ENTRY_ID_TAG = b"\x10"
+_KEY = slice(2, 22)
+
+Column = tuple[int, bytes, int, int, bytes, bytes]
+"""Ledger id, master key, entry id, LAC, entry and txn token of an add."""
+
+
+def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
+    """Take the plain adds that `bodies` begin with, if they are of many ledgers, hardly two of one.
+
+    None if they are not, or are few: then `decode_add_runs` takes them. Never raises.
+    """
+    example = parse_add(bodies[0]) if len(bodies) >= MIXED_FROM else None
+    if example is None or not is_plain(example):
+        return None
+    entry_at = len(bodies[0]) - len(example[6])
+    if not are_mixed(bodies, slice(entry_at, entry_at + 8)):
+        return None
+    shape = shape_of(example)
+    layouts: dict[int, AddLayout | None] = {}  # by size of the body, for `shape`
+    adds: list[Column] = []
+    for body in bodies:
+        size = len(body)
+        layout = layouts.get(size)
+        if layout is None:
+            layout = layouts[size] = add_layout(size, shape)
+        add = _read(layout, body) if layout is not None else None
+        if add is None:
+            example = parse_add(body)
+            if example is None or not is_plain(example):
+                break
+            ledger_id, entry_id, key, _, _, token, entry = example
+            add = ledger_id, key, entry_id, lac_of(entry), entry, token
+            shape = shape_of(example)
+            layouts.clear()
+        adds.append(add)
+    ledger_ids, keys, entry_ids, lacs, entries, tokens = zip(*adds, strict=True)
+    return MixedAdds(V3, ledger_ids, keys, entry_ids, lacs, entries, tokens)
+
+
+def _read(layout: AddLayout, body: bytes) -> Column | None:
+    """The add, if it is laid out so."""
+    head, token, middle, number, key, ledger_id, entry_id, lac = layout.unpack(body)
+    if (
+        middle == layout.middle_start + varint(ledger_id) + _ENTRY_ID_TAG
+        and number == varint(entry_id)
+        and head == layout.head
+        and int.from_bytes(token, "little") & layout.token_mask == layout.token_tops
+        and key.startswith(_KEY_START)
+        and key.endswith(layout.key_end)
+    ):
+        return ledger_id, key[_KEY], entry_id, lac, body[layout.entry_at :], token
+    return None
