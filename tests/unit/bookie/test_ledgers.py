@@ -190,6 +190,44 @@ async def test_what_a_clean_up_looks_at_does_not_grow_with_the_table() -> None:
     assert len(looked) <= 2 * TRIM_LOOK
 
 
+def test_many_are_opened_together_if_none_needs_a_look() -> None:
+    ledgers, _, _ = table()
+    handles = [ledgers.open(ledger_id, KEY) for ledger_id in range(3)]
+    assert ledgers.open_plain([0, 1, 2], [KEY] * 3) is None  # no key is journaled
+    for handle in handles:
+        handle.key_goes_to_journal()
+    assert ledgers.open_plain([0, 2, 1, 2], [KEY] * 4) == [handles[0], handles[2], handles[1], handles[2]]
+    assert ledgers.open_plain([0, 1, 3], [KEY] * 3) is None
+    assert ledgers.open_plain([0, 1], [KEY, OTHER]) is None
+    handles[1].fence()
+    assert ledgers.open_plain([0, 2], [KEY] * 2) is not None
+    assert ledgers.open_plain([0, 1], [KEY] * 2) is None
+
+
+def test_keys_that_are_only_together_the_right_ones_are_not() -> None:
+    ledgers, storage, _ = table()
+    for ledger_id, key in ((1, b"a" * 10), (2, b"b" * 30), (3, b"")):
+        storage.keys[ledger_id] = key
+        ledgers.open(ledger_id, key).key_goes_to_journal()
+    assert ledgers.open_plain([1, 2], [b"a" * 10 + b"b" * 10, b"b" * 20]) is None
+    assert ledgers.open_plain([3], [KEY]) is None
+
+
+async def test_of_those_that_were_looked_at_for_longest_the_unused_go_first() -> None:
+    ledgers, _, _ = table(limit=10)
+    for ledger_id in range(10):
+        ledgers.open(ledger_id, KEY)
+    ledgers.open(10, KEY)  # all have been used since they are here: the oldest goes
+    await asyncio.sleep(0)
+    assert sorted(ledgers._handles) == [*range(1, 11)]
+    ledgers.find(1)
+    ledgers.raise_lacs([ledgers.find(2)], [5])
+    ledgers.open(3, KEY)
+    ledgers.open(11, KEY)
+    await asyncio.sleep(0)
+    assert sorted(ledgers._handles) == [1, 2, 3, *range(5, 12)]
+
+
 async def test_after_a_rush_the_table_becomes_small_again_also_behind_pinned_ledgers() -> None:
     ledgers, _, _ = table(limit=10)
     for ledger_id in range(1000):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.bookie.requests.adds import greatest_lac, records
+from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.ledgers import LedgerTable
+from bookkeeper.bookie.requests.adds import AddBatch, greatest_lac, records
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import Flags, Status
@@ -78,6 +80,57 @@ async def test_adds_of_many_ledgers_in_one_segment_are_judged_each_by_its_own_le
         )
         for ledger_id in set(ledgers) - expected.keys():
             assert (await client.v2(read(ledger_id, 1))).entry == entry(ledger_id, 1)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("journals", [1, 2])
+async def test_adds_of_many_ledgers_in_use_go_by_columns_until_one_wants_a_closer_look(
+    tmp_path: Path, version: int, journals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_columns: list[int] = []
+    gather = AddBatch._gather_mixed
+
+    def counted(self: AddBatch, index: int, adds: m.MixedAdds, sizes: list[int]) -> None:
+        by_columns.append(len(sizes))
+        gather(self, index, adds, sizes)
+
+    monkeypatch.setattr(AddBatch, "_gather_mixed", counted)
+    codec: Any = v2 if version == 2 else v3
+    ledgers = range(20)
+    settings = {"journalDirectories": [str(tmp_path / f"j{i}") for i in range(journals)]}
+    runtime = GatedRuntime()
+    async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
+
+        async def statuses(entry_id: int, **others: Any) -> dict[int, Status]:
+            by_columns.clear()
+            requests = [add(ledger_id, entry_id, txn_id=ledger_id, **others) for ledger_id in ledgers]
+            client.send(b"".join(codec.encode_request(request) for request in requests))
+            answers = [codec.decode_response(await client.body()) for _ in requests]
+            assert {answer.entry_id for answer in answers} == {entry_id}
+            return {answer.ledger_id: answer.status for answer in answers}
+
+        stored = dict.fromkeys(ledgers, Status.EOK)
+        assert await statuses(0) == stored
+        assert not by_columns  # the bookie had not heard of them
+        assert await statuses(1) == stored
+        assert sum(by_columns) == len(ledgers)
+        assert len(by_columns) == journals
+        assert await statuses(2, master_key=OTHER_KEY) == dict.fromkeys(ledgers, Status.EUA)
+        await client.v2(fence(7))
+        assert await statuses(3) == {**stored, 7: Status.EFENCED}
+        assert not by_columns
+        assert [handle.lac for handle in map(bookie_ledgers(bookie).find, ledgers)] == [
+            0 if ledger_id == 7 else 2 for ledger_id in ledgers
+        ]
+    async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
+        for ledger_id in ledgers:
+            for entry_id, expected in ((1, Status.EOK), (2, Status.ENOENTRY)):
+                assert (await client.v2(read(ledger_id, entry_id))).status == expected
+
+
+def bookie_ledgers(bookie: Bookie) -> LedgerTable:
+    assert bookie.service is not None
+    return bookie.service.adds.ledgers
 
 
 async def test_adds_of_many_ledgers_that_have_no_room_together_are_taken_one_after_the_other(tmp_path: Path) -> None:

@@ -82,6 +82,17 @@ def test_runs_of_several_ledgers_are_added_as_each_would_be(rows: list[list[int]
     assert_alike(together, singly)
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12))))
+def test_entries_of_many_ledgers_are_added_as_each_would_be(rows: list[tuple[int, int]]) -> None:
+    together, singly = WriteCache(1 << 20), WriteCache(1 << 20)
+    entries = [entry(ledger_id, entry_id, number, number) for number, (ledger_id, entry_id) in enumerate(rows)]
+    for part in (slice(0, len(rows) // 2), slice(len(rows) // 2, None)):
+        together.add_mixed([row[0] for row in rows[part]], [row[1] for row in rows[part]], entries[part])
+    for (ledger_id, entry_id), data in zip(rows, entries, strict=True):
+        singly.add(ledger_id, entry_id, data)
+    assert_alike(together, singly)
+
+
 def assert_alike(one: WriteCache, other: WriteCache) -> None:
     assert one.used == other.used
     assert one.ledgers.keys() == other.ledgers.keys()
