@@ -1,76 +1,81 @@
-"""How many ledgers a second the metadata store creates, opens and closes, one at a time and many at once.
+"""How many ledgers a second a client creates, closes and opens, so many at once; JSON lines.
 
-    python -m bench.metadata [--uri sqlite:///tmp/x/metadata.db] [--ledgers 2000] [--at-once 1 100]
+    python -m bench.metadata URI [--count 2000] [--at-once 100] [--rounds 3]
 
-Without an address an SQLite file in a temporary directory is used; `zk://...` must be an initialised cluster. Only
-records are made, as a client's `create_ledger`, `open_ledger` and `close` do; no bookie is asked.
+Ledgers stay empty, so bookies have next to nothing to do: it is the metadata store and the client that take the time.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import tempfile
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
-from bookkeeper.metadata import open_driver
-from bookkeeper.metadata.ledger_metadata import LedgerMetadata
-from bookkeeper.runtime.real import RealRuntime
-from bookkeeper.types import BookieId, LedgerState
+import bookkeeper
+from bookkeeper.client.client import BookKeeper
+from bookkeeper.client.reader import LedgerReader
+from bookkeeper.client.writer import LedgerWriter
+from bookkeeper.runtime import Runtime
+from bookkeeper.runtime.real import run
 
-ENSEMBLE = tuple(BookieId(f"127.0.0.1:{port}") for port in (3181, 3182, 3183))
+PASSWORD = b"bench"
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-async def rate(count: int, at_once: int, work: Callable[[int], Awaitable[object]]) -> float:
-    """Do `work` for each number below `count`, so many at once; how many a second."""
-    numbers = iter(range(count))
+async def rate(
+    runtime: Runtime, at_once: int, work: Callable[[T], Awaitable[R]], items: Iterable[T]
+) -> tuple[float, list[R]]:
+    """Do `work` for each item, so many at once; how many a second, and what came of them."""
+    waiting = iter(items)
+    results: list[R] = []
 
     async def worker() -> None:
-        for number in numbers:
-            await work(number)
+        for item in waiting:
+            results.append(await work(item))  # noqa: PERF401
 
-    started = time.perf_counter()
+    started = runtime.now()
     await asyncio.gather(*[worker() for _ in range(at_once)])
-    return count / (time.perf_counter() - started)
+    return len(results) / (runtime.now() - started), results
 
 
-async def measure(uri: str, count: int, at_once: int) -> None:
-    driver = open_driver(uri, RealRuntime())
-    await driver.open(create=True)
-    await driver.admin.init_new_cluster()
-    ledgers = driver.ledgers
-    ids: list[int] = []
+async def measure(runtime: Runtime, bk: BookKeeper, count: int, at_once: int) -> dict[str, float]:
+    async def create(_: int) -> LedgerWriter:
+        return await bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD)
 
-    async def create(_: int) -> None:
-        ledger_id = await driver.ids.allocate()
-        await ledgers.create(ledger_id, LedgerMetadata(ledger_id, 3, 3, 2, {0: ENSEMBLE}))
-        ids.append(ledger_id)
+    async def close(writer: LedgerWriter) -> int:
+        await writer.close()
+        return writer.id
 
-    async def read(number: int) -> None:
-        await ledgers.read(ids[number])
+    async def open_(ledger_id: int) -> LedgerReader:
+        return await bk.open_ledger(ledger_id, password=PASSWORD)
 
-    async def close(number: int) -> None:
-        found = await ledgers.read(ids[number])
-        closed = replace(found.value, state=LedgerState.CLOSED, last_entry_id=-1, length=0)
-        await ledgers.write(ids[number], closed, found.version)
+    async def delete(reader: LedgerReader) -> None:
+        await reader.close()
+        await bk.delete_ledger(reader.id)
 
-    for what, work in (("created", create), ("opened", read), ("closed", close)):
-        print(f"{at_once:5} at once: {await rate(count, at_once, work):8.0f} ledgers {what} a second", flush=True)
-    await driver.close()
+    created, writers = await rate(runtime, at_once, create, range(count))
+    closed, ids = await rate(runtime, at_once, close, writers)
+    opened, readers = await rate(runtime, at_once, open_, ids)
+    deleted, _ = await rate(runtime, at_once, delete, readers)
+    rates = {"created": created, "closed": closed, "opened": opened, "deleted": deleted}
+    return {name: round(value, 1) for name, value in rates.items()}
 
 
-async def main(options: argparse.Namespace) -> None:
-    for at_once in options.at_once:
-        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-            await measure(options.uri or f"sqlite://{directory}/metadata.db", options.ledgers, at_once)
+async def main(runtime: Runtime, arguments: argparse.Namespace) -> None:
+    async with bookkeeper.connect(arguments.uri, runtime=runtime) as bk:
+        for _ in range(arguments.rounds):
+            print(json.dumps(await measure(runtime, bk, arguments.count, arguments.at_once)), flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--uri", default=None)
-    parser.add_argument("--dir", default=None, help="where the temporary directory goes")
-    parser.add_argument("--ledgers", type=int, default=2000)
-    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 100])
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("uri")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--at-once", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    run(lambda runtime: main(runtime, given))

@@ -32,6 +32,9 @@ READS_A_ROUND = 10_000
 CRASH_ENTRIES, CRASH_ENTRY_BYTES = 100_000, 1000
 """What a bookie has to replay that was killed: less than a write cache, so that nothing of it was flushed."""
 
+LEDGERS, AT_ONCE = 2000, 100
+"""Ledgers that are created, closed, opened and deleted in one round, and how many are under way."""
+
 SHORT_WARM_SECONDS = 8.0
 """Enough where no compiler is measured: for our client (bookies get to their first flush), and for a ledger to read."""
 
@@ -265,6 +268,16 @@ class Clients:
                 *("--count", str(count), "--rounds", str(self.rounds)),
             )
         return {"ms": statistics.median(line["ms"] for line in run.lines)}
+
+    def ledgers(self, system: System, who: str, what: str) -> dict[str, float]:
+        """Ledgers a second, `AT_ONCE` at once, of which nothing is written."""
+        if who == JAVA:
+            shape = {"count": LEDGERS, "window": AT_ONCE, "rounds": self.rounds}
+            run = self.java(system, "ledgers-bench", "v3", **shape, warm=self.warm)
+        else:
+            shape_for_us = ("--count", str(LEDGERS), "--at-once", str(AT_ONCE), "--rounds", str(self.rounds))
+            run = client(sys.executable, "-m", "bench.metadata", system.cluster.uri, *shape_for_us)
+        return {"rate": statistics.median(line[what] for line in run.lines)}
 
     def start(self, system: System, who: str) -> dict[str, float]:
         """A new cluster of three, until all are registered and take connections."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from tests.interop.support.cluster import JAVA
 
-from .clients import Clients
+from .clients import AT_ONCE, Clients
 from .report import HIGHER, LOWER
 from .systems import System
 
@@ -44,6 +44,10 @@ def rows(clients: Clients) -> list[Row]:
     return [
         Row("cluster start", clients.start, {"s": LOWER}),
         *_reads(clients),
+        *(
+            Row(f"ledgers {what}, {AT_ONCE} at once", partial(clients.ledgers, what=what), RATE)
+            for what in ("created", "closed", "opened", "deleted")
+        ),
         *_recoveries(clients),
         *_writes(clients),
         Row("start after a crash, 100 MB to replay", clients.start_after_crash, {"s": LOWER}),

@@ -43,6 +43,7 @@ public final class Drive {
                 case "read-bench" -> drive.readBench();
                 case "tail-bench" -> drive.tailBench();
                 case "recover-bench" -> drive.recoverBench();
+                case "ledgers-bench" -> drive.ledgersBench();
                 case "create" -> drive.create();
                 case "read" -> drive.read();
                 case "hold" -> drive.hold();
@@ -335,6 +336,56 @@ public final class Drive {
     }
 
     /** Writes count entries of size bytes (see payload), closes unless close=false, prints the ledger id. */
+    /**
+     * Creates `count` ledgers, closes, opens and deletes them, `window` at once; how many a second. Rounds begun before
+     * `warm` seconds were over do not count.
+     */
+    private void ledgersBench() throws Exception {
+        BookKeeper client = connect();
+        int count = number("count", 2000);
+        int window = number("window", 100);
+        long countFrom = System.nanoTime() + (long) (Double.parseDouble(text("warm", "0")) * 1e9);
+        for (int round = 0; round < number("rounds", 3); ) {
+            boolean counts = System.nanoTime() >= countFrom;
+            List<Integer> numbers = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                numbers.add(i);
+            }
+            double[] rates = new double[4];
+            var writers = all(numbers, window, rates, 0, number -> ledgerAsAsked(client).execute());
+            var ids = all(writers, window, rates, 1, writer -> writer.closeAsync().thenApply(closed -> writer.getId()));
+            var readers = all(ids, window, rates, 2, id -> client.newOpenLedgerOp().withLedgerId(id)
+                    .withDigestType(digest()).withPassword(password()).withRecovery(false).execute());
+            all(readers, window, rates, 3, reader -> reader.closeAsync()
+                    .thenCompose(closed -> client.newDeleteLedgerOp().withLedgerId(reader.getId()).execute()
+                    .thenApply(deleted -> reader)));
+            if (counts) {
+                System.out.printf("{\"op\":\"ledgers\",\"created\":%.1f,\"closed\":%.1f,\"opened\":%.1f,\"deleted\":%.1f}%n",
+                        rates[0], rates[1], rates[2], rates[3]);
+                round++;
+            }
+        }
+        client.close();
+    }
+
+    /** Does `work` for each item, `window` at once; how many a second goes to `rates`. The results, in order. */
+    private static <T, R> List<R> all(List<T> items, int window, double[] rates, int place,
+            java.util.function.Function<T, java.util.concurrent.CompletableFuture<R>> work) throws Exception {
+        Semaphore credit = new Semaphore(window);
+        List<java.util.concurrent.CompletableFuture<R>> underWay = new ArrayList<>();
+        long begin = System.nanoTime();
+        for (T item : items) {
+            credit.acquire();
+            underWay.add(work.apply(item).whenComplete((result, error) -> credit.release()));
+        }
+        List<R> results = new ArrayList<>();
+        for (var each : underWay) {
+            results.add(each.get());
+        }
+        rates[place] = items.size() / ((System.nanoTime() - begin) / 1e9);
+        return results;
+    }
+
     private void create() throws Exception {
         BookKeeper client = connect();
         int count = number("count", 10);
