@@ -17,16 +17,61 @@ kazoo does all its waiting for the network through its handler's `select`, which
 An event of the server (a fired watch) that arrives between a heartbeat and its answer counts as an answer. The error
 is at most the time that heartbeat was under way before the line broke, which is less than the tolerance between two
 clocks.
+
+The same place is where a client with many requests spends its time: kazoo waits before each read and each write, reads
+the size of an answer by itself, and makes a selector each time. So what has arrived is read at once (`Line`), waiting
+is one `poll`, and whoever waits for an answer hears of it from kazoo's connection thread, without another in between.
+What lies in the line's buffer was heard of when it came in: taking it from there says nothing new about the server.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+
+READ_AT_ONCE = 64 << 10
+"""Bytes of answers that are taken from the system at once."""
+
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
+_WRITABLE = select.POLLOUT | select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class Line:
+    """A connection to a server, for kazoo's thread: a socket that reads ahead."""
+
+    def __init__(self, line: Any) -> None:
+        self._line = line
+        self._read = b""
+        self._at = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._line, name)
+
+    def pending(self) -> int:
+        """Bytes that can be had without waiting: then kazoo does not wait for more."""
+        here = len(self._read) - self._at
+        return here or (self._line.pending() if hasattr(self._line, "pending") else 0)
+
+    def recv(self, size: int) -> bytes:
+        if self._at >= len(self._read):
+            self._read, self._at = self._line.recv(max(size, READ_AT_ONCE)), 0
+        data: bytes = self._read[self._at : self._at + size]
+        self._at += len(data)
+        return data
+
+
+class _Result(AsyncResult):  # type: ignore[misc]  # kazoo has no types
+    """The result of a request, of which is told at once: who hears of it hands it to the loop, and never blocks."""
+
+    def _do_callbacks(self) -> None:
+        for callback in self._callbacks:
+            callback(self)
 
 
 class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
@@ -36,7 +81,7 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         super().__init__()
         self._clock = clock
         self._wake_sockets: tuple[Any, ...] = ()
-        self._socket: socket.socket | None = None
+        self._socket: Line | None = None
         self._given_up = False
         self._sent: float | None = None
         """When the oldest request without an answer was sent."""
@@ -49,8 +94,11 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         """A connection to a server, for kazoo."""
         if self._given_up:
             raise ConnectionAbortedError("closing")
-        self._socket = super().create_connection(*args, **kwargs)
+        self._socket = Line(super().create_connection(*args, **kwargs))
         return self._socket
+
+    def async_result(self) -> Any:
+        return _Result(self)
 
     def give_up(self) -> None:
         """Wait for the server no more: break the connection, and let there be no other. From any thread."""
@@ -64,13 +112,33 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         self._wake_sockets = super().create_socket_pair()
         return self._wake_sockets
 
-    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        ready = super().select(rlist, wlist, xlist, timeout)
+    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:  # noqa: ARG002
+        ahead = [sock for sock in rlist if isinstance(sock, Line) and sock.pending()]
+        readable, writable = _poll(rlist, wlist, 0.0 if ahead else timeout)
         if wlist:
             self.write_limit = timeout
-            if ready[1] and self._sent is None:
+            if writable and self._sent is None:
                 self._sent = self._clock()
-        elif self._sent is not None and any(sock not in self._wake_sockets for sock in ready[0]):
+        elif self._sent is not None and any(sock not in self._wake_sockets for sock in readable):
             self.heard = self._sent
             self._sent = None
-        return ready
+        return [*readable, *(sock for sock in ahead if sock not in readable)], writable, []
+
+
+def _poll(rlist: Sequence[Any], wlist: Sequence[Any], timeout: float | None) -> tuple[list[Any], list[Any]]:
+    """Those that can be read, and written, within so many seconds. Raises `ValueError` for one that is closed."""
+    events: dict[int, int] = {}
+    for socks, wanted in ((rlist, select.POLLIN), (wlist, select.POLLOUT)):
+        for sock in socks:
+            fd = sock.fileno()
+            if fd < 0:
+                raise ValueError("a closed socket cannot be waited for")
+            events[fd] = events.get(fd, 0) | wanted
+    poll = select.poll()
+    for fd, wanted in events.items():
+        poll.register(fd, wanted)
+    found = dict(poll.poll(None if timeout is None else math.ceil(timeout * 1000)))
+    return (
+        [sock for sock in rlist if found.get(sock.fileno(), 0) & _READABLE],
+        [sock for sock in wlist if found.get(sock.fileno(), 0) & _WRITABLE],
+    )
