@@ -62,7 +62,7 @@ MAX_IN_JOURNAL_PER_CONNECTION = 10_000
 """Fences, WRITE_LAC and FORCE requests of one connection that may wait for the journal."""
 
 ADDS_AT_ONCE = 256
-"""Adds that are decoded and cached together before the time is looked at again: 0.2 ms of one ledger, 1 to 2 ms of as
+"""Adds that are decoded and cached together before the time is looked at again: 0.2 ms of one ledger, up to 1 ms of as
 many ledgers."""
 
 READS_AT_ONCE = 512

@@ -35,6 +35,8 @@ from typing import Any
 
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 
+from ....runtime import guarded
+
 READ_AT_ONCE = 64 << 10
 """Bytes of answers that are taken from the system at once."""
 
@@ -71,7 +73,8 @@ class _Result(AsyncResult):  # type: ignore[misc]  # kazoo has no types
 
     def _do_callbacks(self) -> None:
         for callback in self._callbacks:
-            callback(self)
+            with guarded("a result of ZooKeeper"):  # an error would end kazoo's thread
+                callback(self)
 
 
 class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
