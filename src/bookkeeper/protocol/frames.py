@@ -47,13 +47,22 @@ def version_of(body: bytes) -> int:
     return V2 if body[0] < _FIRST_V3_BYTE else V3
 
 
+MIXED_FROM = 16
+"""Adds of a row at least that are taken by columns: to find out costs as much as some adds."""
+
 LOOKED_AT = 64
 """Bodies of a row that are looked at to see whether it is mixed."""
 
 
+def begin_alike(bodies: Sequence[bytes], head_at: slice, head: bytes) -> bool:
+    """Whether `MIXED_FROM` bodies at least have this at `head_at`, with nothing else between them."""
+    first = bodies[:MIXED_FROM]
+    return len(first) == MIXED_FROM and all(body[head_at] == head for body in first)
+
+
 def are_mixed(bodies: Sequence[bytes], ledger_at: slice) -> bool:
-    """Whether more than half of the bodies that these begin with differ in what stands at `ledger_at`."""
-    if len(bodies) < 2 or bodies[0][ledger_at] == bodies[1][ledger_at]:
+    """Whether more than half of the first of these bodies, two at least, differ in what stands at `ledger_at`."""
+    if bodies[0][ledger_at] == bodies[1][ledger_at]:
         return False
     first = bodies[:LOOKED_AT]
     return 2 * len({body[ledger_at] for body in first}) > len(first)

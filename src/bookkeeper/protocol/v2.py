@@ -44,7 +44,7 @@ from . import entry as packaged
 from .auth import decode_auth_message, encode_auth_message
 from .digest import JOIN_BELOW, Digest
 from .entry import HEADER, HEADER_SIZE
-from .frames import Acks, ResponseStream, are_mixed, frame
+from .frames import Acks, ResponseStream, are_mixed, begin_alike, frame
 from .messages import (
     V2,
     AddRequest,
@@ -260,6 +260,8 @@ def _refuse(impossible: bool, what: str) -> None:
 
 _add_prefix = Struct(">II20s").pack
 ADD_WORD = 0x02010000
+_PLAIN_ADD = ADD_WORD.to_bytes(4, "big")
+_HEAD_AT = slice(0, 4)
 
 _RUN_MEMBER = Struct(">32sqq")
 """Packet header, master key and ledger id, which are equal within a run; entry id; LAC."""
@@ -347,25 +349,24 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
 def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
     """Take the plain adds that `bodies` begin with, if they are of many ledgers, hardly two of one.
 
-    None if they are not, or if one is not as it should be: then `decode_add_runs` finds out. Never raises.
+    None if they are not, or are few: then `decode_add_runs` takes them. Never raises.
     """
-    if not are_mixed(bodies, _LEDGER_ID_AT):
+    if not (begin_alike(bodies, _HEAD_AT, _PLAIN_ADD) and are_mixed(bodies, _LEDGER_ID_AT)):
         return None
     unpack = _MIXED.unpack_from
-    try:
-        words, keys, ledger_ids, entry_ids, lacs = zip(*[unpack(body) for body in bodies], strict=True)
-    except struct.error:
+    adds: list[tuple[int, bytes, int, int, int]] = []
+    for body in bodies:
+        try:
+            add = unpack(body)
+        except struct.error:
+            break
+        if add[0] != ADD_WORD or add[2] < 0 or add[3] < 0:
+            break
+        adds.append(add)
+    if not adds:
         return None
-    count = len(bodies)
-    if words.count(ADD_WORD) != count:
-        count = next(place for place, word in enumerate(words) if word != ADD_WORD)
-        if count < 2:
-            return None
-        bodies = bodies[:count]
-        keys, ledger_ids, entry_ids, lacs = keys[:count], ledger_ids[:count], entry_ids[:count], lacs[:count]
-    if min(ledger_ids) < 0 or min(entry_ids) < 0:
-        return None
-    return MixedAdds(V2, ledger_ids, keys, entry_ids, lacs, [body[_ENTRY_AT:] for body in bodies], ())
+    _, keys, ledger_ids, entry_ids, lacs = zip(*adds, strict=True)
+    return MixedAdds(V2, ledger_ids, keys, entry_ids, lacs, [body[_ENTRY_AT:] for body in bodies[: len(adds)]], ())
 
 
 def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | None:

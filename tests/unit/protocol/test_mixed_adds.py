@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for
-from bookkeeper.protocol.frames import LENGTH_SIZE
+from bookkeeper.protocol.frames import LENGTH_SIZE, MIXED_FROM
 from bookkeeper.protocol.messages import V2, V3, AddRequest, AddRun, Flags, MixedAdds, ReadRequest, Status
 from bookkeeper.types import DigestType
 
@@ -60,7 +60,7 @@ def plain(runs: list[AddRun]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(("codec", "version"), CODECS)
 @given(data=st.data())
 def test_columns_say_what_runs_say(codec: ModuleType, version: int, data: st.DataObject) -> None:
-    requests: list[Any] = data.draw(st.lists(adds(version), min_size=2, max_size=30))
+    requests: list[Any] = data.draw(st.lists(adds(version), min_size=2, max_size=40))
     if data.draw(st.booleans()):
         requests.insert(data.draw(st.integers(0, len(requests))), data.draw(others(version)))
     bodies = bodies_of(codec, requests)
@@ -96,7 +96,10 @@ def test_rows_of_many_ledgers_are_mixed_and_others_are_not(codec: ModuleType, ve
     assert list(mixed.ledger_ids) == list(range(40))
     assert codec.decode_mixed_adds(row(1)) is None
     assert codec.decode_mixed_adds(row(10)) is None
-    assert codec.decode_mixed_adds([]) is None
+    assert codec.decode_mixed_adds(row(40)[: MIXED_FROM - 1]) is None
+    other = bodies_of(codec, [ReadRequest(7, 1, version=version)])
+    assert codec.decode_mixed_adds(row(40)[:2] + other + row(40)) is None  # not looked through again and again
+    assert len(codec.decode_mixed_adds(row(40)[:30] + other + row(40)[:9]).entries) == 30
 
 
 def test_protobuf_reads_what_is_not_canonical() -> None:

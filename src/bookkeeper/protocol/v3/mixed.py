@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..entry import lac_of
-from ..frames import are_mixed
+from ..frames import are_mixed, begin_alike
 from ..messages import V3, MixedAdds
 from ..protobuf import varint
-from .adds import AddLayout, add_layout, is_plain, parse_add, shape_of
+from .adds import ADD_HEADER, AddLayout, add_layout, is_plain, parse_add, shape_of
 
-MIXED_FROM = 8
-"""Adds of a row at least: to find out whether it is mixed takes protobuf."""
-
+_HEAD_AT = slice(2, 7)
 _KEY_START = b"\x1a\x14"
 _ENTRY_ID_TAG = b"\x10"
 _KEY = slice(2, 22)
@@ -30,7 +28,7 @@ def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
 
     None if they are not, or are few: then `decode_add_runs` takes them. Never raises.
     """
-    example = parse_add(bodies[0]) if len(bodies) >= MIXED_FROM else None
+    example = parse_add(bodies[0]) if begin_alike(bodies, _HEAD_AT, ADD_HEADER) else None
     if example is None or not is_plain(example):
         return None
     entry_at = len(bodies[0]) - len(example[6])
