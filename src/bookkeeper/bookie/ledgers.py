@@ -99,12 +99,13 @@ class BookieLedger:
         self.key_journaled = False
         self.plain_key = b""
 
-    def key_goes_to_journal(self) -> None:
-        """A key record of `key` is handed to the journal now."""
+    def key_goes_to_journal(self) -> bytes:
+        """A key record of `key`, which this returns, is handed to the journal now."""
         assert self.key is not None
         self.key_journaled = True
         if not self.fenced and len(self.key) == MASTER_KEY_LENGTH:
             self.plain_key = self.key
+        return self.key
 
     def fence(self) -> None:
         """The storage has the fence."""

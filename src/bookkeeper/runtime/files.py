@@ -143,6 +143,7 @@ class RealFile(File):
             os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
+        self._past_cache = False  # it would be opened anew
         if self._direct is not None:
             self._direct.close()
         if self._fd >= 0:

@@ -15,6 +15,9 @@ from bookkeeper.bookie.requests.adds import AddBatch, greatest_lac, records
 from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import Flags, Status
+from bookkeeper.runtime import File
+from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import WriteFlag
 from tests.support.bookie import (
     DIGEST,
@@ -357,6 +360,32 @@ async def test_adds_of_several_journals_and_ledger_directories(tmp_path: Path) -
     async with running_bookie(tmp_path, runtime, **settings) as bookie, RawClient.to(bookie) as client:
         for i in range(12):
             assert (await client.v2(read(i, 0))).entry == entry(i, 0)
+
+
+async def test_entry_logs_may_be_written_past_the_page_cache(tmp_path: Path) -> None:
+    through: list[int] = []
+
+    class Telling(RealFile):
+        def write_through(self, pieces: Any, offset: int) -> None:
+            through.append(sum(map(len, pieces)))
+            super().write_through(pieces, offset)
+
+    class Files(RealFiles):
+        def open(self, path: str, mode: str = "r") -> File:
+            return Telling(path, mode)
+
+    payloads = [bytes([i % 256]) * (5000 + i) for i in range(300)]
+    runtime = RealRuntime()
+    runtime.files = Files()
+    async with running_bookie(tmp_path, runtime, dbStorage_directIOEntryLogger=True) as bookie:
+        async with RawClient.to(bookie) as client:
+            for entry_id, each in enumerate(payloads):
+                assert (await client.v2(add(1, entry_id, each))).status == Status.EOK
+        await bookie.storage.flush()
+        assert sum(through) > 300 * 5000
+    async with running_bookie(tmp_path, runtime) as bookie, RawClient.to(bookie) as client:
+        for entry_id, each in enumerate(payloads):
+            assert (await client.v2(read(1, entry_id))).entry == entry(1, entry_id, each)
 
 
 def test_records_are_length_and_entry_whatever_the_sizes() -> None:

@@ -41,6 +41,4 @@ def key_record_if_due(handle: BookieLedger) -> list[bytes]:
     """The ledger's key record in a list, empty if it has been written since the start. The caller appends it now."""
     if handle.key_journaled:
         return []
-    handle.key_goes_to_journal()
-    assert handle.key is not None
-    return [ledger_key_record(handle.ledger_id, handle.key)]
+    return [ledger_key_record(handle.ledger_id, handle.key_goes_to_journal())]

@@ -106,7 +106,6 @@ class LocalCluster:
     left_out: list[str] = field(default_factory=list)
     """Names of the folder's bookies beyond `count`, which are not started."""
     _lock: int = -1
-    """Ports that new bookies got."""
 
     def __post_init__(self) -> None:
         self.directory = self.directory.absolute()

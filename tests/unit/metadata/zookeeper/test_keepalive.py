@@ -72,6 +72,8 @@ def test_select_tells_of_both_directions_and_of_time(ends: tuple[socket.socket, 
     assert handler.write_limit == 5.0
     theirs.sendall(b"x")
     assert handler.select([line, theirs], [], [], None) == ([line], [], [])
+    with pytest.raises(ValueError, match="-1 seconds"):
+        handler.select([line], [], [], -1)
     theirs.close()
     assert handler.select([line], [], [], None) == ([line], [], [])
     ours.close()

@@ -129,7 +129,10 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
 
 
 def _poll(rlist: Sequence[Any], wlist: Sequence[Any], timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """Those that can be read, and written, within so many seconds. Raises `ValueError` for one that is closed."""
+    """Those that can be read, and written, within so many seconds. Raises `ValueError` for one that is closed, and for
+    less than no time, which `poll` takes for ever."""
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"a wait of {timeout} seconds")
     events: dict[int, int] = {}
     for socks, wanted in ((rlist, select.POLLIN), (wlist, select.POLLOUT)):
         for sock in socks:
