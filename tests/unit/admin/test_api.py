@@ -26,7 +26,7 @@ from bookkeeper.metadata.api import Mode
 from bookkeeper.peers import open_peers
 from bookkeeper.runtime import DiskUsage
 from bookkeeper.runtime.ports import free_port
-from tests.support.bookie import METADATA_URI, GatedRuntime, bookie_config, init_cluster
+from tests.support.bookie import METADATA_URI, GatedRuntime, bookie_config, bytes_of, init_cluster
 from tests.support.http import Answer, ask
 from tests.support.waiting import until
 
@@ -290,7 +290,7 @@ async def test_a_full_disk_is_given_back_by_hand(tmp_path: Path) -> None:
     }
 
     def used() -> int:
-        return sum(path.stat().st_size for path in (tmp_path / "ledgers").rglob("*.log"))
+        return bytes_of((tmp_path / "ledgers").rglob("*.log"))
 
     def measured() -> DiskUsage:
         return DiskUsage(total=whole, usable=max(whole - used(), 0), device=1)

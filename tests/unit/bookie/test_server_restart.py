@@ -27,6 +27,7 @@ from tests.support.bookie import (
     RawClient,
     add,
     bookie_config,
+    bytes_of,
     entry,
     fence,
     init_cluster,
@@ -208,20 +209,13 @@ async def test_a_stray_file_among_the_journals_ends_neither_the_bookie_nor_its_s
         pass
 
 
-def _size_if_there(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:  # a checkpoint deleted it after it was listed
-        return 0
-
-
 async def test_a_journal_that_fills_its_disk_makes_the_bookie_read_only_before_it_is_full(home: Path) -> None:
     """And writable again as soon as a checkpoint let old journals go. The disk is looked at as the journal grows.
     BI-18, FX-60, LV-6."""
 
     class SmallDisk(RealFiles):
         def disk_usage(self, path: str) -> DiskUsage:
-            used = sum(_size_if_there(file) for file in (home / "journal" / "current").glob("*.txn"))
+            used = bytes_of((home / "journal" / "current").glob("*.txn"))
             room = (20 << 20) if "journal" in path else (1 << 40)
             return DiskUsage(room, max(0, room - used) if "journal" in path else room, len(path))
 
