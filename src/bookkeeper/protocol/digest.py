@@ -75,7 +75,7 @@ class Digest(ABC):
     format: ClassVar[str]
     """The digest as a `struct` field."""
 
-    _field: ClassVar[Struct]
+    field: ClassVar[Struct]
     """The digest alone."""
     _entry_head: ClassVar[Struct]
     """Header and digest of an entry."""
@@ -85,11 +85,11 @@ class Digest(ABC):
 
     def __init_subclass__(cls, field: str) -> None:
         cls.format = field
-        cls._field = Struct(">" + field)
+        cls.field = Struct(">" + field)
         cls._entry_head = Struct(">qqqq" + field)
         cls._sized_entry_head = Struct(">iqqqq" + field)
         cls._lac_packet = Struct(">qq" + field)
-        cls.size = cls._field.size
+        cls.size = cls.field.size
 
     @abstractmethod
     def sum(self, data: bytes, /) -> int | bytes:
@@ -103,8 +103,8 @@ class Digest(ABC):
         """The entry as it is sent and stored. `length` is that of the ledger, `payload` included."""
         header = _pack_header(ledger_id, entry_id, lac, length)
         if len(payload) < JOIN_BELOW:
-            return header + self._field.pack(self.sum(header + payload)) + payload
-        return header + self._field.pack(self.sum_pieces(header, payload)) + payload
+            return header + self.field.pack(self.sum(header + payload)) + payload
+        return header + self.field.pack(self.sum_pieces(header, payload)) + payload
 
     def verify(self, ledger_id: int, entry_id: int | None, entry: bytes) -> Verified:
         """Check an entry that a bookie returned; `entry_id` is None for a bookie's last entry, whatever it is.
@@ -163,7 +163,7 @@ class Digest(ABC):
     def package_lac(self, ledger_id: int, lac: int) -> bytes:
         """The body of a WRITE_LAC request."""
         header = LAC_HEADER.pack(ledger_id, lac)
-        return header + self._field.pack(self.sum(header))
+        return header + self.field.pack(self.sum(header))
 
     def verify_lac(self, ledger_id: int, body: bytes) -> int:
         """The LAC in a body that some writer sent with WRITE_LAC. Raises `DigestMismatchError`."""

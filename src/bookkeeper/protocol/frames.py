@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import ClassVar
 
@@ -66,6 +67,10 @@ def are_mixed(bodies: Sequence[bytes], ledger_at: slice) -> bool:
         return False
     first = bodies[:LOOKED_AT]
     return 2 * len({body[ledger_at] for body in first}) > len(first)
+
+
+ALIKE_FROM = 8
+"""Frames of one size at least that are cut at once."""
 
 
 class FrameSplitter:
@@ -123,12 +128,12 @@ class FrameSplitter:
                 bodies.append(first)
             else:
                 data = self.take_pending()
+        start = _cut_alike(data, self._limit, bodies)
         add = bodies.append
         read_length = _read_length
         limit = self._limit
         size = len(data)
         last = size - LENGTH_SIZE
-        start = 0
         needed = LENGTH_SIZE
         while start <= last:
             (length,) = read_length(data, start)
@@ -172,6 +177,30 @@ class FrameSplitter:
             assert self.error is not None or needed > self._held
         else:
             self._needed = 0
+
+
+def _cut_alike(data: bytes, limit: int, bodies: list[bytes]) -> int:
+    """Cut data of which all whole frames are of one size, as where entries are; returns where the last of them ends.
+
+    0 if they are not, or are few. By columns: each of the four bytes of a length must be the same in all.
+    """
+    if len(data) < LENGTH_SIZE:
+        return 0
+    length = int.from_bytes(data[:LENGTH_SIZE], "big")
+    size = LENGTH_SIZE + length
+    count = len(data) // size
+    if count < ALIKE_FROM or length > limit:
+        return 0
+    end = count * size
+    if any(data[at:end:size].count(data[at]) != count for at in range(LENGTH_SIZE)):
+        return 0
+    bodies += [body for (body,) in _body_of(length).iter_unpack(memoryview(data)[:end])]
+    return end
+
+
+@lru_cache(maxsize=256)
+def _body_of(length: int) -> Struct:
+    return Struct(f"{LENGTH_SIZE}x{length}s")
 
 
 Acks = list[tuple[int, int]]

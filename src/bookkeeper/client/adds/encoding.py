@@ -33,16 +33,10 @@ def add_encoder(
     flags = RECOVERY_FLAGS if recovery else 0
     if version == V2:
         return v2.add_request_encoder(ledger_id, master_key, digest, flags)
-
-    encode_v3 = v3.AddRequestEncoder(
-        ledger_id, master_key, flags, int(write_flags), HIGH_PRIORITY if recovery else 0
-    ).encode
-
-    def frame_v3(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
-        entry = digest.package(ledger_id, entry_id, lac, length, payload)
-        return encode_v3(varint(_V3_ADD_TXN + entry_id), entry_id, entry)
-
-    return frame_v3
+    priority = HIGH_PRIORITY if recovery else 0
+    return v3.add_request_encoder(
+        ledger_id, master_key, digest, flags, int(write_flags), priority, first_txn=_V3_ADD_TXN
+    )
 
 
 def packaged_add_encoder(version: int, ledger_id: int, master_key: bytes, flags: int) -> Callable[[int, bytes], bytes]:

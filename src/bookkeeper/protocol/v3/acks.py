@@ -1,25 +1,103 @@
-"""Acknowledgements of v3 adds in bulk, on the client's side.
+"""Acknowledgements of v3 adds in bulk: written by a bookie, read by a client.
 
-    00 00 00 L   0a h 08 03 10 02 18 txn   10 00   aa 06 n   08 00 10 ledger 18 entry
+    00 00 00 L   0a h 08 03 10 02 18 txn   10 status   aa 06 n   08 status 10 ledger 18 entry
 
-is the canonical frame of an add that succeeded; L, h and n are sizes. Only it is read here, byte for byte; whatever
-else a bookie may send for the same is left to `v3.decode_response`.
+is the canonical frame that answers an add; L, h and n are sizes. Only it is written here; and where it says success it
+is read here, byte for byte. Whatever else a bookie may send for the same is left to `v3.decode_response`.
+
+A bookie answers the adds of one journal write together, so frames stand in rows: of one size, with numbers that have
+equally many bytes, and mostly of one ledger, with entry ids that count up. Such a row is written and read by columns: a
+byte of each frame, taken with the frames' size as step, costs about a nanosecond.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from struct import Struct
 from typing import Any
 
 from ..frames import Acks, ResponseStream
-from ..protobuf import VARINT, tag, unvarint
+from ..messages import AddRun, MixedAdds, Status
+from ..protobuf import VARINT, tag, unvarint, varint, varints
 from .adds import ADD_HEADER, ADD_TAG
 
+ROW_FROM = 16
+"""Frames at least that are written or read by columns."""
+
+_ENTRY_TAG = tag(3, VARINT)
+"""`entryId`, which follows the ledger id."""
+
 _pack_length = Struct(">I").pack
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def encode_add_response(txn_id: int, ledger_id: int, entry_id: int, status: int = Status.EOK) -> bytes:
+    """The frame that answers one add."""
+    return _encode_answer(varint(txn_id), varint(ledger_id), varint(entry_id), status)
+
+
+def encode_add_responses(run: AddRun, status: int = Status.EOK) -> bytes:
+    """The frames that answer all adds of a run alike."""
+    return encode_adds_answered((run,), status)
+
+
+def encode_adds_answered(runs: Iterable[AddRun | MixedAdds], status: int = Status.EOK) -> bytes:
+    """The frames that answer all adds of these runs alike; as cheap for many runs as for one."""
+    tokens: list[bytes] = []
+    ledgers: list[bytes] = []
+    numbers: list[bytes] = []
+    for run in runs:
+        tokens += run.txn_tokens
+        numbers += varints(run.entry_ids)
+        if isinstance(run, MixedAdds):
+            ledgers += map(varint, run.ledger_ids)
+        else:
+            ledgers += [varint(run.ledger_id)] * len(run.entry_ids)
+    columns = (tokens, ledgers, numbers)
+    if len(tokens) >= ROW_FROM and all(len(set(map(len, column))) == 1 for column in columns):
+        return _encode_row(tokens, ledgers, numbers, status)
+    return b"".join(map(_encode_answer, tokens, ledgers, numbers, repeat(status)))
+
+
+def _encode_answer(token: bytes, ledger: bytes, number: bytes, status: int) -> bytes:
+    start, middle = _around(len(token), len(ledger), len(number), status)
+    return b"%b%b%b%b%b%b" % (start, token, middle, ledger, _ENTRY_TAG, number)
+
+
+def _encode_row(tokens: Sequence[bytes], ledgers: Sequence[bytes], numbers: Sequence[bytes], status: int) -> bytes:
+    """Answers whose numbers have equally many bytes."""
+    first = _encode_answer(tokens[0], ledgers[0], numbers[0], status)
+    size = len(first)
+    frames = bytearray(first * len(tokens))
+    number_at = size - len(numbers[0])
+    ledger_at = number_at - len(_ENTRY_TAG) - len(ledgers[0])
+    token_at = _ACK_HEADER_AT + 2 + len(ADD_HEADER)
+    for at, column in ((token_at, tokens), (ledger_at, ledgers), (number_at, numbers)):
+        width, joined = len(column[0]), b"".join(column)
+        for place in range(width):
+            frames[at + place :: size] = joined[place::width]
+    return bytes(frames)
+
+
+@functools.lru_cache(maxsize=1024)
+def _around(token_size: int, ledger_size: int, number_size: int, status: int) -> tuple[bytes, bytes]:
+    """The bytes in front of the txn id, and those between it and the ledger id."""
+    code = varint(status)
+    ids = b"\x08" + code + b"\x10"
+    inner_size = len(ids) + ledger_size + len(_ENTRY_TAG) + number_size
+    middle = b"\x10" + code + ADD_TAG + varint(inner_size) + ids
+    header = b"\x0a" + varint(len(ADD_HEADER) + token_size) + ADD_HEADER
+    size = len(header) + token_size + len(middle) - len(ids) + inner_size
+    return _pack_length(size) + header, middle
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
 
 
 class _Values(dict[bytes, int]):
@@ -42,19 +120,46 @@ class _AckRow:
 
     end: Callable[[bytes, int], int]
     """Where the row that starts at this position ends."""
+    size: int
+    """Of each frame."""
+    ledger_size: int
+    number_size: int
     fields: Callable[[bytes], _Fields]
     """Ledger id and entry id of each as they stand there, the latter in one or two pieces."""
-    read: Callable[[_Fields, _Values], Acks]
+    read_fields: Callable[[_Fields, _Values], Acks]
     """Both ids as numbers."""
+
+    def read(self, row: bytes, values: _Values) -> Acks:
+        """Ledger and entry ids of a whole row."""
+        if len(row) >= ROW_FROM * self.size and (acks := self._read_in_order(row)) is not None:
+            return acks
+        return self.read_fields(self.fields(row), values)
+
+    def _read_in_order(self, row: bytes) -> Acks | None:
+        """The same, if they are of one ledger and count up by one."""
+        size, width = self.size, self.number_size
+        count, number_at = len(row) // size, size - width
+        ledger_at = number_at - len(_ENTRY_TAG) - self.ledger_size
+        if any(row[at::size].count(row[at]) != count for at in range(ledger_at, ledger_at + self.ledger_size)):
+            return None
+        first = unvarint(row[number_at:size])
+        if unvarint(row[-width:]) != first + count - 1:
+            return None
+        numbers = range(first, first + count)
+        joined = b"".join(varints(numbers))
+        if len(joined) != width * count or any(
+            row[number_at + place :: size] != joined[place::width] for place in range(width)
+        ):
+            return None
+        return [*zip(repeat(unvarint(row[ledger_at : ledger_at + self.ledger_size])), numbers)]
 
 
 _SUCCESS = b"\x10\x00" + ADD_TAG
 _ACK_MIDDLE = _SUCCESS + b"\0"  # the last byte is a size, which varies
 _ACK_LEDGER_TAG = b"\x08\x00\x10"
-_ACK_ENTRY_TAG = tag(3, VARINT)
 _ACK_HEADER_AT = 4
 _MIN_ACK_SIZE = (
-    _ACK_HEADER_AT + 2 + len(ADD_HEADER) + 1 + len(_ACK_MIDDLE) + len(_ACK_LEDGER_TAG) + 1 + len(_ACK_ENTRY_TAG) + 1
+    _ACK_HEADER_AT + 2 + len(ADD_HEADER) + 1 + len(_ACK_MIDDLE) + len(_ACK_LEDGER_TAG) + 1 + len(_ENTRY_TAG) + 1
 )
 _MAX_VARINT = 10
 _MAX_ACK_SIZE = _MIN_ACK_SIZE + 3 * (_MAX_VARINT - 1)
@@ -74,7 +179,7 @@ class Responses(ResponseStream):
             end = row.end(data, at)
             if end == at:
                 break
-            acks += row.read(row.fields(data[at:end]), values)
+            acks += row.read(data[at:end], values)
             at = end
         return acks, at
 
@@ -101,16 +206,16 @@ def _ack_row(size: int, header_size: int, ledger_size: int) -> _AckRow | None:
     """
     token_size = header_size - len(ADD_HEADER)
     before_ledger = 2 + header_size + len(_ACK_MIDDLE) + len(_ACK_LEDGER_TAG)
-    number_size = size - before_ledger - ledger_size - len(_ACK_ENTRY_TAG)
+    number_size = size - before_ledger - ledger_size - len(_ENTRY_TAG)
     if not all(1 <= varint_size <= _MAX_VARINT for varint_size in (token_size, ledger_size, number_size)):
         return None
-    inner_size = len(_ACK_LEDGER_TAG) + ledger_size + len(_ACK_ENTRY_TAG) + number_size
+    inner_size = len(_ACK_LEDGER_TAG) + ledger_size + len(_ENTRY_TAG) + number_size
     pieces = (
         re.escape(_pack_length(size) + b"\x0a" + bytes((header_size,)) + ADD_HEADER),
         _varint_pattern(token_size),
         re.escape(_SUCCESS + bytes((inner_size,)) + _ACK_LEDGER_TAG),
         _varint_pattern(ledger_size),
-        re.escape(_ACK_ENTRY_TAG),
+        re.escape(_ENTRY_TAG),
         _varint_pattern(number_size),
     )
     match = re.compile(b"(?:%b)*+" % b"".join(pieces), re.DOTALL).match
@@ -123,7 +228,7 @@ def _ack_row(size: int, header_size: int, ledger_size: int) -> _AckRow | None:
         assert found is not None  # the pattern fits an empty row, too
         return found.end()
 
-    return _AckRow(end, fields.iter_unpack, read)
+    return _AckRow(end, fields.size, ledger_size, number_size, fields.iter_unpack, read)
 
 
 def _read_1_byte_numbers(fields: _Fields, values: _Values) -> Acks:

@@ -23,7 +23,8 @@ from ..protobuf import varint
 from ..schema import UNSET, UNSET_INT64, UNSET_STATUS, VERSION_THREE
 from ..schema import Request as WireRequest
 from ..schema import Response as WireResponse
-from .adds import AddRequestEncoder, encode_add_response, txn_token
+from .acks import encode_add_response
+from .adds import AddRequestEncoder, txn_token
 from .flags import ADD_FLAGS, READ_FLAGS, priority_flag, priority_of, read_flag
 from .reads import (
     READ_HEADER,

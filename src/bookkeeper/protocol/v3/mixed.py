@@ -1,4 +1,4 @@
-"""Adds of many ledgers, one or few of each, read by columns: what `adds` does for runs, without an object for each.
+"""Adds of many ledgers, one or few of each, read by columns: what `runs` does for few, without an object for each.
 
 The same rules hold: what is laid out as the last example is read by hand, everything else by protobuf, and becomes the
 new example. Adds that are not plain, and what is no add, end the row.
@@ -12,7 +12,9 @@ from ..entry import lac_of
 from ..frames import are_mixed, begin_alike
 from ..messages import V3, MixedAdds
 from ..protobuf import varint
-from .adds import ADD_HEADER, AddLayout, add_layout, is_plain, parse_add, shape_of
+from .adds import ADD_HEADER
+from .layout import AddLayout, add_layout, canonical_shape
+from .runs import is_plain, parse_add, shape_of
 
 _HEAD_AT = slice(2, 7)
 _KEY_START = b"\x1a\x14"
@@ -28,13 +30,10 @@ def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
 
     None if they are not, or are few: then `decode_add_runs` takes them. Never raises.
     """
-    example = parse_add(bodies[0]) if begin_alike(bodies, _HEAD_AT, ADD_HEADER) else None
-    if example is None or not is_plain(example):
+    shape = canonical_shape(bodies[0]) if begin_alike(bodies, _HEAD_AT, ADD_HEADER) else None
+    first = add_layout(len(bodies[0]), shape) if shape is not None else None
+    if shape is None or first is None or not are_mixed(bodies, slice(first.entry_at, first.entry_at + 8)):
         return None
-    entry_at = len(bodies[0]) - len(example[6])
-    if not are_mixed(bodies, slice(entry_at, entry_at + 8)):
-        return None
-    shape = shape_of(example)
     layouts: dict[int, AddLayout | None] = {}  # by size of the body, for `shape`
     adds: list[Column] = []
     for body in bodies:
@@ -52,6 +51,8 @@ def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
             shape = shape_of(example)
             layouts.clear()
         adds.append(add)
+    if not adds:
+        return None
     ledger_ids, keys, entry_ids, lacs, entries, tokens = zip(*adds, strict=True)
     return MixedAdds(V3, ledger_ids, keys, entry_ids, lacs, entries, tokens)
 
@@ -63,7 +64,7 @@ def _read(layout: AddLayout, body: bytes) -> Column | None:
         middle == layout.middle_start + varint(ledger_id) + _ENTRY_ID_TAG
         and number == varint(entry_id)
         and head == layout.head
-        and int.from_bytes(token, "little") & layout.token_mask == layout.token_tops
+        and layout.is_varint(token)
         and key.startswith(_KEY_START)
         and key.endswith(layout.key_end)
     ):
