@@ -68,8 +68,11 @@ class LacRounds:
     def look_at(self, writer: QuietWriter) -> None:
         """Look at this writer within an interval from now. One that is looked at already is looked at later."""
         self.forget(writer)
-        self._due[writer] = last = self._round_now() + self._rounds
-        self._run(last)
+        due = int(self._runtime.now() / self._period) + self._rounds
+        if self._due:
+            due = max(due, next(reversed(self._due.values())))  # a timer was early: they stay in order
+        self._due[writer] = due
+        self._run(due)
 
     def forget(self, writer: QuietWriter) -> None:
         """Look at it no more. Idempotent."""
@@ -77,6 +80,7 @@ class LacRounds:
         self._held_back.pop(writer, None)
 
     def _round_now(self) -> int:
+        """The round whose timer this is."""
         return int(self._runtime.now() / self._period + EARLY)
 
     def _run(self, number: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bookkeeper.client.lac_rounds import LEAST_A_SECOND, MOST_A_SECOND, ROUND_SECONDS, ROUNDS, LacRounds
@@ -78,6 +78,8 @@ def writers(clock: Clock, rounds: LacRounds, count: int) -> list[Writer]:
     start=st.floats(0, 1),
     gaps=st.lists(st.floats(0, 0.9), max_size=8),
 )
+@example(interval=0.001, start=0.8999750988648044, gaps=[])  # just before a round
+@example(interval=0.001, start=0.8999750988648044, gaps=[0.0])
 def test_one_is_told_between_one_interval_and_two_after_its_last_entry(
     interval: float, start: float, gaps: list[float]
 ) -> None:
