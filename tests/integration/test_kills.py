@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
 
 import pytest
 
@@ -16,13 +18,17 @@ import bookkeeper
 from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.writer import LedgerWriter
+from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError
+from tests.support.waiting import until
 
 from .processes import PASSWORD, payload
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "6"))
 """Of each kind; `make kills` does fifty."""
 ENTRIES = 3000
+LEDGERS = 300
+"""Of those that are written at once."""
 
 
 async def create(bk: BookKeeper) -> LedgerWriter:
@@ -31,17 +37,25 @@ async def create(bk: BookKeeper) -> LedgerWriter:
 
 async def check(cluster: LocalCluster, ledger_id: int, acknowledged: int) -> int:
     """Another client opens the ledger and finds at least what was acknowledged, unchanged. Returns the count."""
-    async with (
-        bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk,
-        await bk.recover_ledger(ledger_id, password=PASSWORD) as reader,
-    ):
-        count = 0
-        async for entry in reader.entries():
-            assert entry.entry_id == count
-            assert entry.data == payload(ledger_id, count)
-            count += 1
-    assert count >= acknowledged
+    (count,) = await check_all(cluster, {ledger_id: acknowledged})
     return count
+
+
+async def check_all(cluster: LocalCluster, acknowledged: Mapping[int, int]) -> list[int]:
+    """The same for many ledgers."""
+    async with bookkeeper.connect(cluster.uri, runtime=cluster.runtime) as bk:
+
+        async def found(ledger_id: int) -> int:
+            count = 0
+            async with await bk.recover_ledger(ledger_id, password=PASSWORD) as reader:
+                async for entry in reader.entries():
+                    assert entry.entry_id == count
+                    assert entry.data == payload(ledger_id, count)
+                    count += 1
+            assert count >= acknowledged[ledger_id]
+            return count
+
+        return [await found(ledger_id) for ledger_id in acknowledged]
 
 
 async def start(role: str, *arguments: str) -> Process:
@@ -104,6 +118,35 @@ async def test_all_bookies_killed_at_once_during_load(cluster: LocalCluster) -> 
         held[writer.id] = await check(cluster, writer.id, acknowledged)
     for ledger_id, count in held.items():
         assert await check(cluster, ledger_id, count) == count
+
+
+async def test_all_bookies_killed_while_many_ledgers_are_written(cluster: LocalCluster) -> None:
+    """Bookies take what comes of many ledgers by columns: nothing of it is lost, with either protocol."""
+    dice = random.Random(5)
+    held: dict[int, int] = {}
+
+    async def fill(writer: LedgerWriter) -> int:
+        """Append one after the other until the bookies are gone; how many were acknowledged."""
+        for number in itertools.count():
+            try:
+                await writer.append(payload(writer.id, number))
+            except BKError:
+                return number
+        raise AssertionError
+
+    for number in range(ROUNDS):
+        config = ClientConfiguration.from_mapping({"useV2WireProtocol": number % 2 == 0})
+        async with bookkeeper.connect(cluster.uri, config=config, runtime=cluster.runtime) as bk:
+            writers = await asyncio.gather(*(create(bk) for _ in range(LEDGERS)))
+            filling = [asyncio.ensure_future(fill(writer)) for writer in writers]
+            strike = dice.randrange(2, 40)
+            await until(lambda: all(writer.last_add_confirmed >= strike for writer in writers), "all have begun")  # noqa: B023
+            await asyncio.gather(*(cluster.kill(bookie) for bookie in cluster.bookies))
+            acknowledged = await asyncio.gather(*filling)
+        await asyncio.gather(*(cluster.restart(bookie) for bookie in cluster.bookies))
+        ids = [writer.id for writer in writers]
+        held.update(zip(ids, await check_all(cluster, dict(zip(ids, acknowledged, strict=True))), strict=True))
+    assert await check_all(cluster, held) == [*held.values()]
 
 
 async def test_the_writer_killed(cluster: LocalCluster) -> None:
