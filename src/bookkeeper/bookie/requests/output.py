@@ -121,8 +121,10 @@ class Output:
         if not out or transport is None:
             return
         self._out = []
-        self._sent += self._out_size
-        self._out_size = 0
+        size, self._out_size = self._out_size, 0
+        if transport.is_closing():  # nothing more leaves; asyncio would wait for a socket that is not its own any more
+            return
+        self._sent += size
         if len(out) == 1:
             transport.write(out[0])
         else:
