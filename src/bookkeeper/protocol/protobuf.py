@@ -67,19 +67,20 @@ def varint(value: int) -> bytes:
 
 
 def varints(values: Sequence[int]) -> list[bytes]:
-    """Encode each of these; those that count up by one, none negative, in a fraction of the time."""
+    """Encode each of these: quick where they have equally many bytes, and more so where they count up by one."""
     if not values:
         return []
     first, count = values[0], len(values)
-    low = first & MASK
-    if first < 0 or low + count > TABLE_SIZE or values[-1] - first != count - 1:
-        return [varint(value) for value in values]
-    if list(values) != [*range(first, first + count)]:
-        return [varint(value) for value in values]
-    if first < TABLE_SIZE:
-        return LAST[low : low + count]
-    rest = varint(first >> BITS)
-    return [start + rest for start in MORE[low : low + count]]
+    in_order = values[-1] - first == count - 1 and [*values] == [*range(first, first + count)]
+    least, most = (first, values[-1]) if in_order else (min(values), max(values))
+    if least >= 0 and most < TABLE_SIZE:
+        return LAST[first : first + count] if in_order else [LAST[value] for value in values]
+    if in_order and least >= 0 and least >> BITS == most >> BITS:
+        end = varint(first >> BITS)
+        return [start + end for start in MORE[first & MASK : (most & MASK) + 1]]
+    if least >= TABLE_SIZE and most < _TWO_TABLES:
+        return [MORE[value & MASK] + LAST[value >> BITS] for value in values]
+    return [varint(value) for value in values]
 
 
 def unvarint(encoded: bytes) -> int:
