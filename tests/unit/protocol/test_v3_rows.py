@@ -12,7 +12,7 @@ from bookkeeper.errors import ProtocolError
 from bookkeeper.protocol import v3
 from bookkeeper.protocol.digest import digest_for
 from bookkeeper.protocol.frames import LENGTH_SIZE, FrameSplitter
-from bookkeeper.protocol.messages import V3, AddRequest, AddResponse, AddRun, Flags, Status
+from bookkeeper.protocol.messages import V3, AddRequest, AddResponse, AddRun, Flags, ReadRequest, Status
 from bookkeeper.protocol.protobuf import varint, varints
 from bookkeeper.types import DigestType
 
@@ -202,3 +202,24 @@ def test_a_length_beyond_the_limit_is_refused_behind_frames_of_one_size() -> Non
     splitter = FrameSplitter(100)
     assert splitter.feed(large * 20) == []
     assert splitter.error is not None
+
+
+def test_no_more_is_looked_at_than_is_taken() -> None:
+    """Where adds and other requests take turns, what stands behind is not looked at again and again."""
+
+    class Looked(bytes):
+        count = 0
+
+        def startswith(self, *arguments: object) -> bool:
+            Looked.count += 1
+            return bytes.startswith(self, *arguments)  # type: ignore[arg-type]
+
+    def add(entry_id: int) -> bytes:
+        entry = DIGEST.package(7, entry_id, entry_id - 1, 9, bytes(10))
+        return v3.encode_request(AddRequest(7, entry_id, entry, KEYS[0], txn_id=1, version=V3))[LENGTH_SIZE:]
+
+    other = v3.encode_request(ReadRequest(7, 1, txn_id=1, version=V3))[LENGTH_SIZE:]
+    bodies = [Looked(body) for _ in range(20) for body in (*map(add, range(10)), other)]
+    runs, taken = v3.decode_add_runs(bodies)
+    assert (taken, [run.entry_ids for run in runs]) == (10, [[*range(10)]])
+    assert Looked.count <= 30

@@ -59,9 +59,10 @@ class AddLayout:
     entry   m bytes, of which ids and LAC are read
     """
 
-    unpack: Callable[[bytes], tuple[bytes, bytes, bytes, bytes, bytes, int, int, int]]
-    """The fields above; of the entry its ledger and entry id, and its LAC."""
+    unpack: Callable[[bytes], tuple[bytes, bytes, bytes, bytes, int, int, int]]
+    """The fields above, without the head; of the entry its ledger and entry id, and its LAC."""
     head: bytes
+    """It must begin so."""
     middle_start: bytes
     key_end: bytes
     entry_at: int
@@ -101,7 +102,7 @@ def add_layout(size: int, shape: AddShape) -> AddLayout | None:
     middle_start = ADD_TAG + varint(add_size) + b"\x08"
     key_end = b"\x22" + varint(entry_size)
     fields = Struct(
-        f">{len(head)}s{token_size}s{len(middle_start) + ledger_size + 1}s{number_size}s"
+        f">{len(head)}x{token_size}s{len(middle_start) + ledger_size + 1}s{number_size}s"
         f"{2 + MASTER_KEY_LENGTH + len(key_end)}sqqq"
     )
     entry_at = size - entry_size

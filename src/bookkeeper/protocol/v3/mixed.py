@@ -59,11 +59,11 @@ def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
 
 def _read(layout: AddLayout, body: bytes) -> Column | None:
     """The add, if it is laid out so."""
-    head, token, middle, number, key, ledger_id, entry_id, lac = layout.unpack(body)
+    token, middle, number, key, ledger_id, entry_id, lac = layout.unpack(body)
     if (
         middle == layout.middle_start + varint(ledger_id) + _ENTRY_ID_TAG
         and number == varint(entry_id)
-        and head == layout.head
+        and body.startswith(layout.head)
         and layout.is_varint(token)
         and key.startswith(_KEY_START)
         and key.endswith(layout.key_end)

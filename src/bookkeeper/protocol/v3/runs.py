@@ -51,7 +51,7 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
         if layout is None and shape is not None:
             layout = layouts[size] = add_layout(size, shape)
         if layout is not None:
-            head, token, middle, number, key, ledger_id, entry_id, _ = layout.unpack(body)
+            token, middle, number, key, ledger_id, entry_id, _ = layout.unpack(body)
             if middle != run_middle or key != run_key:
                 run = proven.get((middle, key))
                 if run is None and layout.fits(middle, key, ledger_id):
@@ -60,7 +60,7 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
             if (
                 run is not None
                 and ledger_id == run.ledger_id
-                and head == layout.head
+                and body.startswith(layout.head)
                 and number == varint(entry_id)
                 and layout.is_varint(token)
             ):
@@ -83,47 +83,58 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
 
 
 def _take_row(runs: dict[_RunKey, AddRun], bodies: Sequence[bytes]) -> int:
-    """Put plain canonical adds whose numbers have equally many bytes into their runs, by columns; returns how many.
+    """Put the adds that `bodies` begin with into their runs, by columns; returns how many.
 
-    None where they are few, or where something else is among `bodies`.
+    They are plain and canonical, and their numbers have equally many bytes. None are taken where they are few, or
+    where there is another add among them.
     """
     shape = canonical_shape(bodies[0]) if len(bodies) >= ROW_FROM else None
-    if shape is None:
+    first = add_layout(len(bodies[0]), shape) if shape is not None else None
+    if shape is None or first is None:
         return 0
+    count = _count_alike(bodies, first.head)  # no more is looked at than may be taken
+    if count < ROW_FROM:
+        return 0
+    bodies = bodies[:count]
     sizes = [*map(len, bodies)]
     layouts = {size: layout for size in set(sizes) if (layout := add_layout(size, shape)) is not None}
     if len(layouts) < len(set(sizes)):
         return 0
-    layout = layouts[sizes[0]]
     if len(layouts) == 1:
-        rows = [*map(layout.unpack, bodies)]
-        entries = [body[layout.entry_at :] for body in bodies]
+        rows = [*map(first.unpack, bodies)]
+        entries = [body[first.entry_at :] for body in bodies]
     else:
         rows = [layouts[size].unpack(body) for size, body in zip(sizes, bodies, strict=True)]
         entries = [body[layouts[size].entry_at :] for size, body in zip(sizes, bodies, strict=True)]
-    heads, tokens, middles, numbers, keys, ledger_ids, entry_ids, _ = zip(*rows, strict=True)
-    if heads.count(layout.head) != len(heads) or not layout.are_varints(tokens) or [*numbers] != varints(entry_ids):
+    tokens, middles, numbers, keys, ledger_ids, entry_ids, _ = zip(*rows, strict=True)
+    if not first.are_varints(tokens) or [*numbers] != varints(entry_ids):
         return 0
     columns = (sizes, middles, keys, ledger_ids)
-    if all(column.count(column[0]) == len(rows) for column in columns):
-        kinds = [(sizes[0], middles[0], keys[0], ledger_ids[0])]
-    else:
-        kinds = [*zip(*columns, strict=True)]
+    alike = all(column.count(column[0]) == count for column in columns)
+    kinds: list[_Kind] = [*zip(*((column[:1] for column in columns) if alike else columns), strict=True)]
+    proven: dict[_Kind, AddRun] = {}
     at = 0
-    proven: dict[tuple[int, bytes, bytes, int], AddRun] = {}
-    for kind, alike in groupby(kinds):
+    for kind, members in groupby(kinds):
         run = proven.get(kind)
         if run is None:
             size, middle, key, ledger_id = kind
             if not layouts[size].fits(middle, key, ledger_id):
                 return at
             run = proven[kind] = _run_of(runs, ledger_id, key[_KEY], 0, 0)
-        end = at + len([*alike]) if len(kinds) > 1 else len(rows)
+        end = count if alike else at + len([*members])
         run.entry_ids += entry_ids[at:end]
         run.entries += entries[at:end]
         run.txn_tokens += tokens[at:end]
         at = end
     return at
+
+
+def _count_alike(bodies: Sequence[bytes], head: bytes) -> int:
+    """How many bodies begin so, before one that does not."""
+    for count, body in enumerate(bodies):
+        if not body.startswith(head):
+            return count
+    return len(bodies)
 
 
 _Kind = tuple[int, bytes, bytes, int]
