@@ -38,6 +38,7 @@ class Output:
         "_dropping",
         "_flush_due",
         "_give_up",
+        "_joins",
         "_large",
         "_loop",
         "_out",
@@ -72,6 +73,9 @@ class Output:
         self._give_up = give_up
         self._took = took
         self._loop = asyncio.get_running_loop()
+        # asyncio's own `writelines` of 3.12 and 3.13 does not tell when too much is written, and does not see that the
+        # connection is being closed: it goes on to wait for a socket whose number is another's by then.
+        self._joins = isinstance(self._loop, asyncio.BaseEventLoop)
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []  # answers gathered in this turn
         self._out_size = 0
@@ -121,12 +125,12 @@ class Output:
         if not out or transport is None:
             return
         self._out = []
-        size, self._out_size = self._out_size, 0
-        if transport.is_closing():  # nothing more leaves; asyncio would wait for a socket that is not its own any more
-            return
-        self._sent += size
+        self._sent += self._out_size
+        self._out_size = 0
         if len(out) == 1:
             transport.write(out[0])
+        elif self._joins:
+            transport.write(b"".join(out))
         else:
             transport.writelines(out)
         charge = transport.get_write_buffer_size()
