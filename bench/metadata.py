@@ -1,8 +1,9 @@
 """How many ledgers a second a client creates, closes and opens, so many at once; JSON lines.
 
-    python -m bench.metadata URI [--count 2000] [--at-once 100] [--rounds 3]
+    python -m bench.metadata [URI] [--count 2000] [--at-once 100] [--rounds 3]
 
-Ledgers stay empty, so bookies have next to nothing to do: it is the metadata store and the client that take the time.
+Without a URI three bookies are started for it, on a SQLite file. Ledgers stay empty, so bookies have next to nothing to
+do: it is the metadata store and the client that take the time.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import bookkeeper
+from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.writer import LedgerWriter
@@ -65,17 +70,21 @@ async def measure(runtime: Runtime, bk: BookKeeper, count: int, at_once: int) ->
     return {name: round(value, 1) for name, value in rates.items()}
 
 
-async def main(runtime: Runtime, arguments: argparse.Namespace) -> None:
-    async with bookkeeper.connect(arguments.uri, runtime=runtime) as bk:
+async def main(runtime: Runtime, words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("uri", nargs="?", help="of a cluster that runs already")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--at-once", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args(words)
+    async with AsyncExitStack() as held:
+        if (uri := arguments.uri) is None:
+            directory = Path(held.enter_context(TemporaryDirectory(prefix="bookkeeper-bench-")))
+            uri = (await held.enter_async_context(LocalCluster(runtime, directory, 3))).uri
+        bk = await held.enter_async_context(bookkeeper.connect(uri, runtime=runtime))
         for _ in range(arguments.rounds):
             print(json.dumps(await measure(runtime, bk, arguments.count, arguments.at_once)), flush=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("uri")
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--at-once", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    run(lambda runtime: main(runtime, given))
+    run(main)
