@@ -60,6 +60,7 @@ def encode_adds_answered(runs: Iterable[AddRun | MixedAdds], status: int = Statu
         else:
             ledgers += [varint(run.ledger_id)] * len(run.entry_ids)
     columns = (tokens, ledgers, numbers)
+    assert len(tokens) == len(ledgers) == len(numbers), "each add has a transaction id"
     if len(tokens) >= ROW_FROM and all(len(set(map(len, column))) == 1 for column in columns):
         return _encode_row(tokens, ledgers, numbers, status)
     return b"".join(map(_encode_answer, tokens, ledgers, numbers, repeat(status)))
