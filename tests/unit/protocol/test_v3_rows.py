@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -83,12 +84,41 @@ def test_a_row_of_adds_is_the_adds_one_by_one(adds: list[AddRequest], data: st.D
         at = data.draw(st.integers(0, len(bodies)))
         recovering = AddRequest(7, 1, DIGEST.package(7, 1, 0, 9, b"x"), KEYS[0], Flags.RECOVERY_ADD, version=V3)
         bodies.insert(at, data.draw(st.sampled_from([v3.encode_request(recovering)[LENGTH_SIZE:], b"", b"\x0a"])))
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(bodies) - 1))
+        bodies[at] = data.draw(st.sampled_from([bodies[at] + b"\0", bodies[at] + b"\xf8\x07\x01", bodies[at][:-1]]))
     runs, taken = v3.decode_add_runs(bodies)
     expected, count = one_by_one(bodies)
     assert taken == count
+    assert all(run.entry_ids for run in runs)
     assert told_of_runs(runs) == told(expected)
     in_order = {(add.ledger_id, add.master_key, add.flags): None for add in expected}
     assert [(run.ledger_id, run.master_key, run.flags) for run in runs] == [*in_order]
+
+
+@pytest.mark.parametrize("count", [3, 30], ids=["one by one", "a row"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(lambda body: body + b"\0", id="a byte behind it"),
+        pytest.param(lambda body: body[:7] + bytes([body[7] ^ 0x80]) + body[8:], id="another txn id"),
+    ],
+)
+def test_an_add_that_is_none_ends_the_runs_and_leaves_none_that_is_empty(
+    count: int, odd: Callable[[bytes], bytes]
+) -> None:
+    """It looks like the ones before it, to the last byte or with another key."""
+    adds = [
+        AddRequest(1, n, DIGEST.package(1, n, n - 1, 9, bytes(100)), KEYS[0], txn_id=n + 1, version=V3)
+        for n in range(count)
+    ]
+    last = AddRequest(1, count, DIGEST.package(1, count, 0, 9, bytes(100)), KEYS[1], txn_id=count + 1, version=V3)
+    for request in (adds[-1], last):
+        bodies = [v3.encode_request(add)[LENGTH_SIZE:] for add in (*adds, request)]
+        bodies[-1] = odd(bodies[-1])
+        runs, taken = v3.decode_add_runs(bodies)
+        assert taken == count
+        assert [run.entry_ids for run in runs] == [[*range(count)]]
 
 
 @given(rows(), st.sampled_from([Status.EOK, Status.EFENCED]))

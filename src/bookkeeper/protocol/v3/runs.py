@@ -41,9 +41,9 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
     start += _take_row(runs, bodies[start:])
     shape: AddShape | None = None
     layouts: dict[int, AddLayout | None] = {}  # by size of the body, for `shape`
-    proven: dict[tuple[bytes, bytes], AddRun] = {}  # pairs of `middle` and `key` that fit, and the run they belong to
+    proven: dict[_Kind, AddRun] = {}  # kinds that fit, and the run they belong to
     run: AddRun | None = None
-    run_middle = run_key = b""
+    run_size, run_middle, run_key = 0, b"", b""
     taken = start
     for body in bodies[start:] if start else bodies:
         size = len(body)
@@ -52,28 +52,24 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
             layout = layouts[size] = add_layout(size, shape)
         if layout is not None:
             token, middle, number, key, ledger_id, entry_id, _ = layout.unpack(body)
-            if middle != run_middle or key != run_key:
-                run = proven.get((middle, key))
-                if run is None and layout.fits(middle, key, ledger_id):
-                    run = proven[middle, key] = _run_of(runs, ledger_id, key[_KEY], 0, 0)
-                run_middle, run_key = middle, key
-            if (
-                run is not None
-                and ledger_id == run.ledger_id
-                and body.startswith(layout.head)
-                and number == varint(entry_id)
-                and layout.is_varint(token)
-            ):
-                run.entry_ids.append(entry_id)
-                run.entries.append(body[layout.entry_at :])
-                run.txn_tokens.append(token)
-                taken += 1
-                continue
+            if body.startswith(layout.head) and number == varint(entry_id) and layout.is_varint(token):
+                if run is None or size != run_size or middle != run_middle or key != run_key:
+                    kind = size, middle, key, ledger_id
+                    run = proven.get(kind)
+                    if run is None and layout.fits(middle, key, ledger_id):
+                        run = proven[kind] = _run_of(runs, ledger_id, key[_KEY], 0, 0)
+                    run_size, run_middle, run_key = size, middle, key
+                if run is not None and ledger_id == run.ledger_id:
+                    run.entry_ids.append(entry_id)
+                    run.entries.append(body[layout.entry_at :])
+                    run.txn_tokens.append(token)
+                    taken += 1
+                    continue
         example = _take_by_protobuf(runs, body)
         if example is None:
             break
         run, example_shape = example
-        run_middle = run_key = b""
+        run_size = 0  # of no kind
         taken += 1
         if example_shape is not None:
             shape = example_shape
