@@ -15,6 +15,8 @@ its 64-bit two's complement, in ten bytes. A message is a row of fields, in any 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
 """Wire types."""
@@ -81,6 +83,45 @@ def varints(values: Sequence[int]) -> list[bytes]:
     if least >= TABLE_SIZE and most < _TWO_TABLES:
         return [MORE[value & MASK] + LAST[value >> BITS] for value in values]
     return [varint(value) for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class VarintForm:
+    """The shortest encodings of 64-bit numbers that take `size` bytes. See `varint_form`."""
+
+    size: int
+    mask: int
+    """The top bits of the bytes, as a little-endian number, ..."""
+    tops: int
+    """... and how they must be for it to be one varint."""
+    ends: bytes
+    """What the last byte may be."""
+
+    def fits(self, encoded: bytes) -> bool:
+        """Whether so many bytes are such a varint."""
+        return int.from_bytes(encoded, "little") & self.mask == self.tops and encoded[-1] in self.ends
+
+    def fits_all(self, encoded: Sequence[bytes]) -> bool:
+        """The same for many, one at least."""
+        joined, size = b"".join(encoded), self.size
+        if joined[size - 1 :: size].translate(None, self.ends):
+            return False
+        return not any(joined[at::size].translate(None, _TOPS) for at in range(size - 1))
+
+
+_TOPS = bytes(range(0x80, 0x100))
+
+
+@lru_cache(maxsize=_LONGEST)
+def varint_form(size: int) -> VarintForm:
+    """The form of the varints of so many bytes, 1 to 10."""
+    first, last = int(size > 1), 1 if size == _LONGEST else 0x7F
+    return VarintForm(
+        size,
+        int.from_bytes(b"\x80" * size, "little"),
+        int.from_bytes(b"\x80" * (size - 1), "little"),
+        bytes(range(first, last + 1)),
+    )
 
 
 def unvarint(encoded: bytes) -> int:

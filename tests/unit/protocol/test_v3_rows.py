@@ -14,7 +14,7 @@ from bookkeeper.protocol import v3
 from bookkeeper.protocol.digest import digest_for
 from bookkeeper.protocol.frames import LENGTH_SIZE, FrameSplitter
 from bookkeeper.protocol.messages import V3, AddRequest, AddResponse, AddRun, Flags, ReadRequest, Status
-from bookkeeper.protocol.protobuf import varint, varints
+from bookkeeper.protocol.protobuf import unvarint, varint, varint_form, varints
 from bookkeeper.types import DigestType
 
 DIGEST = digest_for(DigestType.CRC32C, b"")
@@ -206,6 +206,32 @@ def test_large_payloads_are_framed_the_same() -> None:
 @example([-2, -1, 0])
 def test_many_numbers_are_encoded_as_each_is(values: list[int]) -> None:
     assert varints(values) == [varint(value) for value in values]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=10), min_size=1, max_size=5) | st.lists(STARTS.map(varint), min_size=1))
+@example([b"\x80\x00"])
+@example([b"\x80" * 9 + b"\x02"])
+@example([b"\xff" * 9 + b"\x01"])
+def test_the_form_of_a_number_is_its_shortest_encoding(encoded: list[bytes]) -> None:
+    shortest = [each == varint(unvarint(each)) for each in encoded]
+    assert [varint_form(len(each)).fits(each) for each in encoded] == shortest
+    for size in set(map(len, encoded)):
+        alike = [place for place, each in enumerate(encoded) if len(each) == size]
+        together = varint_form(size).fits_all([encoded[place] for place in alike])
+        assert together == all(shortest[place] for place in alike)
+
+
+@pytest.mark.parametrize("count", [3, 30], ids=["one by one", "a row"])
+def test_a_transaction_id_with_a_byte_too_many_is_answered_with_the_shortest(count: int) -> None:
+    adds = [
+        AddRequest(1, n, DIGEST.package(1, n, n - 1, 9, bytes(100)), KEYS[0], txn_id=300, version=V3)
+        for n in range(count)
+    ]
+    bodies = [v3.encode_request(add)[LENGTH_SIZE:] for add in adds]
+    bodies[-1] = bodies[-1].replace(b"\x18\xac\x02", b"\x18\x87\x00", 1)
+    (run,), taken = v3.decode_add_runs(bodies)
+    assert taken == count
+    assert run.txn_tokens == [v3.txn_token(300)] * (count - 1) + [v3.txn_token(7)]
 
 
 @given(

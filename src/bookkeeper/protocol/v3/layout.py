@@ -7,28 +7,28 @@ request is canonical. Only what is found to be so, byte for byte, is read by it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
 from ...types import MASTER_KEY_LENGTH
 from .. import entry as packaged
-from ..protobuf import size_behind_its_varint, varint
+from ..protobuf import VarintForm, size_behind_its_varint, varint, varint_form
 from .adds import ADD_HEADER, ADD_TAG
 
 AddShape = tuple[int, int, int]
 """Bytes of the varints of an add request: txn id, ledger id, entry id."""
+
+KEY = slice(2, 2 + MASTER_KEY_LENGTH)
+"""The master key in the field that stands in front of an entry."""
 
 _MAX_TXN = 10
 _MAX_ID = 9
 """Bytes of a number that is not negative."""
 
 
-_TOPS = bytes(range(0x80, 0x100))
-
-
-def canonical_shape(body: bytes) -> AddShape | None:
-    """The shape of this add request if it is canonical, without priority; anything if it is not."""
+def canonical_layout(body: bytes) -> AddLayout | None:
+    """The layout of this add request if it is canonical, without priority; any or none if it is not."""
     if len(body) < 2:
         return None
     txn_at = 2 + len(ADD_HEADER)
@@ -36,7 +36,9 @@ def canonical_shape(body: bytes) -> AddShape | None:
     ledger_at += _varint_size(body, ledger_at) + 1
     entry_at = ledger_at + _varint_size(body, ledger_at) + 1
     shape = 2 + body[1] - txn_at, _varint_size(body, ledger_at), _varint_size(body, entry_at)
-    return shape if 0 < shape[0] <= _MAX_TXN and shape[1] <= _MAX_ID and shape[2] <= _MAX_ID else None
+    if not (0 < shape[0] <= _MAX_TXN and shape[1] <= _MAX_ID and shape[2] <= _MAX_ID):
+        return None
+    return add_layout(len(body), shape)
 
 
 def _varint_size(body: bytes, at: int) -> int:
@@ -66,27 +68,15 @@ class AddLayout:
     middle_start: bytes
     key_end: bytes
     entry_at: int
-    token_mask: int
-    """The top bits of the token's bytes, as a little-endian number, ..."""
-    token_tops: int
-    """... and how they must be for it to be one varint."""
-
-    def is_varint(self, token: bytes) -> bool:
-        """Whether a token of this size is one varint."""
-        return int.from_bytes(token, "little") & self.token_mask == self.token_tops
-
-    def are_varints(self, tokens: Sequence[bytes]) -> bool:
-        """The same for many."""
-        joined, size = b"".join(tokens), len(tokens[0])
-        ends, others = joined[size - 1 :: size], [joined[at::size] for at in range(size - 1)]
-        return ends.isascii() and not any(each.translate(None, _TOPS) for each in others)
+    shape: AddShape
+    token: VarintForm
 
     def fits(self, middle: bytes, key: bytes, ledger_id: int) -> bool:
         """Whether these fields are what a canonical request with the ledger id of its entry has there."""
         return (
             middle == self.middle_start + varint(ledger_id) + b"\x10"
             and key[:2] == b"\x1a\x14"
-            and key[2 + MASTER_KEY_LENGTH :] == self.key_end
+            and key[KEY.stop :] == self.key_end
         )
 
 
@@ -113,6 +103,6 @@ def add_layout(size: int, shape: AddShape) -> AddLayout | None:
         middle_start,
         key_end,
         entry_at,
-        int.from_bytes(b"\x80" * token_size, "little"),
-        int.from_bytes(b"\x80" * (token_size - 1) + b"\x00", "little"),
+        shape,
+        varint_form(token_size),
     )

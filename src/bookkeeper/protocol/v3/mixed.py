@@ -13,13 +13,10 @@ from ..frames import are_mixed, begin_alike
 from ..messages import V3, MixedAdds
 from ..protobuf import varint
 from .adds import ADD_HEADER
-from .layout import AddLayout, add_layout, canonical_shape
+from .layout import KEY, AddLayout, add_layout, canonical_layout
 from .runs import is_plain, parse_add, shape_of
 
 _HEAD_AT = slice(2, 7)
-_KEY_START = b"\x1a\x14"
-_ENTRY_ID_TAG = b"\x10"
-_KEY = slice(2, 22)
 
 Column = tuple[int, bytes, int, int, bytes, bytes]
 """Ledger id, master key, entry id, LAC, entry and txn token of an add."""
@@ -30,10 +27,10 @@ def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
 
     None if they are not, or are few: then `decode_add_runs` takes them. Never raises.
     """
-    shape = canonical_shape(bodies[0]) if begin_alike(bodies, _HEAD_AT, ADD_HEADER) else None
-    first = add_layout(len(bodies[0]), shape) if shape is not None else None
-    if shape is None or first is None or not are_mixed(bodies, slice(first.entry_at, first.entry_at + 8)):
+    first = canonical_layout(bodies[0]) if begin_alike(bodies, _HEAD_AT, ADD_HEADER) else None
+    if first is None or not are_mixed(bodies, slice(first.entry_at, first.entry_at + 8)):
         return None
+    shape = first.shape
     layouts: dict[int, AddLayout | None] = {}  # by size of the body, for `shape`
     adds: list[Column] = []
     for body in bodies:
@@ -61,12 +58,10 @@ def _read(layout: AddLayout, body: bytes) -> Column | None:
     """The add, if it is laid out so."""
     token, middle, number, key, ledger_id, entry_id, lac = layout.unpack(body)
     if (
-        middle == layout.middle_start + varint(ledger_id) + _ENTRY_ID_TAG
+        layout.fits(middle, key, ledger_id)
         and number == varint(entry_id)
         and body.startswith(layout.head)
-        and layout.is_varint(token)
-        and key.startswith(_KEY_START)
-        and key.endswith(layout.key_end)
+        and layout.token.fits(token)
     ):
-        return ledger_id, key[_KEY], entry_id, lac, body[layout.entry_at :], token
+        return ledger_id, key[KEY], entry_id, lac, body[layout.entry_at :], token
     return None

@@ -22,7 +22,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ..messages import V3, ReadRun
-from ..protobuf import BYTES, VARINT, size_behind_its_varint, tag, unvarint, varint
+from ..protobuf import BYTES, VARINT, VarintForm, size_behind_its_varint, tag, unvarint, varint, varint_form
 
 READ_HEADER = b"\x08\x03\x10\x01\x18"
 """BKPacketHeader up to its txn id: version 3, operation READ_ENTRY."""
@@ -107,12 +107,15 @@ def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | 
     expected, its_number = -1, b""  # the entry after the last one: mostly it is the next
     at = start
     while layout is not None:
-        size, unpack, its_head, its_middle, ledger_id, mask, tops = layout
+        size, unpack, its_head, its_middle, ledger_id, form = layout
+        mask, tops, ends = form.mask, form.tops, form.ends  # its `fits`, in place: it is asked for each read
         for body in bodies[at:end]:
             if len(body) != size:
                 break
             head, token, middle, number = unpack(body)
-            if head != its_head or middle != its_middle or number_as(token, "little") & mask != tops:
+            if head != its_head or middle != its_middle:
+                break
+            if number_as(token, "little") & mask != tops or token[-1] not in ends:
                 break
             if number != its_number:
                 expected = unvarint(number)
@@ -137,10 +140,7 @@ class _RequestLayout(NamedTuple):
     head: bytes
     middle: bytes
     ledger_id: int
-    token_mask: int
-    """The top bits of the token's bytes, as a little-endian number, ..."""
-    token_tops: int
-    """... and how they must be for it to be one varint."""
+    token: VarintForm
 
 
 def _request_layout_of(body: bytes) -> _RequestLayout | None:
@@ -164,8 +164,7 @@ def _request_layout(token_size: int, ledger: bytes, number_size: int) -> _Reques
         head,
         middle,
         unvarint(ledger),
-        int.from_bytes(b"\x80" * token_size, "little"),
-        int.from_bytes(b"\x80" * (token_size - 1) + b"\x00", "little"),
+        varint_form(token_size),
     )
 
 

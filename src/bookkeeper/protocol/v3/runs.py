@@ -18,13 +18,12 @@ from ..protobuf import varint, varints
 from ..schema import VERSION_THREE
 from ..schema import Request as WireRequest
 from .flags import ADD_FLAGS, priority_flag
-from .layout import AddLayout, AddShape, add_layout, canonical_shape
+from .layout import KEY, AddLayout, AddShape, add_layout, canonical_layout
 
 ROW_FROM = 8
 """Adds at least that are read by columns."""
 
 _ADD_ENTRY = int(Operation.ADD_ENTRY)
-_KEY = slice(2, 2 + MASTER_KEY_LENGTH)
 
 
 def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRun], int]:
@@ -52,12 +51,12 @@ def decode_add_runs(bodies: Sequence[bytes], start: int = 0) -> tuple[list[AddRu
             layout = layouts[size] = add_layout(size, shape)
         if layout is not None:
             token, middle, number, key, ledger_id, entry_id, _ = layout.unpack(body)
-            if body.startswith(layout.head) and number == varint(entry_id) and layout.is_varint(token):
+            if body.startswith(layout.head) and number == varint(entry_id) and layout.token.fits(token):
                 if run is None or size != run_size or middle != run_middle or key != run_key:
                     kind = size, middle, key, ledger_id
                     run = proven.get(kind)
                     if run is None and layout.fits(middle, key, ledger_id):
-                        run = proven[kind] = _run_of(runs, ledger_id, key[_KEY], 0, 0)
+                        run = proven[kind] = _run_of(runs, ledger_id, key[KEY], 0, 0)
                     run_size, run_middle, run_key = size, middle, key
                 if run is not None and ledger_id == run.ledger_id:
                     run.entry_ids.append(entry_id)
@@ -84,16 +83,15 @@ def _take_row(runs: dict[_RunKey, AddRun], bodies: Sequence[bytes]) -> int:
     They are plain and canonical, and their numbers have equally many bytes. None are taken where they are few, or
     where there is another add among them.
     """
-    shape = canonical_shape(bodies[0]) if len(bodies) >= ROW_FROM else None
-    first = add_layout(len(bodies[0]), shape) if shape is not None else None
-    if shape is None or first is None:
+    first = canonical_layout(bodies[0]) if len(bodies) >= ROW_FROM else None
+    if first is None:
         return 0
     count = _count_alike(bodies, first.head)  # no more is looked at than may be taken
     if count < ROW_FROM:
         return 0
     bodies = bodies[:count]
     sizes = [*map(len, bodies)]
-    layouts = {size: layout for size in set(sizes) if (layout := add_layout(size, shape)) is not None}
+    layouts = {size: layout for size in set(sizes) if (layout := add_layout(size, first.shape)) is not None}
     if len(layouts) < len(set(sizes)):
         return 0
     if len(layouts) == 1:
@@ -103,7 +101,7 @@ def _take_row(runs: dict[_RunKey, AddRun], bodies: Sequence[bytes]) -> int:
         rows = [layouts[size].unpack(body) for size, body in zip(sizes, bodies, strict=True)]
         entries = [body[layouts[size].entry_at :] for size, body in zip(sizes, bodies, strict=True)]
     tokens, middles, numbers, keys, ledger_ids, entry_ids, _ = zip(*rows, strict=True)
-    if not first.are_varints(tokens) or [*numbers] != varints(entry_ids):
+    if not first.token.fits_all(tokens) or [*numbers] != varints(entry_ids):
         return 0
     columns = (sizes, middles, keys, ledger_ids)
     alike = all(column.count(column[0]) == count for column in columns)
@@ -116,7 +114,7 @@ def _take_row(runs: dict[_RunKey, AddRun], bodies: Sequence[bytes]) -> int:
             size, middle, key, ledger_id = kind
             if not layouts[size].fits(middle, key, ledger_id):
                 return at
-            run = proven[kind] = _run_of(runs, ledger_id, key[_KEY], 0, 0)
+            run = proven[kind] = _run_of(runs, ledger_id, key[KEY], 0, 0)
         end = count if alike else at + len([*members])
         run.entry_ids += entry_ids[at:end]
         run.entries += entries[at:end]
