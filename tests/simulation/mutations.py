@@ -511,11 +511,11 @@ def entry_logs_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 def locations_are_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     original = LocationIndex.write
 
-    def write(self: LocationIndex, deleted: Any, runs: Any, give_way: Any) -> None:
+    def write(self: LocationIndex, deleted: Any, located: Any, give_way: Any) -> None:
         with pytest.MonkeyPatch.context() as inside:
             plain = self._store.write
             inside.setattr(self._store, "write", lambda batch, sync: plain(batch, sync=False), raising=False)
-            original(self, deleted, runs, give_way)
+            original(self, deleted, located, give_way)
 
     monkeypatch.setattr(LocationIndex, "write", write)
 
@@ -570,8 +570,8 @@ def compaction_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def compaction_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     flush = LocationIndex.write
 
-    def write(self: LocationIndex, deleted: Any, runs: Any, give_way: Any) -> None:
-        flush(self, deleted, runs, give_way)
+    def write(self: LocationIndex, deleted: Any, located: Any, give_way: Any) -> None:
+        flush(self, deleted, located, give_way)
         self._store.write(self._store.batch(), sync=True)
 
     monkeypatch.setattr(LocationIndex, "write", write)

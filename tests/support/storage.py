@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
+from array import array
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage
+from bookkeeper.bookie.storage.index.locations import Located
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import RealRuntime
@@ -32,6 +34,14 @@ def entry(ledger_id: int, entry_id: int, size: int = 20, version: int = 0) -> by
 def record(data: bytes) -> bytes:
     """An entry as it stands in a log or batch response."""
     return struct.pack(">i", len(data)) + data
+
+
+def located(*runs: tuple[int, Sequence[int], Sequence[int]]) -> Located:
+    """Of each ledger entries and their locations."""
+    all_of_them = Located()
+    for ledger_id, entry_ids, locations in runs:
+        all_of_them.add([ledger_id] * len(entry_ids), entry_ids, array("q", locations))
+    return all_of_them
 
 
 def configuration(directory: Path, directories: int = 1, **settings: Any) -> ServerConfiguration:

@@ -19,7 +19,7 @@ from bookkeeper.bookie.storage.garbage import GarbageCollector
 from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.runtime.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
-from tests.support.storage import KEY, StorageMachine, add, configuration, entry, opened, record
+from tests.support.storage import KEY, StorageMachine, add, configuration, entry, located, opened, record
 
 from .test_ledger_collector import ClockRuntime
 
@@ -296,7 +296,7 @@ def test_unfinished_compactions_are_brought_to_their_end(tmp_path: Path) -> None
     source.close()
     elsewhere = fmt.location_of(9, 0x404)
     places[2] = elsewhere  # written again since
-    locations.write([], [(1, range(3), places)], lambda: None)
+    locations.write([], located((1, range(3), places)), lambda: None)
     (tmp_path / "a.log.0.compacted").write_bytes((tmp_path / "0.log").read_bytes())
     (tmp_path / "b.log.compacting").write_bytes(b"half")
     assert last_log_id(runtime.files, str(tmp_path)) == 11

@@ -3,17 +3,23 @@ from __future__ import annotations
 import tracemalloc
 from array import array
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.bookie.file_names import log_name
 from bookkeeper.bookie.storage import directory_jobs as jobs
-from bookkeeper.bookie.storage.entry_log.reader import Records
-from bookkeeper.bookie.storage.packing import CHUNK
+from bookkeeper.bookie.storage.directory_jobs import DirectoryOptions
+from bookkeeper.bookie.storage.entry_log import format as fmt
+from bookkeeper.bookie.storage.entry_log.reader import Records, read_records
+from bookkeeper.bookie.storage.packing import CHUNK, INDEX_CHUNK
 from bookkeeper.bookie.storage.read_cache import ReadCache
 from bookkeeper.bookie.storage.write_cache import LedgerBuffer, WriteCache
 from bookkeeper.protocol.messages import V2, AddRun
+from bookkeeper.runtime.real import RealRuntime
 from tests.support.storage import entry, record
 
 # --- write cache ---
@@ -271,11 +277,68 @@ def test_ledgers_of_a_flush_are_in_order(count: int) -> None:
     assert jobs.in_order(buffers) == sorted(buffers)
 
 
-def test_what_is_appended_at_once_is_bounded_in_number_and_bytes() -> None:
-    small, large = [b"x"] * 1300, [bytes(1 << 20)] * 9
-    for entries in ([], small, large, small + large + small):
-        parts = list(jobs._chunks(entries))
-        assert [one for part in parts for one in part] == entries
-        assert all(1 <= len(part) <= CHUNK for part in parts)
-        assert all(sum(map(len, part)) <= jobs.WRITE_BYTES or len(part) == 1 for part in parts)
-    assert len(list(jobs._chunks(small))) == 3
+def pieces(ledgers: int, each: list[bytes]) -> list[jobs.Piece]:
+    return [(ledger_id, range(7, 7 + len(each)), each) for ledger_id in range(ledgers) if each]
+
+
+SMALL, LARGE = [b"x"] * 5000, [bytes(1 << 20)] * 9
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *([*pieces(1, each)] for each in ([], SMALL, LARGE, SMALL + LARGE + SMALL)),
+        pieces(1000, SMALL[:5]),
+        [*pieces(700, SMALL[:1]), *pieces(2, LARGE), *pieces(700, [bytes(5000)] * 3), *pieces(3, SMALL)],
+    ],
+)
+def test_what_is_appended_at_once_is_bounded_in_number_and_bytes(given: list[jobs.Piece]) -> None:
+    chunks = list(jobs._chunks(given))
+    found = [row for chunk in chunks for row in zip(chunk.ledger_ids, chunk.entry_ids, chunk.entries, strict=True)]
+    assert found == [(ledger_id, *one) for ledger_id, ids, entries in given for one in zip(ids, entries, strict=True)]
+    sizes = [sum(map(len, chunk.entries)) for chunk in chunks]
+    assert all(1 <= len(chunk.entries) <= CHUNK for chunk in chunks)
+    assert all(size <= jobs.WRITE_BYTES or len(chunk.entries) == 1 for size, chunk in zip(sizes, chunks, strict=True))
+    for before, after in pairwise(chunks):  # none could have taken any more
+        assert len(before.entries) == CHUNK or sum(map(len, before.entries + after.entries[:1])) > jobs.WRITE_BYTES
+
+
+def test_a_flush_of_many_ledgers_lets_others_run_as_seldom_as_one_of_a_single_ledger(tmp_path: Path) -> None:
+    """With one entry each of thousands of ledgers a bookie once spent more on changes of threads than on all else."""
+    runtime = RealRuntime()
+    options = DirectoryOptions(
+        write_cache=1 << 20,
+        read_cache=1 << 20,
+        read_ahead_entries=1,
+        read_ahead_bytes=1 << 20,
+        log_size_limit=150_000,
+        direct_logs=False,
+        locations={},
+        ledgers={},
+        reserved_space=0,
+    )
+    opened = jobs.open_directory(runtime, options, str(tmp_path / "logs"), str(tmp_path / "index"))
+    ledgers = range(5, 3005)
+    buffers = [(ledger_id, LedgerBuffer(0, entry(ledger_id, 0))) for ledger_id in ledgers]
+    for ledger_id, buffer in buffers:
+        buffer.put(1, entry(ledger_id, 1))
+        buffer.put(9, entry(ledger_id, 9))
+    offers: list[None] = []
+    jobs.flush(
+        opened.writer, opened.locations, opened.reserve, lambda: offers.append(None), opened.ledgers, buffers, [], {}
+    )
+    assert len(offers) == -(-9000 // CHUNK) + -(-9000 // INDEX_CHUNK)
+    for ledger_id in ledgers:
+        for entry_id in (0, 1, 9):
+            location = opened.locations.get(ledger_id, entry_id)
+            file = runtime.files.open(str(tmp_path / "logs" / log_name(fmt.log_of(location))))
+            assert read_records(file, location, ledger_id, entry_id, 1, 1000).raw == record(entry(ledger_id, entry_id))
+            file.close()
+    assert opened.writer.active_log == 3  # in several logs, each of which knows what it has
+    counted = [sum(sizes.values()) for sizes in opened.writer.take_sealed().values()]
+    assert all(149_000 < size + fmt.HEADER_SIZE <= 150_000 for size in counted)
+    offers.clear()
+    jobs.release(buffers, lambda: offers.append(None))
+    assert not buffers
+    assert len(offers) == 12_000 // CHUNK
+    jobs.close_directory(opened.writer, opened.locations, opened.ledgers, healthy=True)

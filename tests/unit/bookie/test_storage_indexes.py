@@ -17,6 +17,7 @@ from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.errors import CorruptStorageError, NoLedgerError, UnauthorizedAccessError
 from bookkeeper.runtime import KeyValueStore
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.storage import located
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 
@@ -33,24 +34,32 @@ def store(tmp_path: Path) -> KeyValueStore:
 # --- packing ---
 
 
-@given(LONG, st.lists(LONG, max_size=packing.CHUNK + 3))
-def test_pairs_and_longs_are_big_endian(first: int, seconds: list[int]) -> None:
-    as_bytes = [value.to_bytes(8, "big", signed=True) for value in seconds]
-    assert list(packing.longs(seconds)) == as_bytes
-    assert list(packing.pairs(first, seconds)) == [first.to_bytes(8, "big", signed=True) + item for item in as_bytes]
+COUNTS = [0, 1, *(chunk + more for chunk in (packing.INDEX_CHUNK, packing.CHUNK) for more in (-1, 0, 1))]
 
 
-@pytest.mark.parametrize("count", [0, 1, packing.CHUNK - 1, packing.CHUNK, packing.CHUNK + 1])
-def test_words_of_any_number(count: int) -> None:
+@given(st.lists(st.tuples(LONG, LONG)))
+def test_pairs_and_longs_are_big_endian(both: list[tuple[int, int]]) -> None:
+    as_bytes = [
+        (first.to_bytes(8, "big", signed=True), second.to_bytes(8, "big", signed=True)) for first, second in both
+    ]
+    assert list(packing.longs([second for _, second in both])) == [second for _, second in as_bytes]
+    pairs = packing.pairs([first for first, _ in both], [second for _, second in both])
+    assert pairs == b"".join(first + second for first, second in as_bytes)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_fields_of_any_number(count: int) -> None:
     values = list(range(count))
     assert list(packing.words(values)) == [value.to_bytes(4, "big") for value in values]
+    assert list(packing.longs(values)) == [value.to_bytes(8, "big") for value in values]
+    assert list(packing.cut(packing.pairs(values, values), 16)) == [2 * value.to_bytes(8, "big") for value in values]
 
 
 # --- locations ---
 
 
 def test_locations_are_stored_as_specified(store: KeyValueStore) -> None:
-    LocationIndex(store).write([], [(7, [1], array("q", [0x0000000300000431]))], nothing)
+    LocationIndex(store).write([], located((7, [1], array("q", [0x0000000300000431]))), nothing)
     key, value = "00000000000000070000000000000001", "0000000300000431"
     assert list(store.iterate(b"", b"\xff")) == [(bytes.fromhex(key), bytes.fromhex(value))]
 
@@ -59,7 +68,7 @@ def test_lookups(store: KeyValueStore) -> None:
     """R8."""
     index = LocationIndex(store)
     count = 2 * packing.CHUNK + 10
-    index.write([], [(7, range(count), array("q", range(1, count + 1))), (9, [5], array("q", [99]))], nothing)
+    index.write([], located((7, range(count), array("q", range(1, count + 1))), (9, [5], array("q", [99]))), nothing)
     assert index.get(7, 0) == 1
     assert index.get(7, count - 1) == count
     assert index.get(7, count) == 0
@@ -79,8 +88,8 @@ def test_the_last_entry_of_a_ledger_without_any_is_not_looked_for_among_deleted_
     """Backwards through the keys of a large deleted ledger RocksDB took so long that all adds of a bookie timed out.
     FX-64."""
     index = LocationIndex(store)
-    index.write([], [(7, range(1000), array("q", range(1, 1001)))], nothing)
-    index.write([7], [(8, [3, 4], array("q", [1, 2]))], nothing)
+    index.write([], located((7, range(1000), array("q", range(1, 1001)))), nothing)
+    index.write([7], located((8, [3, 4], array("q", [1, 2]))), nothing)
     assert index.last(8) == (4, 2)
     monkeypatch.setattr(store, "_last_below", None)
     for ledger_id in (6, 7, 9):
@@ -89,15 +98,15 @@ def test_the_last_entry_of_a_ledger_without_any_is_not_looked_for_among_deleted_
 
 def test_deleted_ledgers_go_before_new_locations_come(store: KeyValueStore) -> None:
     index = LocationIndex(store)
-    index.write([], [(7, [1, 2], array("q", [11, 12])), (8, [1], array("q", [13]))], nothing)
-    index.write([7], [(7, [2, 3], array("q", [22, 23]))], nothing)
+    index.write([], located((7, [1, 2], array("q", [11, 12])), (8, [1], array("q", [13]))), nothing)
+    index.write([7], located((7, [2, 3], array("q", [22, 23]))), nothing)
     assert list(index.all()) == [(7, 2, 22), (7, 3, 23), (8, 1, 13)]
 
 
 def test_a_move_needs_the_old_location(store: KeyValueStore) -> None:
     """BI-13, FX-38, defect A8."""
     index = LocationIndex(store)
-    index.write([], [(7, [1, 2], array("q", [11, 12]))], nothing)
+    index.write([], located((7, [1, 2], array("q", [11, 12]))), nothing)
     assert index.move([(7, 1, 11, 21), (7, 2, 99, 22), (7, 3, 13, 23)], nothing) == 1
     assert list(index.all()) == [(7, 1, 21), (7, 2, 12)]
 

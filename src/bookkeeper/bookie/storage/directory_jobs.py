@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from heapq import merge
-from itertools import chain, groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from .entry_log.writer import WRITE_BYTES, EntryLogWriter, check_log_names, list
 from .index import ledgers as ledger_index
 from .index.ledger_data import LedgerData
 from .index.ledgers import Changes
-from .index.locations import LocationIndex, Run
+from .index.locations import Located, LocationIndex
 from .index.rebuild import open_locations, put_in_place
 from .packing import CHUNK
 from .reserve import Reserve
@@ -64,6 +64,14 @@ class DirectoryOptions:
     ledgers: Mapping[str, Any]
     reserved_space: int
     """Bytes kept for writing the index on a full disk."""
+
+
+class Chunk(NamedTuple):
+    """Entries that are appended together, of one ledger or of many, by columns."""
+
+    ledger_ids: list[int]
+    entry_ids: list[int]
+    entries: list[bytes]
 
 
 class Opened(NamedTuple):
@@ -174,10 +182,10 @@ def flush(
     reserve.require(_index_bytes(sum(len(buffer) for _, buffer in buffers), deleted, changes))
     if buffers:
         reserve.leave_for_index(lambda: _log_bytes(buffers))
-    runs = _append(writer, _pieces(buffers), give_way)
+    located = _append(writer, _pieces(buffers), give_way)
     with _indexing(writer, "flush failed"):
-        if runs or deleted:
-            locations.write(deleted, runs, give_way)
+        if buffers or deleted:
+            locations.write(deleted, located, give_way)
         writer.settle()
         if changes:
             ledger_index.write(ledgers, changes, give_way)
@@ -210,8 +218,7 @@ def rewrite(
     for ledger_id, group in groupby(batch, key=attrgetter("ledger_id")):
         items = list(group)
         pieces.append((ledger_id, [item.entry_id for item in items], [item.entry for item in items]))
-    runs = _append(writer, pieces, give_way)
-    places = chain.from_iterable(run[2] for run in runs)
+    places = _append(writer, pieces, give_way).locations
     moves = [(item.ledger_id, item.entry_id, item.location, place) for item, place in zip(batch, places, strict=True)]
     with _indexing(writer, "moving entries failed"):
         moved = locations.move(moves, give_way)
@@ -258,35 +265,43 @@ def _pieces(buffers: list[tuple[int, LedgerBuffer]]) -> Iterator[Piece]:
             yield ledger_id, entry_ids, entries
 
 
-def _chunks(entries: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Parts so small that one append neither keeps the interpreter for long nor makes a huge write.
+def _chunks(pieces: Iterable[Piece]) -> Iterator[Chunk]:
+    """Parts so small that one append neither keeps the interpreter for long nor makes a huge write, and so large that
+    thousands of ledgers with a few entries each cost little more than one with many.
 
     Only what is in a part is looked at for it: the lengths of a whole cache would hold the interpreter for 20 ms.
     """
-    start = 0
-    while start < len(entries):
-        part = entries[start : start + CHUNK]
-        while len(part) > 1 and sum(map(len, part)) > WRITE_BYTES:
-            part = part[: len(part) // 2]
-        yield part
-        start += len(part)
+    chunk, filled = Chunk([], [], []), 0
+    for ledger_id, entry_ids, entries in pieces:
+        start = 0
+        while start < len(entries):
+            part = entries[start : start + CHUNK - len(chunk.entries)]
+            ends = list(accumulate(map(len, part), initial=filled))
+            fitting = max(bisect_right(ends, WRITE_BYTES) - 1, not chunk.entries)
+            end = start + fitting
+            chunk.ledger_ids.extend([ledger_id] * fitting)
+            chunk.entry_ids.extend(entry_ids[start:end])
+            chunk.entries.extend(part[:fitting])
+            start, filled = end, ends[fitting]
+            if start < len(entries) or len(chunk.entries) == CHUNK:
+                yield chunk
+                chunk, filled = Chunk([], [], []), 0
+    if chunk.entries:
+        yield chunk
 
 
-def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None]) -> list[Run]:
-    """Append entries to the log and sync it; returns their locations.
+def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None]) -> Located:
+    """Append entries to the log and sync it; returns where they are.
 
     Raises `OSError` when there is no space: then the log is as before. Raises `FatalBookieError`.
     """
-    runs: list[Run] = []
+    located = Located()
     mark = writer.mark()
     with _fatal("the entry log cannot be written"):
         try:
-            for ledger_id, entry_ids, entries in pieces:
-                places: array[int] = array("q")
-                for part in _chunks(entries):
-                    places += writer.append(ledger_id, part)
-                    give_way()
-                runs.append((ledger_id, entry_ids, places))
+            for chunk in _chunks(pieces):
+                located.add(chunk.ledger_ids, chunk.entry_ids, writer.append_mixed(chunk.ledger_ids, chunk.entries))
+                give_way()
             writer.sync()
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -294,7 +309,7 @@ def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[
             writer.rewind(mark)
             no_space = error
         else:
-            return runs
+            return located
     raise no_space
 
 
@@ -331,13 +346,16 @@ def release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None
     """Free the entries of a flushed cache, whose last owner this is. At once, that would stop the loop for many ms."""
     freed = 0
     while buffers:
-        run = buffers.pop()[1].run
-        while run:
-            del run[-CHUNK:]
-            freed += CHUNK
-            if freed >= 4 * CHUNK:
+        buffer = buffers.pop()[1]
+        freed += 1 + len(buffer.strays)
+        while True:
+            freed += min(CHUNK, len(buffer.run))
+            del buffer.run[-CHUNK:]
+            if freed >= CHUNK:
                 freed = 0
                 give_way()
+            if not buffer.run:
+                break
 
 
 def read_cold(

@@ -103,12 +103,16 @@ class EntryLogWriter:
         return self._settled.get(log_id)
 
     def append(self, ledger_id: int, entries: Sequence[bytes]) -> array[int]:
-        """Append entries of one ledger; returns their locations. They are durable after `sync`."""
+        """`append_mixed` of one ledger's entries."""
+        return self.append_mixed([ledger_id] * len(entries), entries)
+
+    def append_mixed(self, ledger_ids: Sequence[int], entries: Sequence[bytes]) -> array[int]:
+        """Append entries, each of its ledger; returns their locations. They are durable after `sync`."""
         sizes = list(map(len, entries))
         steps = list(map(fmt.SIZE_WORD.__add__, sizes))
         total = sum(steps)
         if self._file is None or self._position + total > self._limit:
-            return self._append_over_roll(ledger_id, entries, steps)
+            return self._append_over_roll(ledger_ids, entries, steps)
         records: list[bytes] = [b""] * (2 * len(entries))
         records[::2] = words(sizes)
         records[1::2] = entries
@@ -118,12 +122,22 @@ class EntryLogWriter:
         else:
             self._pieces += records
         self._position += total
-        self._sizes[ledger_id] = self._sizes.get(ledger_id, 0) + total
+        self._count(ledger_ids, steps)
         if self._position - self._written >= WRITE_BYTES:
             self._write()
         locations = array("q", accumulate(steps, initial=start))
         locations.pop()  # where the next entry would be
         return locations
+
+    def _count(self, ledger_ids: Sequence[int], steps: Sequence[int]) -> None:
+        """Note how many bytes of which ledgers are in the current log."""
+        sizes = self._sizes
+        first = ledger_ids[0]
+        if ledger_ids.count(first) == len(ledger_ids):
+            sizes[first] = sizes.get(first, 0) + sum(steps)
+            return
+        for ledger_id, step in zip(ledger_ids, steps, strict=True):
+            sizes[ledger_id] = sizes.get(ledger_id, 0) + step
 
     def mark(self) -> EntryLogPosition:
         """The current place. Nothing may be waiting to be written: call it right after `sync`."""
@@ -213,7 +227,7 @@ class EntryLogWriter:
             self._file.close()
             self._file, self._log_id = None, None
 
-    def _append_over_roll(self, ledger_id: int, entries: Sequence[bytes], steps: list[int]) -> array[int]:
+    def _append_over_roll(self, ledger_ids: Sequence[int], entries: Sequence[bytes], steps: list[int]) -> array[int]:
         locations: array[int] = array("q")
         start = 0
         while start < len(entries):
@@ -227,9 +241,9 @@ class EntryLogWriter:
                 end += 1
             if end == start and self._position == fmt.HEADER_SIZE:
                 end += 1  # larger than a whole log: it gets one of its own
-                locations.extend(self._append_alone(ledger_id, entries[start]))
+                locations.extend(self._append_alone(ledger_ids[start], entries[start]))
             elif end > start:
-                locations.extend(self.append(ledger_id, entries[start:end]))
+                locations.extend(self.append_mixed(ledger_ids[start:end], entries[start:end]))
             if end < len(entries):
                 self.roll()
             start = end

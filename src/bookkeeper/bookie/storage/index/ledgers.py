@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ....errors import CorruptStorageError, NoLedgerError, UnauthorizedAccessError
 from ....runtime import KeyValueStore
-from ..packing import CHUNK
+from ..packing import INDEX_CHUNK
 from . import ledger_data
 from .ledger_data import LedgerData
 
@@ -178,9 +178,9 @@ def load(store: KeyValueStore) -> dict[int, LedgerData]:
 def write(store: KeyValueStore, changes: Changes, give_way: Callable[[], None]) -> None:
     """Make the changes durable; blocks. Small batches, as in `LocationIndex.write`."""
     items = list(changes.items())
-    for start in range(0, len(items), CHUNK):
+    for start in range(0, len(items), INDEX_CHUNK):
         batch = store.batch()
-        for ledger_id, value in items[start : start + CHUNK]:
+        for ledger_id, value in items[start : start + INDEX_CHUNK]:
             key = ledger_data.ledger_key(ledger_id)
             if value is None:
                 batch.delete(key)

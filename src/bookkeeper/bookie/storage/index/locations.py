@@ -14,18 +14,33 @@ from struct import Struct
 
 from ....errors import CorruptStorageError
 from ....runtime import KeyValueStore
-from ..packing import CHUNK, longs, pairs
+from ..packing import INDEX_CHUNK, cut, longs, pairs
 
 _KEY = Struct(">qq")
 _VALUE = Struct(">q")
 _AFTER_ID = 1 << 63
 """One more than the greatest id; only as the end of a range of keys."""
 
-Run = tuple[int, Sequence[int], "array[int]"]
-"""A ledger, entry ids of it, and their locations."""
+KEY_SIZE = 16
 
 Move = tuple[int, int, int, int]
 """Ledger, entry, the location it had, the location it shall have."""
+
+
+class Located:
+    """Entries, of any number of ledgers, and where they are: what a flush has for the index."""
+
+    __slots__ = ("keys", "locations")
+
+    def __init__(self) -> None:
+        self.keys = bytearray()
+        """As the index has them, in one piece."""
+        self.locations: array[int] = array("q")
+
+    def add(self, ledger_ids: Sequence[int], entry_ids: Sequence[int], locations: array[int]) -> None:
+        """Add entries, given by columns."""
+        self.keys += pairs(ledger_ids, entry_ids)
+        self.locations += locations
 
 
 class LocationIndex:
@@ -69,8 +84,8 @@ class LocationIndex:
             ledger_id, entry_id = _KEY.unpack(key)
             yield ledger_id, entry_id, _location(value)
 
-    def write(self, deleted: Iterable[int], runs: Iterable[Run], give_way: Callable[[], None]) -> None:
-        """Drop the deleted ledgers' locations, then put the runs'; durable at return.
+    def write(self, deleted: Iterable[int], located: Located, give_way: Callable[[], None]) -> None:
+        """Drop the deleted ledgers' locations, then put those of entries; durable at return.
 
         The binding of RocksDB keeps the interpreter while it applies a batch: so batches are small, with
         `give_way` between them, and one sync at the end stands for all.
@@ -79,13 +94,13 @@ class LocationIndex:
             batch = self._store.batch()
             batch.delete_range(*_range(ledger_id))
             self._store.write(batch, sync=False)
-        for ledger_id, entry_ids, locations in runs:
-            for start in range(0, len(entry_ids), CHUNK):
-                end = start + CHUNK
-                batch = self._store.batch()
-                batch.put_many(pairs(ledger_id, entry_ids[start:end]), longs(locations[start:end]))
-                self._store.write(batch, sync=False)
-                give_way()
+        for start in range(0, len(located.locations), INDEX_CHUNK):
+            end = start + INDEX_CHUNK
+            keys = bytes(located.keys[start * KEY_SIZE : end * KEY_SIZE])
+            batch = self._store.batch()
+            batch.put_many(cut(keys, KEY_SIZE), longs(located.locations[start:end]))
+            self._store.write(batch, sync=False)
+            give_way()
         self.sync()
 
     def put(self, places: Iterable[tuple[int, int, int]]) -> None:
@@ -105,8 +120,8 @@ class LocationIndex:
         Without the condition a compaction could undo a later add, or bring back a deleted ledger's keys.
         """
         moved = 0
-        for start in range(0, len(moves), CHUNK):
-            part = moves[start : start + CHUNK]
+        for start in range(0, len(moves), INDEX_CHUNK):
+            part = moves[start : start + INDEX_CHUNK]
             batch = self._store.batch()
             for (ledger_id, entry_id, old, new), current in zip(
                 part, self.get_many([(move[0], move[1]) for move in part]), strict=True
