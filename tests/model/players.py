@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from bookkeeper.errors import BookieUnavailableError, RequestTimeoutError
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.quorum.recovery import Phase
+from bookkeeper.quorum.window import PendingWindow
 from bookkeeper.types import BookieId
 from tests.support.actors.adds import Adds
 from tests.support.actors.bookie import Bookie
@@ -60,8 +61,6 @@ _NEVER_MATTERS = frozenset(
     {
         "window",  # the keeper's, frozen on its own
         "_since",
-        "now",
-        "unsettled_bytes",
         "late_failures",
         "rounds",
         "_last_error",
@@ -72,11 +71,10 @@ _NEVER_MATTERS = frozenset(
         "_policy",
         "_order",
         "_index",
-        "_masks",
     }
 )
 """Attributes that no later decision depends on, or that are the same in all states."""
-_NOT_WITHOUT_CHANGES = _NEVER_MATTERS | {"_held", "_failed_before"}
+_NOT_WITHOUT_CHANGES = _NEVER_MATTERS | {"_failed_before"}
 _NOT_AFTER_FENCING = _NEVER_MATTERS | {"_coverage", "_best_lac"}
 
 
@@ -91,7 +89,16 @@ def _adds_key(adds: Adds | None, changes: bool) -> Hashable:
     if adds is None:
         return None
     skip = _NEVER_MATTERS if changes else _NOT_WITHOUT_CHANGES
-    return freeze(adds.window, skip), freeze(adds.keeper, skip), adds.stopped is None
+    return _window_key(adds.window, changes), freeze(adds.keeper, skip), adds.stopped is None
+
+
+def _window_key(window: PendingWindow, changes: bool) -> Hashable:
+    """What it has and what was answered, whether it keeps that by masks or not."""
+    entries = tuple(
+        (entry_id, window.answers(entry_id), (size, frame) if changes else None)
+        for entry_id, (size, _, frame) in window.open.items()
+    )
+    return window.lac, window.head, window.lap, window.length, entries
 
 
 class WriterPlayer:

@@ -76,7 +76,7 @@ class ConfirmsInAnyOrder(PendingWindow):
 
     def confirm(self) -> range:
         first = self.head + 1
-        last = max((e for e, mask in self.open.items() if self._complete(e, mask)), default=self.head)
+        last = max((e for e, mask in self._by_masks().items() if self._complete(e, mask)), default=self.head)
         self._advance(max(last, self.head))
         self._settle_answered(range(first, self.head + 1))
         return range(first, self.head + 1)
@@ -86,9 +86,10 @@ class KeepsRevokedAcks(PendingWindow):
     """An ack counts, whoever is in its bookie's place now."""
 
     def revoke(self, indexes: Any) -> None:
-        pending = {entry_id: mask for entry_id, mask in self.open.items() if entry_id > self.head}
+        masks = self._by_masks()
+        pending = {entry_id: mask for entry_id, mask in masks.items() if entry_id > self.head}
         super().revoke(indexes)
-        self.open.update(pending)
+        masks.update(pending)
 
 
 class UsesProposedEnsembles(EnsembleKeeper):

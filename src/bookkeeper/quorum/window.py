@@ -19,8 +19,10 @@ A confirmed entry is never taken back.
 Ids normally count up from 0. An advanced writer chooses them; then there may be gaps, and an entry behind a gap stays
 pending until the gap is filled.
 
-The per-entry state is one int (the open mask) and one tuple, in dicts that keep the order of sending: pushing an
-entry and taking its three acks costs about one microsecond.
+Bookies answer in order, as a rule. As long as they do one number for each index says what it has acked (`_acked_to`):
+an ack is compared with it, and an entry is touched twice, when it is pushed and when it is settled. What does not fit
+(an ack out of order, a failure, an ensemble change, ids chosen by the caller, entries of which an index gets some only)
+has the window keep a mask for each entry (`_masks`), until all is in order again.
 """
 
 from __future__ import annotations
@@ -40,22 +42,9 @@ class PendingWindow:
     """See the module. Indexes are ensemble indexes; masks have bit `i` for index `i`; times are the caller's clock."""
 
     __slots__ = (
-        "_deferred_sync",
-        "_ensemble_size",
-        "_failed",
-        "_held",
-        "_masks",
-        "_slack",
-        "accept",
-        "acked_times",
-        "head",
-        "lac",
-        "lap",
-        "length",
-        "now",
-        "open",
-        "unsettled_bytes",
-    )
+        "_acked_to", "_deferred_sync", "_ensemble_size", "_failed", "_masks", "_next_look", "_quorum_at", "_settled_to",
+        "_slack", "_times", "_write_masks", "accept", "head", "lac", "lap", "length", "now", "open", "unsettled_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -67,16 +56,20 @@ class PendingWindow:
     ) -> None:
         """`last_entry_id` and `length`: where writing begins, as a recovering client found it."""
         self._ensemble_size = distribution.ensemble_size
-        self._masks = distribution.masks
+        self._write_masks = distribution.masks
         self._slack = distribution.write_quorum - distribution.ack_quorum
+        self._quorum_at = distribution.ensemble_size - distribution.ack_quorum  # in a sorted `_acked_to`
         self._deferred_sync = deferred_sync
-        self.open: dict[int, int] = {}
-        """Unsettled id -> mask of the indexes of its write set that have not acked; in order of sending. Read only."""
-        self._failed: dict[int, int] = {}  # id -> mask, not 0, within the open mask; only ids with a failure
-        self._held: dict[int, tuple[int, float, bytes]] = {}  # same keys as open: payload size, time sent, frame
-        self.acked_times = [float("-inf")] * distribution.ensemble_size
-        """By index: when the latest of the entries was pushed that it acked since it was last sent entries again.
-        Entries are sent in order, so one pushed before that and not answered was overtaken. Read only."""
+        self.open: dict[int, tuple[int, float, bytes]] = {}
+        """Unsettled id -> payload size, time sent, frame; in order of sending. Read only."""
+        self._acked_to = [last_entry_id] * distribution.ensemble_size
+        """While answers come in order, by index: it has acked this entry and all before it."""
+        self._settled_to = last_entry_id  # while they do: everything up to here is settled
+        self._masks: dict[int, int] | None = None if distribution.write_quorum == distribution.ensemble_size else {}
+        """Else, unsettled id -> mask of the indexes of its write set that have not acked."""
+        self._failed: dict[int, int] = {}  # id -> mask, not 0, within its mask; only ids with a failure
+        self._times = [float("-inf")] * distribution.ensemble_size  # `acked_times`, where masks tell nothing of them
+        self._next_look = 0  # acks until it is looked whether all is in order
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
         self.now = 0.0
@@ -99,9 +92,57 @@ class PendingWindow:
             return []
         return sorted(entry_id for entry_id in self.open if entry_id > self.head)
 
+    @property
+    def acked_times(self) -> list[float]:
+        """By index: when the latest of the entries was pushed that it acked since it was last sent entries again.
+        Entries are sent in order, so one pushed before that and not answered was overtaken."""
+        if self._masks is not None:
+            return list(self._times)
+        latest = map(self.open.get, self._acked_to)
+        return [before if sent is None else sent[1] for before, sent in zip(self._times, latest, strict=True)]
+
     def frame(self, entry_id: int) -> bytes:
         """The frame of an unsettled entry."""
-        return self._held[entry_id][2]
+        return self.open[entry_id][2]
+
+    # --- in order, or not ---
+
+    def _by_masks(self) -> dict[int, int]:
+        """The masks; they are kept from here on."""
+        if self._masks is None:
+            self._times = self.acked_times
+            self._masks = {entry_id: self._mask(entry_id) for entry_id in self.open}
+            self._next_look = 2 * len(self.open)
+        return self._masks
+
+    def _mask(self, entry_id: int) -> int:
+        """Which indexes of an unsettled entry's write set have not acked it."""
+        if self._masks is not None:
+            return self._masks.get(entry_id, 0)
+        return sum(1 << index for index, last in enumerate(self._acked_to) if last < entry_id)
+
+    def _look_for_order(self, acks: int) -> None:
+        """So many acks came: forget the masks, if there is nothing that only they can tell."""
+        self._next_look -= acks
+        masks = self._masks
+        striped = self._write_masks[0] != (1 << self._ensemble_size) - 1
+        if striped or masks is None or self._failed or (self.open and self._next_look > 0):
+            return
+        self._next_look = 2 * len(self.open)
+        first = self.lap + 1 - len(self.open)
+        if first > self.head + 1 or [*self.open] != [*range(first, self.lap + 1)]:
+            return  # something is missing still
+        acked_to = [self.lap] * self._ensemble_size
+        before = 0
+        for entry_id in range(first, self.lap + 1):
+            mask = masks[entry_id]
+            if before & ~mask:
+                return
+            for index in range(self._ensemble_size) if mask != before else ():
+                if (mask & ~before) >> index & 1:
+                    acked_to[index] = entry_id - 1
+            before = mask
+        self._masks, self._acked_to, self._settled_to = None, acked_to, first - 1
 
     # --- sending ---
 
@@ -120,12 +161,13 @@ class PendingWindow:
         """
         assert entry_id > self.head, self
         assert entry_id not in self.open, self
+        if self._masks is not None or entry_id != self.lap + 1:
+            self._by_masks()[entry_id] = self._write_masks[entry_id % self._ensemble_size]
         if entry_id > self.lap:
             self.lap = entry_id
         self.length += size
         self.unsettled_bytes += len(frame)
-        self.open[entry_id] = self._masks[entry_id % self._ensemble_size]
-        self._held[entry_id] = (size, self.now, frame)
+        self.open[entry_id] = (size, self.now, frame)
 
     # --- answers ---
 
@@ -134,48 +176,72 @@ class PendingWindow:
 
         Returns whether the first pending entry has its acks now, and `confirm` may be worth a call.
         """
+        if self._masks is not None or not entry_ids:
+            return self._ack_by_masks(index, entry_ids)
+        first, last = self._acked_to[index] + 1, entry_ids[-1]
+        if last <= self.lap and first == entry_ids[0] and (first == last or [*entry_ids] == [*range(first, last + 1)]):
+            return self._ack_to(index, last)
+        if all(entry_id < first or entry_id > self.lap for entry_id in entry_ids):
+            return self._first_is_complete()
+        return self._ack_by_masks(index, entry_ids)
+
+    def ack_one(self, index: int, entry_id: int) -> bool:
+        """`ack` of one entry: where many ledgers are written nearly all are such."""
+        if self._masks is None and entry_id == self._acked_to[index] + 1 and entry_id <= self.lap:
+            return self._ack_to(index, entry_id)
+        return self.ack(index, (entry_id,))
+
+    def _ack_to(self, index: int, last: int) -> bool:
+        """In order, up to `last`."""
+        acked_to = self._acked_to
+        acked_to[index] = last
+        ordered = sorted(acked_to)
+        settled = ordered[0] if ordered[0] < self.head else self.head
+        if settled > self._settled_to:
+            self._settle_to(settled)
+        return ordered[self._quorum_at] > self.head
+
+    def _settle_to(self, last: int) -> None:
+        """In order: everything up to `last` is confirmed, and all have acked it."""
+        take = self.open.pop
+        freed = 0
+        for entry_id in range(self._settled_to + 1, last + 1):
+            _, pushed, frame = take(entry_id)
+            freed += len(frame)
+        self._times = [pushed] * self._ensemble_size
+        self._settled_to = last
+        self.unsettled_bytes -= freed
+
+    def _first_is_complete(self) -> bool:
+        """Whether the first pending entry has its acks."""
+        if self._masks is None:
+            return sorted(self._acked_to)[self._quorum_at] > self.head
+        mask = self._masks.get(self.head + 1, -1)
+        return mask >= 0 and mask.bit_count() <= self._slack
+
+    def _ack_by_masks(self, index: int, entry_ids: Sequence[int]) -> bool:
+        masks = self._by_masks()
         bit = 1 << index
         if self._failed:
             self._forget_failures(bit, entry_ids)
-        elif len(entry_ids) == 1:
-            return self._ack_one(index, entry_ids[0])
         head = self.head
-        open_masks = self.open
-        held = self._held
-        latest = held.get(entry_ids[-1]) if entry_ids else None
-        if latest is not None and latest[1] > self.acked_times[index]:
-            self.acked_times[index] = latest[1]
+        latest = self.open.get(entry_ids[-1]) if entry_ids else None
+        if latest is not None and latest[1] > self._times[index]:
+            self._times[index] = latest[1]
         freed = 0
         for entry_id in entry_ids:
-            mask = open_masks.get(entry_id, 0)
+            mask = masks.get(entry_id, 0)
             if mask & bit:
                 if mask == bit and entry_id <= head:
-                    del open_masks[entry_id]
-                    freed += len(held.pop(entry_id)[2])
+                    del masks[entry_id]
+                    freed += len(self.open.pop(entry_id)[2])
                 else:
-                    open_masks[entry_id] = mask ^ bit
+                    masks[entry_id] = mask ^ bit
         self.unsettled_bytes -= freed
         if self._failed:
             self._settle_answered(entry_ids)
-        mask = open_masks.get(head + 1, -1)
-        return mask >= 0 and mask.bit_count() <= self._slack
-
-    def _ack_one(self, index: int, entry_id: int) -> bool:
-        """`ack` of one entry while none has failed: where many ledgers are written nearly all are such."""
-        open_masks = self.open
-        mask = open_masks.get(entry_id, 0)
-        bit = 1 << index
-        if mask:
-            _, pushed, frame = self._held[entry_id]
-            if pushed > self.acked_times[index]:
-                self.acked_times[index] = pushed
-            if mask == bit and entry_id <= self.head:
-                del open_masks[entry_id], self._held[entry_id]
-                self.unsettled_bytes -= len(frame)
-            elif mask & bit:
-                open_masks[entry_id] = mask ^ bit
-        mask = open_masks.get(self.head + 1, -1)
-        return mask >= 0 and mask.bit_count() <= self._slack
+        self._look_for_order(len(entry_ids))
+        return self._first_is_complete()
 
     def _forget_failures(self, bit: int, entry_ids: Iterable[int]) -> None:
         """An ack that comes after a failure (time-out, second sending) is worth as much as any."""
@@ -194,12 +260,12 @@ class PendingWindow:
                 self._settle(entry_id)
 
     def _answered(self, entry_id: int) -> bool:
-        return self.open[entry_id] == self._failed.get(entry_id, 0)
+        return self._mask(entry_id) == self._failed.get(entry_id, 0)
 
     def _settle(self, entry_id: int) -> None:
-        del self.open[entry_id]
+        del self._by_masks()[entry_id]
         self._failed.pop(entry_id, None)
-        self.unsettled_bytes -= len(self._held.pop(entry_id)[2])
+        self.unsettled_bytes -= len(self.open.pop(entry_id)[2])
 
     def confirm(self) -> range:
         """Move `head` over the complete entries that follow it. Returns the ids newly confirmed.
@@ -207,18 +273,30 @@ class PendingWindow:
         Not to be called while an ensemble change is under way: what is confirmed then might be taken back by it.
         """
         first = self.head + 1
-        open_masks = self.open
+        if self._masks is None and self.accept is None:
+            ordered = sorted(self._acked_to)
+            last = max(ordered[self._quorum_at], self.head)
+            settled = min(ordered[0], last)
+            if settled > self._settled_to:
+                self._settle_to(settled)
+        else:
+            last = self._confirm_by_masks(self._by_masks())
+        self._advance(last)
+        return range(first, last + 1)
+
+    def _confirm_by_masks(self, masks: dict[int, int]) -> int:
+        """The last of the complete entries that follow the head."""
         slack = self._slack
-        entry_id = first
+        entry_id = self.head + 1
         plain = self.accept is None and not self._failed
         freed = 0
         while True:
-            mask = open_masks.get(entry_id, -1)
+            mask = masks.get(entry_id, -1)
             if mask < 0 or mask.bit_count() > slack:
                 break
             if not mask:
-                del open_masks[entry_id]
-                freed += len(self._held.pop(entry_id)[2])
+                del masks[entry_id]
+                freed += len(self.open.pop(entry_id)[2])
             elif not plain:
                 if not self._complete(entry_id, mask):
                     break
@@ -226,8 +304,7 @@ class PendingWindow:
                     self._settle(entry_id)
             entry_id += 1
         self.unsettled_bytes -= freed
-        self._advance(entry_id - 1)
-        return range(first, entry_id)
+        return entry_id - 1
 
     def _advance(self, head: int) -> None:
         assert self.head <= head <= self.lap, f"head {head}: {self}"
@@ -239,7 +316,7 @@ class PendingWindow:
         """Whether an entry with this open mask has its ack quorum."""
         if mask.bit_count() > self._slack:
             return False
-        return self.accept is None or self.accept(self._masks[entry_id % self._ensemble_size] & ~mask)
+        return self.accept is None or self.accept(self._write_masks[entry_id % self._ensemble_size] & ~mask)
 
     def synced(self, entry_id: int) -> None:
         """`force` made everything up to `entry_id` durable: move the LAC of a DEFERRED_SYNC writer."""
@@ -255,11 +332,12 @@ class PendingWindow:
         Returns how many of them were open there and not failed before, and those of these that are not complete.
         Acked, unknown and settled ids are ignored.
         """
+        masks = self._by_masks()
         bit = 1 << index
         marked = 0
         incomplete = []
         for entry_id in entry_ids:
-            mask = self.open.get(entry_id, 0)
+            mask = masks.get(entry_id, 0)
             failed = self._failed.get(entry_id, 0)
             if not mask & bit or failed & bit:
                 continue
@@ -276,32 +354,32 @@ class PendingWindow:
         """Ids that `index` has neither acked nor failed, in order of sending."""
         bit = 1 << index
         failed = self._failed
-        return [e for e, mask in self.open.items() if mask & bit and not failed.get(e, 0) & bit]
+        return [e for e in self.open if self._mask(e) & bit and not failed.get(e, 0) & bit]
 
     def unanswered_before(self, index: int, time: float) -> list[int]:
         """Those of `unanswered(index)` that were pushed before a time."""
         bit = 1 << index
         failed = self._failed
         found = []
-        for entry_id, (_, pushed, _) in self._held.items():
+        for entry_id, (_, pushed, _) in self.open.items():
             if pushed >= time:
                 break
-            if self.open[entry_id] & bit and not failed.get(entry_id, 0) & bit:
+            if self._mask(entry_id) & bit and not failed.get(entry_id, 0) & bit:
                 found.append(entry_id)
         return found
 
     def any_before(self, time: float) -> bool:
         """Whether an unsettled entry was pushed before a time."""
-        for _, pushed, _ in self._held.values():
+        for _, pushed, _ in self.open.values():
             return pushed < time  # in order of sending
         return False
 
     def overdue(self, sent_before: float) -> int | None:
         """A pending entry, first sent at or before a time, that is not complete; None if there is none."""
-        for entry_id, (_, sent, _) in self._held.items():
+        for entry_id, (_, sent, _) in self.open.items():
             if sent > sent_before:
                 return None
-            if entry_id > self.head and not self._complete(entry_id, self.open[entry_id]):
+            if entry_id > self.head and not self._complete(entry_id, self._mask(entry_id)):
                 return entry_id
         return None
 
@@ -319,15 +397,16 @@ class PendingWindow:
     def revoke(self, indexes: Iterable[int]) -> None:
         """The bookies at these indexes were replaced: their acks of pending entries no longer count, and what confirmed
         entries still waited for from them will not come."""
+        masks = self._by_masks()
         gone = 0
         for index in indexes:
             gone |= 1 << index
-        for entry_id, mask in list(self.open.items()):
-            here = gone & self._masks[entry_id % self._ensemble_size]
+        for entry_id, mask in list(masks.items()):
+            here = gone & self._write_masks[entry_id % self._ensemble_size]
             if not here:
                 continue
             if entry_id > self.head:
-                self.open[entry_id] = mask | here
+                masks[entry_id] = mask | here
                 self._unmark_failed(entry_id, here)
             elif mask & here:
                 self._failed[entry_id] = self._failed.get(entry_id, 0) | mask & here
@@ -337,10 +416,11 @@ class PendingWindow:
     def resend(self, index: int) -> list[int]:
         """Entries to send again to `index`, in their order: the pending ones it has not acked, and the confirmed ones
         it has not answered."""
+        masks = self._by_masks()
         bit = 1 << index
-        self.acked_times[index] = float("-inf")
+        self._times[index] = float("-inf")
         found = []
-        for entry_id, mask in self.open.items():
+        for entry_id, mask in masks.items():
             if not mask & bit:
                 continue
             if entry_id > self.head:
@@ -362,13 +442,15 @@ class PendingWindow:
     def shrink(self) -> None:
         """Give back the room of all the entries that there once were. Only when none is unsettled."""
         assert not self.open, self
-        self.open, self._held, self._failed = {}, {}, {}
+        self.open, self._failed = {}, {}
+        if self._masks is not None:
+            self._masks = {}
 
     def drain(self) -> list[int]:
         """Give up all pending entries. Returns their ids, ascending; the length no longer contains them."""
         ids = self.pending
         for entry_id in ids:
-            self.length -= self._held[entry_id][0]
+            self.length -= self.open[entry_id][0]
             self._settle(entry_id)
         self.lap = self.head
         return ids
@@ -377,22 +459,23 @@ class PendingWindow:
 
     def acked(self, entry_id: int) -> list[int]:
         """Indexes that acked an unsettled entry."""
-        mask = self._masks[entry_id % self._ensemble_size] & ~self.open[entry_id]
+        mask = self._write_masks[entry_id % self._ensemble_size] & ~self._mask(entry_id)
         return [i for i in range(self._ensemble_size) if mask >> i & 1]
 
     def __str__(self) -> str:
-        """On one line, such as `lac=7 head=9 lap=12 length=130 open=[9:aa. 10:a.f 12:-..]`.
-
-        An entry has a letter for each index: acked, failed, still awaited (`.`), not in the write set (`-`).
-        """
-        shown = [f"{entry_id}:{self._answers(entry_id)}" for entry_id in islice(self.open, SHOWN)]
+        """On one line, such as `lac=7 head=9 lap=12 length=130 open=[9:aa. 10:a.f 12:-..]`, with `answers`."""
+        shown = [f"{entry_id}:{self.answers(entry_id)}" for entry_id in islice(self.open, SHOWN)]
         if len(self.open) > SHOWN:
             shown.append(f"and {len(self.open) - SHOWN} more")
         return f"lac={self.lac} head={self.head} lap={self.lap} length={self.length} open=[{' '.join(shown)}]"
 
-    def _answers(self, entry_id: int) -> str:
-        write_set = self._masks[entry_id % self._ensemble_size]
-        open_mask, failed = self.open[entry_id], self._failed.get(entry_id, 0)
+    def answers(self, entry_id: int) -> str:
+        """What each index has to do with an entry: acked (`a`), failed (`f`), still awaited (`.`), not in the write set
+        (`-`). An empty string for what is not unsettled."""
+        if entry_id not in self.open:
+            return ""
+        write_set = self._write_masks[entry_id % self._ensemble_size]
+        open_mask, failed = self._mask(entry_id), self._failed.get(entry_id, 0)
         return "".join(
             "-" if not write_set >> i & 1 else "f" if failed >> i & 1 else "." if open_mask >> i & 1 else "a"
             for i in range(self._ensemble_size)
@@ -402,17 +485,25 @@ class PendingWindow:
         """The relations that hold between any two calls. For tests: raises `AssertionError`."""
         assert self.lac <= self.head <= self.lap, f"lac <= head <= lap: {self}"
         assert self._deferred_sync or self.lac == self.head, f"the LAC follows the head: {self}"
-        assert list(self.open) == list(self._held), f"what is open has a frame: {self}"
-        assert self.unsettled_bytes == sum(len(frame) for _, _, frame in self._held.values()), f"bytes: {self}"
-        times = [time for _, time, _ in self._held.values()]
+        assert self.unsettled_bytes == sum(len(frame) for _, _, frame in self.open.values()), f"bytes: {self}"
+        times = [time for _, time, _ in self.open.values()]
         assert times == sorted(times), f"times in order of sending: {self}"
         assert all(time <= self.now for time in (*times, *self.acked_times)), f"nothing is of the future: {self}"
-        for entry_id, mask in self.open.items():
+        if self._masks is None:
+            assert self._settled_to <= self.head, f"what is settled is confirmed: {self}"
+            assert [*self.open] == [*range(self._settled_to + 1, self.lap + 1)], f"the others are open: {self}"
+            assert not self._failed, f"failures are kept by masks: {self}"
+            assert all(self._settled_to <= last <= self.lap for last in self._acked_to), f"acks of what is open: {self}"
+        else:
+            assert [*self.open] == [*self._masks], f"each has a mask: {self}"
+        for entry_id in self.open:
+            mask = self._mask(entry_id)
             assert entry_id <= self.lap, f"{entry_id} was pushed: {self}"
-            write_set = self._masks[entry_id % self._ensemble_size]
+            write_set = self._write_masks[entry_id % self._ensemble_size]
             assert mask & ~write_set == 0, f"{entry_id} is open inside its write set: {self}"
             settled = entry_id <= self.head and self._answered(entry_id)
             assert not settled, f"{entry_id} is settled and not forgotten: {self}"
         for entry_id, mask in self._failed.items():
             assert mask, f"{entry_id} has failed somewhere: {self}"
-            assert mask & ~self.open.get(entry_id, 0) == 0, f"{entry_id} failed where it is open: {self}"
+            assert entry_id in self.open, f"{entry_id} failed where it is open: {self}"
+            assert mask & ~self._mask(entry_id) == 0, f"{entry_id} failed where it is open: {self}"

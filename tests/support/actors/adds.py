@@ -119,11 +119,11 @@ class Adds:
 
     def awaits(self, bookie: str, entry: int, *, returning: bool) -> bool:
         """Whether an ack of this bookie can still count; `returning`: a replaced bookie may come back."""
-        mask = self.window.open.get(entry, 0)
-        if self.stopped is not None or not mask:
+        answers = self.window.answers(entry)
+        if self.stopped is not None or not set(answers) & {".", "f"}:
             return False
         index = self.keeper.index_of(BookieId(bookie))
-        return returning if index is None else bool(mask >> index & 1)
+        return returning if index is None else answers[index] in ".f"
 
     def _confirm(self) -> None:
         if self.keeper.changing:

@@ -77,7 +77,7 @@ async def test_closing_the_client_ends_whatever_waits_for_a_writer() -> None:
         await writer.append(b"0")
         behind_a_gap = advanced.write_nowait(1, b"x")
         waiting = [asyncio.ensure_future(advanced.flush())]
-        await until(lambda: advanced._adds.window.open.get(1) == 0)
+        await until(lambda: len(advanced._adds.window.acked(1)) == 3)
         slow = SlowStore()
         _store(cluster).faults = slow
         bad = cluster.ensemble(writer.metadata.last_ensemble[1])[0]
