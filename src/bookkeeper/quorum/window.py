@@ -187,9 +187,20 @@ class PendingWindow:
 
     def ack_one(self, index: int, entry_id: int) -> bool:
         """`ack` of one entry: where many ledgers are written nearly all are such."""
-        if self._masks is None and entry_id == self._acked_to[index] + 1 and entry_id <= self.lap:
-            return self._ack_to(index, entry_id)
-        return self.ack(index, (entry_id,))
+        acked_to = self._acked_to
+        if self._masks is not None or entry_id != acked_to[index] + 1 or entry_id > self.lap:
+            return self.ack(index, (entry_id,))
+        acked_to[index] = entry_id
+        head = self.head
+        if entry_id > head:
+            missing = self._slack
+            for last in acked_to:
+                if last <= head:
+                    missing -= 1
+            return missing >= 0
+        if entry_id <= min(acked_to):
+            self._settle_to(entry_id)
+        return self._first_is_complete()
 
     def _ack_to(self, index: int, last: int) -> bool:
         """In order, up to `last`."""

@@ -65,6 +65,9 @@ class Sink:
         self.acked += acked
         self.failed += failed
 
+    def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
+        self.on_add_responses(bookie, [entry_id], [])
+
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
         assert not self.sending
         self.lost.append(error)

@@ -31,6 +31,9 @@ class Sink:
     def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
         pass
 
+    def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
+        self.on_add_responses(bookie, [entry_id], [])
+
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
         raise error
 

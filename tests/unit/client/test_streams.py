@@ -52,6 +52,9 @@ class Adds:
         self.acked += acked
         self.failed += failed
 
+    def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
+        self.on_add_responses(bookie, [entry_id], [])
+
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
         raise error
 

@@ -224,6 +224,9 @@ class _Targets:
         if not self._unanswered and self._done is not None and not self._done.done():
             self._done.set_result(None)
 
+    def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
+        self.on_add_responses(bookie, [entry_id], [])
+
     def on_channel_lost(self, _bookie: BookieId, error: BKError) -> None:
         self._fail(error)
 

@@ -175,6 +175,22 @@ class AddPipeline:
                 self.carry_out(self.keeper.on_failures(bookie, failed))
         except Exception:
             self._unexpected()
+        self._answered()
+
+    def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
+        """One entry."""
+        index = self.keeper.index_of(bookie)
+        if index is None or self.stopped is not None:
+            return
+        try:
+            if self.window.ack_one(index, entry_id) and not self.keeper.changing:
+                self._confirm()
+        except Exception:
+            self._unexpected()
+        if self._abandoned or self.waiting:
+            self._answered()
+
+    def _answered(self) -> None:
         if self._abandoned:
             self.abandon()
         if self.waiting:

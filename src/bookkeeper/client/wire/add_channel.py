@@ -30,6 +30,9 @@ from ...errors import BKError, RequestTimeoutError
 from ...protocol.frames import Acks
 from ...types import BookieId
 
+LOOKED_AT = 4
+"""Acks that are looked at to see whether each is of another ledger."""
+
 AddAnswers = dict[int, tuple[list[int], list[tuple[int, int]]]]
 """By ledger: entries stored, entries refused with their result codes."""
 
@@ -39,6 +42,9 @@ class AddSink(Protocol):
 
     def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
         """All answers that one socket read brought for this writer: ids stored; (id, result code) refused."""
+
+    def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
+        """`on_add_responses` of one stored entry, as each ledger has where thousands are written."""
 
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
         """Everything sent on this channel and not answered has failed."""
@@ -97,6 +103,15 @@ class AddRoute:
             channel.sink.on_add_responses(channel.bookie, acked, failed)
         elif self.answered >= self.sent:
             self.connection.drop_route(self)
+
+    def deliver_one(self, entry_id: int) -> None:
+        """`deliver` of one stored entry."""
+        channel = self.channel
+        if channel is None:
+            self.deliver([entry_id], [])
+        else:
+            self.answered += 1
+            channel.sink.on_add_stored(channel.bookie, entry_id)
 
     def look(self, tick: int) -> float:
         """Tick `tick` is over: remember what was sent. Returns when the oldest of what was answered since the last
@@ -206,6 +221,12 @@ class AddChannel:
         on_closed(self)
         if self._route is not None:
             self._route.detach(None)
+
+
+def are_mixed(acks: Acks) -> bool:
+    """Whether the first of these, at least one, are of as many ledgers: to look for rows would take longer."""
+    first = acks[:LOOKED_AT]
+    return len({ledger_id for ledger_id, _ in first}) == len(first)
 
 
 def rows(acks: Acks) -> Iterator[tuple[int, list[int]]]:
