@@ -29,7 +29,7 @@ from bookkeeper.cli.app import app
 from bookkeeper.runtime.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from tests.support import golden
-from tests.support.storage import entry
+from tests.support.storage import entry, located
 
 KEY = bytes(range(20))
 MASKED = "sha256:" + hashlib.sha256(KEY).hexdigest()[:8]
@@ -86,7 +86,7 @@ def bookie(tmp_path: Path) -> Path:
     writer.close()
     runtime = RealRuntime()
     index = LocationIndex(runtime.open_key_value(f"{data}/locations"))
-    index.write([], [(7, [0, 1], places)], lambda: None)
+    index.write([], located((7, [0, 1], places)), lambda: None)
     index.close()
     store = runtime.open_key_value(f"{data}/ledgers")
     ledgers.write(store, {7: ledger_data.encode(LedgerData(fenced=True, master_key=KEY))}, lambda: None)
