@@ -198,8 +198,7 @@ class PendingWindow:
                 if last <= head:
                     missing -= 1
             return missing >= 0
-        if entry_id <= min(acked_to):
-            self._settle_to(entry_id)
+        self._settle_to(min(acked_to))
         return self._first_is_complete()
 
     def _ack_to(self, index: int, last: int) -> bool:
@@ -207,13 +206,14 @@ class PendingWindow:
         acked_to = self._acked_to
         acked_to[index] = last
         ordered = sorted(acked_to)
-        settled = ordered[0] if ordered[0] < self.head else self.head
-        if settled > self._settled_to:
-            self._settle_to(settled)
+        self._settle_to(ordered[0])
         return ordered[self._quorum_at] > self.head
 
     def _settle_to(self, last: int) -> None:
-        """In order: everything up to `last` is confirmed, and all have acked it."""
+        """In order: all have acked everything up to `last`; forget what is confirmed of it."""
+        last = min(last, self.head)
+        if last <= self._settled_to:
+            return
         take = self.open.pop
         freed = 0
         for entry_id in range(self._settled_to + 1, last + 1):
@@ -286,14 +286,11 @@ class PendingWindow:
         first = self.head + 1
         if self._masks is None and self.accept is None:
             ordered = sorted(self._acked_to)
-            last = max(ordered[self._quorum_at], self.head)
-            settled = min(ordered[0], last)
-            if settled > self._settled_to:
-                self._settle_to(settled)
+            self._advance(max(ordered[self._quorum_at], self.head))
+            self._settle_to(ordered[0])
         else:
-            last = self._confirm_by_masks(self._by_masks())
-        self._advance(last)
-        return range(first, last + 1)
+            self._advance(self._confirm_by_masks(self._by_masks()))
+        return range(first, self.head + 1)
 
     def _confirm_by_masks(self, masks: dict[int, int]) -> int:
         """The last of the complete entries that follow the head."""

@@ -301,6 +301,7 @@ def test_what_is_appended_at_once_is_bounded_in_number_and_bytes(given: list[job
     assert all(size <= jobs.WRITE_BYTES or len(chunk.entries) == 1 for size, chunk in zip(sizes, chunks, strict=True))
     for before, after in pairwise(chunks):  # none could have taken any more
         assert len(before.entries) == CHUNK or sum(map(len, before.entries + after.entries[:1])) > jobs.WRITE_BYTES
+    assert len(list(jobs._chunks(pieces(1, SMALL)))) == 3
 
 
 def test_a_flush_of_many_ledgers_lets_others_run_as_seldom_as_one_of_a_single_ledger(tmp_path: Path) -> None:

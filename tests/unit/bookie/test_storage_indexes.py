@@ -34,7 +34,11 @@ def store(tmp_path: Path) -> KeyValueStore:
 # --- packing ---
 
 
-COUNTS = [0, 1, *(chunk + more for chunk in (packing.INDEX_CHUNK, packing.CHUNK) for more in (-1, 0, 1))]
+COUNTS = [
+    0,
+    1,
+    *(chunk + more for chunk in (packing.READ_CHUNK, packing.INDEX_CHUNK, packing.CHUNK) for more in (-1, 0, 1)),
+]
 
 
 @given(st.lists(st.tuples(LONG, LONG)))

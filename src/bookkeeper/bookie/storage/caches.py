@@ -21,7 +21,7 @@ from itertools import accumulate
 from ...protocol.messages import AddRun
 from ..stats import OpStats
 from .entry_log import format as fmt
-from .packing import CHUNK, words
+from .packing import READ_CHUNK, words
 from .read_cache import ReadCache
 from .write_cache import LedgerBuffer, WriteCache
 
@@ -143,7 +143,7 @@ def _records(buffer: LedgerBuffer, first: int, max_count: int, max_bytes: int) -
     """Entries from `first` on as records, as many as fit, at least one if there is one; and their number."""
     pieces: list[bytes] = []
     count = size = 0
-    while count < max_count and (entries := buffer.slice(first + count, min(CHUNK, max_count - count))):
+    while count < max_count and (entries := buffer.slice(first + count, min(READ_CHUNK, max_count - count))):
         sizes = list(map(len, entries))
         ends = list(accumulate(map(fmt.SIZE_WORD.__add__, sizes), initial=size))
         fitting = bisect_right(ends, max_bytes) - 1

@@ -277,7 +277,9 @@ def _chunks(pieces: Iterable[Piece]) -> Iterator[Chunk]:
         while start < len(entries):
             part = entries[start : start + CHUNK - len(chunk.entries)]
             ends = list(accumulate(map(len, part), initial=filled))
-            fitting = max(bisect_right(ends, WRITE_BYTES) - 1, not chunk.entries)
+            fitting = bisect_right(ends, WRITE_BYTES) - 1
+            if not chunk.entries:
+                fitting = max(fitting, 1)
             end = start + fitting
             chunk.ledger_ids.extend([ledger_id] * fitting)
             chunk.entry_ids.extend(entry_ids[start:end])
@@ -347,15 +349,13 @@ def release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None
     freed = 0
     while buffers:
         buffer = buffers.pop()[1]
-        freed += 1 + len(buffer.strays)
-        while True:
-            freed += min(CHUNK, len(buffer.run))
+        while len(buffer.run) > CHUNK:
             del buffer.run[-CHUNK:]
-            if freed >= CHUNK:
-                freed = 0
-                give_way()
-            if not buffer.run:
-                break
+            give_way()
+        freed += 1 + len(buffer)
+        if freed >= CHUNK:
+            freed = 0
+            give_way()
 
 
 def read_cold(

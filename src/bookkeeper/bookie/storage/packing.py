@@ -23,6 +23,9 @@ what a chunk was once, a tenth of what a bookie does for an entry."""
 INDEX_CHUNK = 1024
 """Entries in a batch of the location index: about 0.5 ms, up to 1 ms, in which nothing else can run (`RocksStore`)."""
 
+READ_CHUNK = 512
+"""Entries of which a batch read looks at the sizes at once, on the loop: of large ones it takes a few only."""
+
 
 def big_endian(values: array[int]) -> bytes:
     """The array's bytes in big-endian order. Changes the array."""
@@ -32,7 +35,9 @@ def big_endian(values: array[int]) -> bytes:
 
 
 _CUTTERS = {
-    (width, width * count): Struct(f"{width}s" * count) for width in (4, 8, 16) for count in (CHUNK, INDEX_CHUNK)
+    (width, width * count): Struct(f"{width}s" * count)
+    for width in (4, 8, 16)
+    for count in (CHUNK, INDEX_CHUNK, READ_CHUNK)
 }
 
 

@@ -223,7 +223,7 @@ class AddChannel:
             self._route.detach(None)
 
 
-def are_mixed(acks: Acks) -> bool:
+def are_of_many(acks: Acks) -> bool:
     """Whether the first of these, at least one, are of as many ledgers: to look for rows would take longer."""
     first = acks[:LOOKED_AT]
     return len({ledger_id for ledger_id, _ in first}) == len(first)

@@ -42,7 +42,7 @@ from ...protocol.messages import Request, Response
 from ...runtime import guarded
 from ...runtime.tasks import call_guarded
 from ...types import BookieId
-from .add_channel import AddAnswers, AddRoute, are_mixed, by_ledger, rows
+from .add_channel import AddAnswers, AddRoute, are_of_many, by_ledger, rows
 from .attempt import Attempt
 from .calls import OnReply, ReadCall
 from .dialer import Dialer
@@ -351,7 +351,7 @@ class Connection(asyncio.Protocol):
     def _deliver_acks(self, acks: Acks) -> None:
         """Nothing else came with them, as nearly always: each row goes to its ledger as it stands."""
         route_of = self.routes.get
-        if are_mixed(acks):
+        if are_of_many(acks):
             for ledger_id, entry_id in acks:
                 route = route_of(ledger_id)
                 if route is not None:

@@ -30,7 +30,7 @@ from ....runtime import KeyValueStore, Runtime
 from ...file_names import LOCATIONS, log_name
 from ..entry_log.reader import LogScan
 from ..entry_log.writer import list_logs
-from ..packing import CHUNK
+from ..packing import INDEX_CHUNK
 from .locations import LocationIndex
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def _fill(
 def _fill_from(scan: LogScan, index: LocationIndex, ledgers: Collection[int], give_way: Callable[[], None]) -> int:
     count = 0
     records = scan.records()
-    while part := list(islice(records, CHUNK)):
+    while part := list(islice(records, INDEX_CHUNK)):
         places = [(found.ledger_id, found.entry_id, found.location) for found in part if found.ledger_id in ledgers]
         index.put(places)
         count += len(places)
