@@ -282,26 +282,46 @@ def pieces(ledgers: int, each: list[bytes]) -> list[jobs.Piece]:
 
 
 SMALL, LARGE = [b"x"] * 5000, [bytes(1 << 20)] * 9
+HUGE = [bytes(jobs.WRITE_BYTES + 1)]
+
+
+def assert_cut_well(given: list[jobs.Piece], number: int, size: int) -> None:
+    """Nothing is lost, no part is over either bound but for a single entry, and none could have taken any more."""
+    chunks = list(jobs._chunks(given))
+    found = [row for chunk in chunks for row in zip(chunk.ledger_ids, chunk.entry_ids, chunk.entries, strict=True)]
+    assert found == [(ledger_id, *one) for ledger_id, ids, entries in given for one in zip(ids, entries, strict=True)]
+    sizes = [sum(map(len, chunk.entries)) for chunk in chunks]
+    assert all(1 <= len(chunk.entries) <= number for chunk in chunks)
+    assert all(total <= size or len(chunk.entries) == 1 for total, chunk in zip(sizes, chunks, strict=True))
+    for before, after in pairwise(chunks):
+        assert len(before.entries) == number or sum(map(len, before.entries + after.entries[:1])) > size
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        *([*pieces(1, each)] for each in ([], SMALL, LARGE, SMALL + LARGE + SMALL)),
+        *([*pieces(1, each)] for each in ([], SMALL, LARGE, SMALL + LARGE + SMALL, SMALL + HUGE + SMALL)),
         pieces(1000, SMALL[:5]),
         [*pieces(700, SMALL[:1]), *pieces(2, LARGE), *pieces(700, [bytes(5000)] * 3), *pieces(3, SMALL)],
+        [*pieces(2, SMALL[:1]), *pieces(3, HUGE), *pieces(2, SMALL[:2]), *pieces(1, HUGE + SMALL[:1])],
     ],
 )
 def test_what_is_appended_at_once_is_bounded_in_number_and_bytes(given: list[jobs.Piece]) -> None:
-    chunks = list(jobs._chunks(given))
-    found = [row for chunk in chunks for row in zip(chunk.ledger_ids, chunk.entry_ids, chunk.entries, strict=True)]
-    assert found == [(ledger_id, *one) for ledger_id, ids, entries in given for one in zip(ids, entries, strict=True)]
-    sizes = [sum(map(len, chunk.entries)) for chunk in chunks]
-    assert all(1 <= len(chunk.entries) <= CHUNK for chunk in chunks)
-    assert all(size <= jobs.WRITE_BYTES or len(chunk.entries) == 1 for size, chunk in zip(sizes, chunks, strict=True))
-    for before, after in pairwise(chunks):  # none could have taken any more
-        assert len(before.entries) == CHUNK or sum(map(len, before.entries + after.entries[:1])) > jobs.WRITE_BYTES
+    assert_cut_well(given, CHUNK, jobs.WRITE_BYTES)
     assert len(list(jobs._chunks(pieces(1, SMALL)))) == 3
+
+
+@given(st.lists(st.lists(st.sampled_from([0, 1, 2, 3, 9, 10, 11, 25]), min_size=1, max_size=8), max_size=8))
+def test_any_entries_are_cut_well(lengths: list[list[int]]) -> None:
+    """An entry larger than a part once left the next ledger with less than none."""
+    rows = [
+        (ledger_id, range(len(row)), [bytes([ledger_id]) * length for length in row])
+        for ledger_id, row in enumerate(lengths)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "CHUNK", 5)
+        patch.setattr(jobs, "WRITE_BYTES", 10)
+        assert_cut_well(rows, 5, 10)
 
 
 def test_a_flush_of_many_ledgers_lets_others_run_as_seldom_as_one_of_a_single_ledger(tmp_path: Path) -> None:

@@ -277,9 +277,8 @@ def _chunks(pieces: Iterable[Piece]) -> Iterator[Chunk]:
         while start < len(entries):
             part = entries[start : start + CHUNK - len(chunk.entries)]
             ends = list(accumulate(map(len, part), initial=filled))
-            fitting = bisect_right(ends, WRITE_BYTES) - 1
-            if not chunk.entries:
-                fitting = max(fitting, 1)
+            at_least = 0 if chunk.entries else 1  # an entry larger than any part may be gets one of its own
+            fitting = max(bisect_right(ends, WRITE_BYTES) - 1, at_least)
             end = start + fitting
             chunk.ledger_ids.extend([ledger_id] * fitting)
             chunk.entry_ids.extend(entry_ids[start:end])
