@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from bookkeeper.client.context import AddSink, ClientContext
+from bookkeeper.client.context import AddSink, ChannelOwner, ClientContext
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
@@ -79,7 +79,13 @@ class InstantChannel:
         self._loop = asyncio.get_running_loop()
         self.cost = 0.0
 
-    def send(self, frames: bytes, count: int = 1) -> None:
+    def use(self) -> InstantChannel:
+        return self
+
+    def count(self, frames: int) -> None:
+        pass
+
+    def send(self, frames: bytes) -> None:
         if not self._out:
             self._loop.call_soon(self._answer)
         self._out.append(frames)
@@ -105,7 +111,9 @@ class InstantBookies:
     def __init__(self) -> None:
         self.channels: list[InstantChannel] = []
 
-    def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> InstantChannel:
+    def open_add_channel(
+        self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int, owner: ChannelOwner
+    ) -> InstantChannel:
         self.channels.append(InstantChannel(bookie, sink))
         return self.channels[-1]
 

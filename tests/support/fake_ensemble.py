@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.client.adds.pipeline import AddPipeline
-from bookkeeper.client.context import AddSink, ClientContext
+from bookkeeper.client.context import AddSink, ChannelOwner, ClientContext
 from bookkeeper.client.recovery import recover_ledger
 from bookkeeper.client.wire.departures import Departures
 from bookkeeper.client.wire.results import default_code, operation_of, result_code
@@ -160,12 +160,16 @@ class FakeChannel:
         else:
             self._departures.blocked.add(self)
 
-    def send(self, frames: bytes, count: int = 1) -> None:
+    def use(self) -> FakeChannel:
+        return self
+
+    def count(self, frames: int) -> None:
+        pass
+
+    def send(self, frames: bytes) -> None:
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
-        bodies = FrameSplitter().feed(frames)
-        assert len(bodies) == count
-        self._out += [frame(body) for body in bodies]
+        self._out += [frame(body) for body in FrameSplitter().feed(frames)]
 
     def _flush(self) -> None:
         frames, self._out = self._out, []
@@ -215,7 +219,9 @@ class FakeBookies:
         self.protocol = "auto"
         self.departures = Departures()
 
-    def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> FakeChannel:
+    def open_add_channel(
+        self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int, owner: ChannelOwner | None = None
+    ) -> FakeChannel:
         channel = FakeChannel(self.bookies[bookie], sink, version, self.departures)
         self.channels.append(channel)
         return channel

@@ -23,7 +23,7 @@ from .lac_rounds import LacRounds
 from .placement.policy import Adherence
 from .stats import ClientStats
 from .store import Home
-from .wire.add_channel import AddChannel, AddSink
+from .wire.add_channel import AddChannel, AddSink, ChannelOwner
 from .wire.batch_support import BatchSupport
 from .wire.calls import OnReply, ReadCall
 from .wire.departures import Departures
@@ -32,8 +32,13 @@ from .wire.departures import Departures
 class BookieClient(Protocol):
     """Connections to bookies."""
 
-    def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> AddChannel:
-        """A channel for adds of `version` 2 or 3. A second open handle of a ledger gets connections of its own."""
+    def open_add_channel(
+        self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int, owner: ChannelOwner | None = None
+    ) -> AddChannel:
+        """A channel for adds of `version` 2 or 3. A second open handle of a ledger gets connections of its own.
+
+        `owner`: who puts frames into the connection without the channel, if anyone does.
+        """
 
     async def request(self, bookie: BookieId, message: Request, *, timeout: float | None = None) -> Response:
         """Send anything but an add and wait for its answer, `timeout` seconds at most (None: the configured one).

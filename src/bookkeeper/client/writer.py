@@ -57,7 +57,12 @@ class LedgerWriter(WritableLedger):
         `append` would wait, and at once what `append` raises for its `data`.
         """
         awake = self._awake
-        if awake is None or type(data) is not bytes or not awake.outbox.bytes or len(data) > self._plain:
+        if (
+            awake is None
+            or type(data) is not bytes
+            or (outbox := awake.outbox).turn != outbox.departures.turn
+            or len(data) > self._plain
+        ):
             data = self._checked(data)
             awake = self._appending
         if not awake.gate.try_enter():
@@ -108,7 +113,7 @@ class LedgerWriter(WritableLedger):
             for data in payloads:
                 payload = self._checked(data)  # `_send`, without a coroutine for each entry
                 awake = self._awake or self._wake()
-                if awake.outbox.bytes > TURN_BYTES:
+                if awake.outbox.bytes > TURN_BYTES and awake.outbox.in_turn:
                     await asyncio.sleep(0)
                 if not awake.gate.try_enter():
                     await self._enter(len(payload))
@@ -137,7 +142,7 @@ class LedgerWriter(WritableLedger):
         """Push an entry once there is room; its id."""
         payload = self._checked(data)
         awake = self._appending
-        if awake.outbox.bytes > TURN_BYTES:
+        if awake.outbox.bytes > TURN_BYTES and awake.outbox.in_turn:
             await asyncio.sleep(0)
         if not awake.gate.try_enter():
             await self._enter(len(payload))

@@ -133,13 +133,13 @@ class EnsembleKeeper:
 
     __slots__ = (
         "_failed_before",
-        "_index",
         "_policy",
         "changes_disabled",
         "changing",
         "delayed",
         "ensemble",
         "held",
+        "index_of",
         "late_failures",
         "rounds",
         "window",
@@ -164,9 +164,11 @@ class EnsembleKeeper:
         """Copies missing from entries that had their ack quorum already."""
         self.changes_disabled = False
         """The feature `disable_ensemble_change`; may be switched at any time."""
-        self._index = _indexes(self.ensemble)
+        self.index_of = _places(self.ensemble)
+        """A bookie's place in the current ensemble; None for one that was replaced: its answers mean nothing any
+        more."""
         for index, bookie in enumerate(self.ensemble):
-            if self._index[bookie] != index:  # in very old metadata: one bookie, twice; it counts once
+            if self.index_of(bookie) != index:  # in very old metadata: one bookie, twice; it counts once
                 self.delayed[index] = bookie
                 self.held[index] = None
 
@@ -183,7 +185,8 @@ class EnsembleKeeper:
         """The relations that hold between any two calls, the window's included. For tests: raises `AssertionError`."""
         self.window.check()
         places = range(len(self.ensemble))
-        assert self._index == _indexes(self.ensemble), f"the index is that of the ensemble: {self}"
+        found = [*map(self.index_of, self.ensemble)]
+        assert found == [*map(self.ensemble.index, self.ensemble)], f"the index is that of the ensemble: {self}"
         assert all(index in places for index in self.held), f"held indexes exist: {self}"
         assert self.held or not self.changing, f"a change is about some index: {self}"
         for index, bookie in self.delayed.items():
@@ -195,15 +198,11 @@ class EnsembleKeeper:
         """No change is under way or due, and every index is sent to."""
         return not (self.changing or self.delayed or self.held)
 
-    def index_of(self, bookie: BookieId) -> int | None:
-        """Its place in the current ensemble; None for one that was replaced: its answers mean nothing any more."""
-        return self._index.get(bookie)
-
     # --- failures ---
 
     def on_failures(self, bookie: BookieId, failed: Sequence[tuple[int, int]]) -> Decision | None:
         """A bookie refused entries: (entry id, result code)."""
-        index = self._index.get(bookie)
+        index = self.index_of(bookie)
         if index is None:
             return None
         for _, code in failed:
@@ -222,7 +221,7 @@ class EnsembleKeeper:
 
     def on_channel_lost(self, bookie: BookieId, code: int) -> Decision | None:
         """Everything sent to a bookie and not answered has failed with `code`."""
-        index = self._index.get(bookie)
+        index = self.index_of(bookie)
         if index is None or index in self.held:
             return None
         unanswered = self.window.unanswered(index)
@@ -314,7 +313,7 @@ class EnsembleKeeper:
     def _use(self, ensemble: Sequence[BookieId]) -> Resend:
         replaced = [i for i, (old, new) in enumerate(zip(self.ensemble, ensemble, strict=True)) if old != new]
         self.ensemble = tuple(ensemble)
-        self._index = _indexes(self.ensemble)
+        self.index_of = _places(self.ensemble)
         self.window.revoke(replaced)
         indexes = tuple(sorted({*replaced, *self.held}))
         self.held.clear()
@@ -323,9 +322,9 @@ class EnsembleKeeper:
 
 
 @lru_cache(maxsize=1024)
-def _indexes(ensemble: tuple[BookieId, ...]) -> Mapping[BookieId, int]:
-    """One for all writers with this ensemble."""
+def _places(ensemble: tuple[BookieId, ...]) -> Callable[[BookieId], int | None]:
+    """`EnsembleKeeper.index_of`, one for all writers with this ensemble."""
     found: dict[BookieId, int] = {}
     for index, bookie in enumerate(ensemble):
         found.setdefault(bookie, index)
-    return found
+    return found.get

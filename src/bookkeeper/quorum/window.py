@@ -42,8 +42,9 @@ class PendingWindow:
     """See the module. Indexes are ensemble indexes; masks have bit `i` for index `i`; times are the caller's clock."""
 
     __slots__ = (
-        "_acked_to", "_deferred_sync", "_ensemble_size", "_failed", "_masks", "_next_look", "_quorum_at", "_settled_to",
-        "_slack", "_times", "_write_masks", "accept", "head", "lac", "lap", "length", "now", "open", "unsettled_bytes",
+        "_acked_to", "_deferred_sync", "_ensemble_size", "_failed", "_masks", "_next_look", "_quorum_at",
+        "_settled_time", "_settled_to", "_slack", "_times", "_write_masks", "accept", "head", "lac", "lap", "length",
+        "now", "open", "unsettled_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +69,8 @@ class PendingWindow:
         self._masks: dict[int, int] | None = None if distribution.write_quorum == distribution.ensemble_size else {}
         """Else, unsettled id -> mask of the indexes of its write set that have not acked."""
         self._failed: dict[int, int] = {}  # id -> mask, not 0, within its mask; only ids with a failure
-        self._times = [float("-inf")] * distribution.ensemble_size  # `acked_times`, where masks tell nothing of them
+        self._times = [float("-inf")] * distribution.ensemble_size  # `acked_times` when there last were masks
+        self._settled_time = float("-inf")  # and of those settled in order since
         self._next_look = 0  # acks until it is looked whether all is in order
         self.accept: Callable[[int], bool] | None = None
         """A further condition on the mask of acks before an entry is complete (fault domains)."""
@@ -99,7 +101,10 @@ class PendingWindow:
         if self._masks is not None:
             return list(self._times)
         latest = map(self.open.get, self._acked_to)
-        return [before if sent is None else sent[1] for before, sent in zip(self._times, latest, strict=True)]
+        settled = self._settled_time
+        return [
+            max(before, settled) if sent is None else sent[1] for before, sent in zip(self._times, latest, strict=True)
+        ]
 
     def frame(self, entry_id: int) -> bytes:
         """The frame of an unsettled entry."""
@@ -110,7 +115,7 @@ class PendingWindow:
     def _by_masks(self) -> dict[int, int]:
         """The masks; they are kept from here on."""
         if self._masks is None:
-            self._times = self.acked_times
+            self._times, self._settled_time = self.acked_times, float("-inf")
             self._masks = {entry_id: self._mask(entry_id) for entry_id in self.open}
             self._next_look = 2 * len(self.open)
         return self._masks
@@ -192,14 +197,13 @@ class PendingWindow:
             return self.ack(index, (entry_id,))
         acked_to[index] = entry_id
         head = self.head
-        if entry_id > head:
-            missing = self._slack
-            for last in acked_to:
-                if last <= head:
-                    missing -= 1
-            return missing >= 0
-        self._settle_to(min(acked_to))
-        return self._first_is_complete()
+        if entry_id <= head and (least := min(acked_to)) > self._settled_to:
+            self._settle_to(least)
+        missing = self._slack
+        for last in acked_to:
+            if last <= head:
+                missing -= 1
+        return missing >= 0
 
     def _ack_to(self, index: int, last: int) -> bool:
         """In order, up to `last`."""
@@ -219,7 +223,7 @@ class PendingWindow:
         for entry_id in range(self._settled_to + 1, last + 1):
             _, pushed, frame = take(entry_id)
             freed += len(frame)
-        self._times = [pushed] * self._ensemble_size
+        self._settled_time = pushed
         self._settled_to = last
         self.unsettled_bytes -= freed
 
@@ -286,8 +290,11 @@ class PendingWindow:
         first = self.head + 1
         if self._masks is None and self.accept is None:
             ordered = sorted(self._acked_to)
-            self._advance(max(ordered[self._quorum_at], self.head))
-            self._settle_to(ordered[0])
+            head = ordered[self._quorum_at]
+            if head >= first:
+                self._advance(head)
+                if ordered[0] > self._settled_to:
+                    self._settle_to(ordered[0])
         else:
             self._advance(self._confirm_by_masks(self._by_masks()))
         return range(first, self.head + 1)

@@ -55,7 +55,7 @@ def test_a_route_is_in_use_from_its_first_frame_until_a_tick_after_its_last_answ
     assert not route.at_rest  # no tick has seen the answer
     route.look(3)
     assert route.at_rest
-    route.in_use = False  # as the connection does
+    route.rest()  # as the connection does
     channel.send(b"three")
     assert connection.used == [route, route]
     assert not route.at_rest

@@ -60,7 +60,6 @@ class AppendGate:
     __slots__ = (
         "_admitted",
         "_bucket",
-        "_limit",
         "_line",
         "_max_bytes",
         "_max_entries",
@@ -82,7 +81,6 @@ class AppendGate:
         self._max_bytes = config.maxPendingAddBytes
         # With less than a buffer's worth in flight we cannot be the one who fills it.
         self._unwritable_limit = min(self._max_bytes, config.clientWriteBufferHighWaterMark)
-        self._limit = self._max_bytes  # bytes in flight at which appends wait, as of the last `progress`
         self._line: WaitQueue[_Ticket] = WaitQueue(self.progress)
         self._waiting, self._admitted = self._line.waiting, self._line.admitted  # looked at for each append
         self._bucket = TokenBucket(config.throttle, runtime.now()) if config.throttle else None
@@ -101,14 +99,19 @@ class AppendGate:
     def try_enter(self, entry_id: int | None = None) -> bool:
         """Pass without waiting, if none is before us."""
         window = self._window
+        in_flight = window.unsettled_bytes
         if (
-            window.unsettled_bytes >= self._limit
+            (in_flight >= self._unwritable_limit and in_flight >= self._limit())
             or len(window.open) >= self._max_entries
             or self._waiting
             or self._admitted
         ) and not self._awaited(entry_id):
             return False
         return self._bucket is None or self._bucket.take(self._runtime.now())
+
+    def _limit(self) -> int:
+        """Bytes in flight at which appends wait now."""
+        return self._max_bytes if self._writable() else self._unwritable_limit
 
     def _awaited(self, entry_id: int | None) -> bool:
         """Whether nothing can be acknowledged before this id is (or it is no new id, and will be refused)."""
@@ -128,15 +131,15 @@ class AppendGate:
         await self._line.wait(_Ticket(size, entry_id), 0 if entry_id is None else entry_id)
 
     def progress(self) -> None:
-        """Something was sent, answered or became writable: let in those that there is room for."""
-        self._limit = self._max_bytes if self._writable() else self._unwritable_limit
+        """Something was answered or became writable: let in those that there is room for."""
         if not self._waiting:
             return
+        limit = self._limit()
         line = self._line
         window = self._window
         in_flight = window.unsettled_bytes + sum(ticket.size for ticket in line.admitted.values())
         while (ticket := line.first()) is not None:
-            full = in_flight >= self._limit or len(window.open) + len(line.admitted) >= self._max_entries
+            full = in_flight >= limit or len(window.open) + len(line.admitted) >= self._max_entries
             if full and not self._awaited(ticket.entry_id):
                 return
             if self._bucket is not None and not self._bucket.take(self._runtime.now()):

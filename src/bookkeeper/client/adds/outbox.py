@@ -1,93 +1,151 @@
-"""What one writer's entries wait in until the loop turns, and the channels that they leave on.
+"""Where one writer's entries go: the channels to the bookies of its ensemble, and the bundles that it puts frames into.
 
-Frames are gathered in boxes: one for each index of the ensemble, or, where every bookie gets every entry, one for all,
-whose frames are joined once and sent to all alike. `targets` says which boxes an entry goes into. An index whose bookie
-is being replaced (`EnsembleKeeper.held`) is sent nothing.
+A `Lane` is what entries of one write set have in common: the bundles (`wire.departures`) that their frames go into, and
+how many did. Where every bookie gets every entry there is one lane with one bundle, whose frames are joined once and
+sent to all alike; else a lane for each entry id modulo E. An index whose bookie is being replaced
+(`EnsembleKeeper.held`) is sent nothing.
+
+Lanes are made for the routes that the channels have now. When one of these is lost or at rest, or another index is
+held, the next entry has them made anew. What was put in before goes where it was put: if that connection is gone, the
+window has been told that the entry failed there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Protocol
 
 from ...quorum.distribution import Distribution
 from ...quorum.ensemble import EnsembleKeeper
 from ...types import BookieId
-from ..wire.add_channel import AddChannel
-from ..wire.departures import Departures
+from ..wire.add_channel import AddChannel, ChannelOwner
+from ..wire.departures import Bundle, Departures
 
 NOBODY: frozenset[int] = frozenset()
 """One for all: each empty set of its own would take 200 bytes."""
 
+_NO_TURN = -1
+
+
+class OpenChannel(Protocol):
+    """How a channel to a bookie is opened."""
+
+    def __call__(self, bookie: BookieId, *, owner: ChannelOwner) -> AddChannel: ...
+
+
+class Lane:
+    """See the module."""
+
+    __slots__ = ("count", "indexes", "puts")
+
+    def __init__(self, puts: tuple[Callable[[bytes], None], ...], indexes: tuple[int, ...]) -> None:
+        self.puts = puts
+        """What takes a frame: once for each bundle."""
+        self.indexes = indexes
+        """Of the ensemble, where its frames go to."""
+        self.count = 0
+        """Frames put in that the channels have not been told of."""
+
 
 class Outbox:
-    """See the module. A `Sender`. What puts a frame into the boxes adds to `bytes` and sees to it that they will
-    be emptied."""
+    """See the module. A `ChannelOwner`.
+
+    Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and adds to `bytes` and to
+    the lane's `count`.
+    """
 
     __slots__ = (
-        "_blocked", "_boxes", "_channels", "_departures", "_keeper", "_open", "_routed_without", "_schedule",
-        "bytes", "flushing", "targets",
+        "_bundles", "_channels", "_keeper", "_open", "_prepared", "_routed_without", "_schedule",
+        "bytes", "departures", "lanes", "turn",
     )  # fmt: skip
 
     def __init__(
-        self,
-        keeper: EnsembleKeeper,
-        schedule: Distribution,
-        open_channel: Callable[[BookieId], AddChannel],
-        departures: Departures,
-        blocked: Callable[[], None],
+        self, keeper: EnsembleKeeper, schedule: Distribution, open_channel: OpenChannel, departures: Departures
     ) -> None:
-        """`blocked()` is called when frames have left while a connection, of whatever writer, has its buffer above the
-        high-water mark."""
         self._keeper = keeper
         self._schedule = schedule
         self._open = open_channel
-        self._blocked = blocked
-        self._departures = departures
+        self.departures = departures
         self._channels: list[AddChannel] = []  # by ensemble index
-        self._boxes: list[list[bytes]] = []  # empty: closed, or not open yet
-        self._routed_without = NOBODY  # indexes that were held when the boxes were made
-        self.targets: list[tuple[Callable[[bytes], None], ...]] = []
-        """By entry id modulo E: `append` of each box that it goes into. For the caller's inner loop."""
+        self._bundles: tuple[Bundle, ...] = ()  # of all lanes
+        self._routed_without = NOBODY  # indexes that were held when the lanes were made
+        self._prepared = False  # the lanes lead to the routes that there are
+        self.lanes: list[Lane] = []
+        """By entry id modulo its length. For the caller's inner loop."""
+        self.turn = _NO_TURN
+        """The turn of the departures in which frames were last put in."""
         self.bytes = 0
-        """Of frames put in during this turn of the loop."""
-        self.flushing = False
-        """The frames leave at the end of this turn."""
+        """Of frames put in during that turn."""
 
-    def flush_soon(self) -> None:
-        """Send when the loop turns."""
-        self.flushing = True
-        self._departures.sender(self)
+    @property
+    def in_turn(self) -> bool:
+        """Frames were put in during this turn."""
+        return self.turn == self.departures.turn
 
-    def flush(self) -> None:
-        """Send what was put in."""
-        self.gather()
-        self.left()
-
-    def left(self) -> None:
-        """What was put in was written, or will be soon."""
-        if self._boxes and self._departures.blocked:
-            self._blocked()
-
-    def gather(self) -> None:
-        """Hand what was put in to the connections."""
-        self.flushing = False
+    def begin_turn(self) -> None:
+        """A frame is about to be put in, the first one of this turn, or since something has changed."""
+        departures = self.departures
+        self.turn = departures.turn
         self.bytes = 0
-        if not self._boxes:
+        if not self._prepared:
+            self._prepare()
+        for bundle in self._bundles:
+            if not bundle.due:
+                departures.leaves(bundle)
+
+    def _prepare(self) -> None:
+        """Make the lanes."""
+        self.account()
+        without = self._routed_without
+        ways = {
+            index: way
+            for index, channel in enumerate(self._channels)
+            if index not in without and (way := channel.use()) is not None
+        }
+        bundle = self.departures.bundle
+        if self._schedule.write_quorum == self._schedule.ensemble_size:
+            together = bundle(tuple(sorted(ways.values(), key=attrgetter("bookie"))))  # one for all their orders
+            self._bundles = (together,)
+            self.lanes = [Lane((together.put,), tuple(ways))]
+        else:
+            bundles = {index: bundle((way,)) for index, way in ways.items()}
+            self._bundles = tuple(bundles.values()) or (bundle(()),)  # one at least: it makes the turn end
+            self.lanes = [
+                Lane(tuple(bundles[index].put for index in here), here)
+                for here in (tuple(filter(bundles.__contains__, members)) for members in self._schedule.write_sets)
+            ]
+        self._prepared = len(ways) + len(without) == len(self._channels)
+
+    def take_back(self, latest: Iterable[tuple[int, bytes]]) -> None:
+        """What was put in during this turn does not leave. `latest`: id and frame of entries, those put in last
+        first."""
+        if not self.in_turn:
             return
-        shared = len(self._boxes) == 1
-        data, count = _emptied(self._boxes[0]) if shared else (b"", 0)
-        routed_without, held = self._routed_without, self._keeper.held
-        for index, channel in enumerate(self._channels):
-            if index in routed_without or index in held:
-                continue
-            if not shared:
-                data, count = _emptied(self._boxes[index])
+        for entry_id, frame in latest:
+            if not self.bytes:
+                return
+            self.bytes -= len(frame)
+            self.lanes[entry_id % len(self.lanes)].count -= 1
+            for bundle in self._bundles:
+                bundle.take_back(frame)
+
+    def unprepared(self) -> None:
+        """The lanes lead where no route is any more, or to one that must be told that it is in use again."""
+        self._prepared = False
+        self.turn = _NO_TURN
+
+    def account(self) -> None:
+        """Tell the channels how many frames went to each since they were told last."""
+        for lane in self.lanes:
+            count, lane.count = lane.count, 0
             if count:
-                channel.send(data, count)
+                for index in lane.indexes:
+                    self._channels[index].count(count)
 
     def writable(self) -> bool:
         """No connection in use has its buffer above the high-water mark."""
-        if not self._departures.blocked:
+        if not self.departures.blocked:
             return True
         held = self._keeper.held
         return all(channel.writable for index, channel in enumerate(self._channels) if index not in held)
@@ -98,45 +156,29 @@ class Outbox:
 
     def open_channels(self) -> None:
         """Have a channel for each index to the bookie that is there now."""
-        self.flush()  # what was pushed so far is the old ensemble's
+        self.account()  # what was pushed so far is the old ensemble's
+        self.lanes = []
         kept = {channel.bookie: channel for channel in self._channels}
         channels = []
         for bookie in self._keeper.ensemble:
             channel = kept.pop(bookie, None)
-            channels.append(channel or self._open(bookie))
+            channels.append(channel or self._open(bookie, owner=self))
         for channel in kept.values():
             channel.close()
         self._channels = channels
+        self.unprepared()
         self.route()
 
     def route(self) -> None:
         """What is put in from here on goes to those indexes that are sent to now."""
-        schedule = self._schedule
         held = frozenset(self._keeper.held) if self._keeper.held else NOBODY
-        if held == self._routed_without and self._boxes:
-            return
-        self.flush()
-        self._routed_without = held
-        if schedule.write_quorum == schedule.ensemble_size:
-            self._boxes = [[]]
-            self.targets = [(self._boxes[0].append,)] * schedule.ensemble_size
-        else:
-            self._boxes = [[] for _ in range(schedule.ensemble_size)]
-            self.targets = [
-                tuple(self._boxes[index].append for index in write_set if index not in held)
-                for write_set in schedule.write_sets
-            ]
+        if held != self._routed_without:
+            self._routed_without = held
+            self.unprepared()
 
     def close(self) -> None:
-        """Nothing is sent any more, also nothing of this turn. Idempotent."""
-        self._boxes = []
+        """Nothing is put in any more. Idempotent."""
+        self.account()
+        self.lanes, self._bundles = [], ()
         for channel in self._channels:
             channel.close()
-
-
-def _emptied(box: list[bytes]) -> tuple[bytes, int]:
-    """The frames of a box in one piece, and how many they were; the box is empty afterwards."""
-    count = len(box)
-    frames = box[0] if count == 1 else b"".join(box)
-    box.clear()
-    return frames, count

@@ -11,7 +11,7 @@ Theory of operation
 - A frame is encoded once; all bookies of the write set, and replacements later, get the same bytes.
 - Nothing is remembered per request: the window knows what is outstanding where. What takes too long is noticed by the
   channels (`wire.add_channel`), and here by `deadlines`.
-- What is pushed in one turn of the loop leaves together, from the `outbox`.
+- What is pushed in one turn of the loop leaves together, with that of all writers (`outbox`, `wire.departures`).
 - Answers are taken by the batch that a socket read brought: acks first, then what they confirm, then refusals.
 - While an ensemble change is under way nothing is confirmed, and indexes being replaced are sent nothing.
 - The connections keep the pipeline alive, and the pipeline keeps the callers' futures, but only a weak reference to
@@ -94,7 +94,7 @@ class AddPipeline:
         self.failure: BKError | None = None
         """Why it stopped; None while it works, and when its owner or the client was closed."""
         self.on_progress: Callable[[], None] = lambda: None
-        """Called when a connection became writable, or is full; and, while there are `waiting`, for each answer."""
+        """Called when a connection became writable; and, while there are `waiting`, for each answer."""
         self.waiting: Sized = ()
         """Those that wait for room."""
         self._context = context
@@ -107,7 +107,7 @@ class AddPipeline:
         self._waiters = AddWaiters()
         self._futures = self._waiters.futures  # at hand for each entry
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
-        self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, self._on_blocked)
+        self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
@@ -128,8 +128,8 @@ class AddPipeline:
             self._prepare_to_push()
         window = self.window
         outbox = self.outbox
-        if not outbox.flushing:  # the first of this turn
-            outbox.flush_soon()
+        if outbox.turn != outbox.departures.turn:
+            outbox.begin_turn()
             window.now = self._deadlines.run()
         if entry_id is None:
             entry_id = window.lap + 1
@@ -138,9 +138,11 @@ class AddPipeline:
         window.push(entry_id, size, frame)
         if future is not None:
             self._futures[entry_id] = future
-        targets = outbox.targets
-        for put in targets[entry_id % len(targets)]:
+        lanes = outbox.lanes
+        lane = lanes[entry_id % len(lanes)]
+        for put in lane.puts:
             put(frame)
+        lane.count += 1
         outbox.bytes += len(frame)
         return entry_id
 
@@ -212,10 +214,6 @@ class AddPipeline:
         """Neither the window nor the ensemble can be relied on any more."""
         log.exception("ledger %d: unexpected error while appending: %s; %s", self._ledger_id, self.window, self.keeper)
         self.carry_out(GiveUp(UnexpectedError.code))
-
-    def _on_blocked(self) -> None:
-        """Something was sent, and some connection's buffer is above its high-water mark."""
-        self.on_progress()
 
     def on_writable(self, bookie: BookieId) -> None:  # noqa: ARG002
         """A connection's buffer went below its low-water mark."""
@@ -336,6 +334,7 @@ class AddPipeline:
         if self._pause_timer is not None:
             self._pause_timer.cancel()
             self._pause_timer = None
+        self.outbox.take_back((entry_id, frame) for entry_id, (_, _, frame) in reversed(self.window.open.items()))
         drained = self.window.drain()
         self.failed_entries = len(drained)
         if code not in (LedgerClosedError.code, ClientClosedError.code):

@@ -53,6 +53,16 @@ class AddSink(Protocol):
         """The channel became writable again."""
 
 
+class ChannelOwner(Protocol):
+    """Who puts frames into a channel's way, past the channel, and counts them for it."""
+
+    def account(self) -> None:
+        """Tell the channel by `AddChannel.count` what it has not been told of."""
+
+    def unprepared(self) -> None:
+        """Call `AddChannel.use` before the next frame: its way has changed, or is not in use any more."""
+
+
 class RoutedConnection(Protocol):
     """A connection, as seen by the routes on it."""
 
@@ -78,18 +88,20 @@ class AddRoute:
     """One ledger's adds on one connection."""
 
     __slots__ = (
-        "_answered_before", "_deadline", "_sent_at", "answered", "channel", "connection", "in_use", "ledger_id", "sent",
+        "_answered_before", "_channel", "_deadline", "_in_use", "_sent_at", "answered", "connection", "ledger_id",
+        "sent", "sink",
     )  # fmt: skip
 
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
         self.connection = connection
-        self.channel: AddChannel | None = channel
-        """None: no one listens any more; answers still to come are dropped."""
+        self._channel: AddChannel | None = channel
+        self.sink: AddSink | None = channel.sink
+        """The channel's. None: no one listens any more; answers still to come are dropped."""
         self.ledger_id = ledger_id
         self.sent = 0
+        """Frames, as far as the channel has told: `account` first."""
         self.answered = 0  # <= sent
-        self.in_use = False
-        """The connection looks at it with every tick."""
+        self._in_use = False  # the connection looks at it with every tick
         self._answered_before = 0  # `answered` at the last look
         self._sent_at: list[tuple[int, int]] = []  # a few; a deque takes 600 bytes, three for each open writer
         """(tick, frames sent by its end), ascending in both; every count was above `answered` at the last look."""
@@ -98,24 +110,20 @@ class AddRoute:
     def deliver(self, acked: list[int], failed: list[tuple[int, int]]) -> None:
         """The answers of one socket read."""
         self.answered += len(acked) + len(failed)
-        channel = self.channel
-        if channel is not None:
-            channel.sink.on_add_responses(channel.bookie, acked, failed)
-        elif self.answered >= self.sent:
-            self.connection.drop_route(self)
-
-    def deliver_one(self, entry_id: int) -> None:
-        """`deliver` of one stored entry."""
-        channel = self.channel
-        if channel is None:
-            self.deliver([entry_id], [])
+        if self.sink is not None:
+            self.sink.on_add_responses(self.connection.bookie, acked, failed)
         else:
-            self.answered += 1
-            channel.sink.on_add_stored(channel.bookie, entry_id)
+            self.dropped()
+
+    def dropped(self) -> None:
+        """Answers came that no one listens to."""
+        if self.answered >= self.sent:
+            self.connection.drop_route(self)
 
     def look(self, tick: int) -> float:
         """Tick `tick` is over: remember what was sent. Returns when the oldest of what was answered since the last
         look was sent."""
+        self._account()
         marks = self._sent_at
         oldest = math.inf
         if self.answered != self._answered_before:
@@ -123,7 +131,7 @@ class AddRoute:
             oldest = marks[0][0] if marks else tick
             while marks and marks[0][1] <= self.answered:
                 del marks[0]
-        if self.channel is not None and self.sent > self.answered and (not marks or marks[-1][1] != self.sent):
+        if self.sink is not None and self.sent > self.answered and (not marks or marks[-1][1] != self.sent):
             marks.append((tick, self.sent))
         return oldest
 
@@ -143,14 +151,37 @@ class AddRoute:
             self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
             self.connection.give_up_route(self)
 
+    def _account(self) -> None:
+        if self._channel is not None:
+            self._channel.account()
+
+    def use(self) -> None:
+        """Something will be sent on it."""
+        if not self._in_use:
+            self._in_use = True
+            self.connection.uses_route(self)
+
     @property
     def at_rest(self) -> bool:
         """All was answered and looked at: until something is sent a tick changes nothing."""
+        self._account()
         return self.sent == self.answered == self._answered_before and not self._sent_at
+
+    def rest(self) -> None:
+        """The connection looks at it no more, until it is used again. Only when `at_rest`, or dropped."""
+        self._in_use = False
+        if self._channel is not None:
+            self._channel.unprepared()
+
+    def part(self) -> AddChannel | None:
+        """Leave the channel, if there is one still."""
+        self._account()
+        channel, self._channel, self.sink = self._channel, None, None
+        return channel
 
     def detach(self, error: BKError | None) -> None:
         """Part from the channel; with an error and unanswered adds, tell its sink."""
-        channel, self.channel = self.channel, None
+        channel = self.part()
         if channel is None:
             return
         if self.answered >= self.sent:
@@ -160,9 +191,12 @@ class AddRoute:
 
 
 class AddChannel:
-    """Sends adds of one writer to one bookie. Make one with `BookieClient.open_add_channel`."""
+    """Sends adds of one writer to one bookie. Make one with `BookieClient.open_add_channel`.
 
-    __slots__ = ("_bind", "_on_closed", "_route", "bookie", "ledger_id", "sink", "version")
+    Frames are handed to `send`; or, by an owner, to what `use` gives, and then told of by `count`.
+    """
+
+    __slots__ = ("_bind", "_on_closed", "_owner", "_route", "bookie", "ledger_id", "sink", "version")
 
     def __init__(
         self,
@@ -172,27 +206,48 @@ class AddChannel:
         version: int,
         bind: Callable[[AddChannel], AddRoute | None],
         on_closed: Callable[[AddChannel], object] = lambda _: None,
+        owner: ChannelOwner | None = None,
     ) -> None:
         self.bookie = bookie
         self.ledger_id = ledger_id
         self.sink = sink
         self.version = version
         self._bind = bind
+        self._owner = owner
         self._route: AddRoute | None = None
         self._on_closed: Callable[[AddChannel], object] | None = on_closed  # None: it is closed
 
     def send(self, frames: bytes, count: int = 1) -> None:
         """Hand over complete add frames of this channel's protocol version, `count` of them in one piece."""
+        connection = self.use()
+        if connection is not None:
+            connection.send(frames)
+            self.count(count)
+
+    def use(self) -> RoutedConnection | None:
+        """The connection to hand frames to, until the owner is `unprepared`; None when the client is closed."""
         route = self._route
         if route is None:
             route = self._route = self._bind(self)
             if route is None:
-                return
-        if not route.in_use:
-            route.in_use = True
-            route.connection.uses_route(route)
-        route.connection.send(frames)
-        route.sent += count
+                return None
+        route.use()
+        return route.connection
+
+    def count(self, frames: int) -> None:
+        """So many frames were handed to the connection."""
+        if self._route is not None:
+            self._route.sent += frames
+
+    def account(self) -> None:
+        """Be told of all that were."""
+        if self._owner is not None:
+            self._owner.account()
+
+    def unprepared(self) -> None:
+        """The route has changed, or is not in use any more."""
+        if self._owner is not None:
+            self._owner.unprepared()
 
     @property
     def writable(self) -> bool:
@@ -204,13 +259,14 @@ class AddChannel:
     def lose(self, error: BKError | None) -> None:
         """The route is gone; with an error, so is everything unanswered."""
         self._route = None
+        self.unprepared()
         if error is not None and self._on_closed is not None:
             self.sink.on_channel_lost(self.bookie, error)
 
     def end(self, error: BKError) -> None:
         """The client is closed: tell the sink, whatever is unanswered."""
         if self._route is not None:
-            self._route.channel = None
+            self._route.part()
         self.lose(error)
 
     def close(self) -> None:

@@ -214,8 +214,8 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._set_writable(True)
         for route in list(self.routes.values()):
-            if route.channel is not None:
-                route.channel.sink.on_writable(self.bookie)
+            if route.sink is not None:
+                route.sink.on_writable(self.bookie)
 
     # --- requests ---
 
@@ -296,9 +296,10 @@ class Connection(asyncio.Protocol):
     def _keep_routes_in_use(self) -> None:
         in_use = []
         for route in self._routes_in_use:
-            route.in_use = self.routes.get(route.ledger_id) is route and not route.at_rest
-            if route.in_use:
+            if self.routes.get(route.ledger_id) is route and not route.at_rest:
                 in_use.append(route)
+            else:
+                route.rest()
         self._routes_in_use = in_use
 
     def _unsent(self) -> int:
@@ -352,10 +353,16 @@ class Connection(asyncio.Protocol):
         """Nothing else came with them, as nearly always: each row goes to its ledger as it stands."""
         route_of = self.routes.get
         if are_of_many(acks):
+            bookie = self.bookie
             for ledger_id, entry_id in acks:
                 route = route_of(ledger_id)
                 if route is not None:
-                    route.deliver_one(entry_id)
+                    route.answered += 1
+                    sink = route.sink
+                    if sink is not None:
+                        sink.on_add_stored(bookie, entry_id)
+                    else:
+                        route.dropped()
             return
         for ledger_id, acked in rows(acks):
             route = route_of(ledger_id)

@@ -2,13 +2,13 @@
 
 Theory of operation
 
-A client may have thousands of writers, each with one entry a turn. What they push waits in their outboxes; one callback
-at the end of the turn empties all of them into the connections, then writes each connection's frames in one piece. So a
-turn costs one callback and one write for each connection, however many writers there are, and a writer that sends
-nothing costs nothing. Whether a connection took them is known only now: if there is one that has enough for now, the
-writers hear at last that their frames have left.
+A client may have thousands of writers, each with one entry a turn, and few bookies. So what is gathered during a turn
+is not a writer's, but that of all writers whose entries go to the same connections: a `Bundle`, whose frames are joined
+once and handed to each of them. A writer puts its frames in and has nothing to do when the turn ends. One callback then
+empties the bundles into the connections, and has each connection write what it was given in one piece. So a turn costs
+one callback and one write for each connection, and a writer that sends nothing costs nothing.
 
-An error of one writer or connection is logged, and keeps nothing from the others.
+An error of one bundle or connection is logged, and keeps nothing from the others.
 """
 
 from __future__ import annotations
@@ -17,40 +17,86 @@ import asyncio
 import logging
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakValueDictionary
+
+from ...types import BookieId
 
 log = logging.getLogger(__name__)
 
 
-class Sender(Protocol):
-    """A writer's outbox."""
+class Sending(Protocol):
+    """A connection."""
 
-    def gather(self) -> None:
+    bookie: BookieId
+
+    def send(self, frames: bytes) -> None:
+        """Take complete frames."""
+
+
+class Bundle:
+    """Frames of one turn that all go to the same connections. Made by `Departures.bundle`."""
+
+    __slots__ = ("__weakref__", "_connections", "_frames", "_taken_back", "due", "put")
+
+    def __init__(self, connections: tuple[Sending, ...]) -> None:
+        self._connections = connections
+        self._frames: list[bytes] = []
+        self._taken_back: list[bytes] = []  # of the frames, these very objects
+        self.put: Callable[[bytes], None] = self._frames.append
+        """Add a frame. It leaves if the bundle is `due`."""
+        self.due = False
+        """It leaves at the end of this turn."""
+
+    def take_back(self, frame: bytes) -> None:
+        """Leave a frame out, if it is here: the one object, not what is equal."""
+        self._taken_back.append(frame)
+
+    def leave(self) -> None:
         """Hand the frames to the connections."""
-
-    def left(self) -> None:
-        """They have been written, and some connection is `blocked`."""
+        self.due = False
+        frames = self._frames
+        if self._taken_back:
+            without = set(map(id, self._taken_back))
+            frames[:] = [frame for frame in frames if id(frame) not in without]
+            self._taken_back.clear()
+        if frames:
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            frames.clear()
+            for connection in self._connections:
+                connection.send(data)
 
 
 class Departures:
     """See the module. One per client."""
 
-    __slots__ = ("_connections", "_senders", "blocked", "due")
+    __slots__ = ("_bundles", "_connections", "_leaving", "blocked", "due", "turn")
 
     def __init__(self) -> None:
-        self._senders: list[Sender] = []  # each once a turn
+        self._bundles: WeakValueDictionary[tuple[Sending, ...], Bundle] = WeakValueDictionary()
+        self._leaving: list[Bundle] = []  # each once a turn
         self._connections: list[Callable[[], None]] = []  # each once a turn
+        self.turn = 0
+        """Counts the turns of the loop in which something left."""
         self.due = False
         """Something was handed over in this turn of the loop, and has not left yet."""
         self.blocked: set[object] = set()
         """Connections with a buffer above its high-water mark."""
 
-    def sender(self, sender: Sender) -> None:
-        """At the end of this turn have an outbox emptied. Once a turn for each."""
-        self._senders.append(sender)
+    def bundle(self, connections: tuple[Sending, ...]) -> Bundle:
+        """That of all writers with these connections."""
+        found = self._bundles.get(connections)
+        if found is None:
+            found = self._bundles[connections] = Bundle(connections)
+        return found
+
+    def leaves(self, bundle: Bundle) -> None:
+        """At the end of this turn have a bundle handed over. Once a turn for each: look at its `due`."""
+        bundle.due = True
+        self._leaving.append(bundle)
         self._schedule()
 
     def connection(self, write: Callable[[], None]) -> None:
-        """At the end of this turn, behind the outboxes, have a connection write. Once a turn for each."""
+        """At the end of this turn, behind the bundles, have a connection write. Once a turn for each."""
         self._connections.append(write)
         self._schedule()
 
@@ -60,12 +106,13 @@ class Departures:
             asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
-        senders, self._senders = self._senders, []
-        for sender in senders:
+        self.turn += 1
+        bundles, self._leaving = self._leaving, []
+        for bundle in bundles:
             try:
-                sender.gather()
+                bundle.leave()
             except Exception:
-                log.exception("the entries of a writer cannot be sent: unexpected error")
+                log.exception("the entries of some writers cannot be sent: unexpected error")
         connections, self._connections = self._connections, []
         self.due = False
         for write in connections:
@@ -73,8 +120,3 @@ class Departures:
                 write()
             except Exception:
                 log.exception("a connection to a bookie cannot send: unexpected error")
-        for sender in senders if self.blocked else ():
-            try:
-                sender.left()
-            except Exception:
-                log.exception("a writer whose entries were sent: unexpected error")

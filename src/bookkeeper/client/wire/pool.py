@@ -33,7 +33,7 @@ from ...protocol.messages import (
 )
 from ...runtime import Runtime, guarded
 from ...types import BookieId, WriteFlag
-from .add_channel import AddChannel, AddRoute, AddSink
+from .add_channel import AddChannel, AddRoute, AddSink, ChannelOwner
 from .calls import OnReply, ReadCall
 from .connection import Connection
 from .connection_v2 import V2Connection
@@ -116,9 +116,11 @@ class ConnectionPool:
 
     # --- adds ---
 
-    def open_add_channel(self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int) -> AddChannel:
-        """A way for one writer's adds to one bookie; connects at the first `send`."""
-        channel = AddChannel(bookie, ledger_id, sink, version, self._bind, self._channels.pop)
+    def open_add_channel(
+        self, bookie: BookieId, ledger_id: int, sink: AddSink, *, version: int, owner: ChannelOwner | None = None
+    ) -> AddChannel:
+        """A way for one writer's adds to one bookie; connects at the first `send` or `use`."""
+        channel = AddChannel(bookie, ledger_id, sink, version, self._bind, self._channels.pop, owner)
         self._channels[channel] = None
         return channel
 
