@@ -88,18 +88,19 @@ class AddRoute:
     """One ledger's adds on one connection."""
 
     __slots__ = (
-        "_answered_before", "_channel", "_deadline", "_in_use", "_sent_at", "answered", "connection", "ledger_id",
-        "sent", "sink",
+        "_answered_before", "_channel", "_deadline", "_in_use", "_owner", "_sent_at", "answered", "connection",
+        "ledger_id", "sent", "sink",
     )  # fmt: skip
 
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
         self.connection = connection
         self._channel: AddChannel | None = channel
+        self._owner = channel.owner
         self.sink: AddSink | None = channel.sink
         """The channel's. None: no one listens any more; answers still to come are dropped."""
         self.ledger_id = ledger_id
         self.sent = 0
-        """Frames, as far as the channel has told: `account` first."""
+        """Frames that the channel was told of; its owner may know of more (`ChannelOwner.account`)."""
         self.answered = 0  # <= sent
         self._in_use = False  # the connection looks at it with every tick
         self._answered_before = 0  # `answered` at the last look
@@ -123,7 +124,8 @@ class AddRoute:
     def look(self, tick: int) -> float:
         """Tick `tick` is over: remember what was sent. Returns when the oldest of what was answered since the last
         look was sent."""
-        self._account()
+        if self._owner is not None:
+            self._owner.account()
         marks = self._sent_at
         oldest = math.inf
         if self.answered != self._answered_before:
@@ -135,25 +137,26 @@ class AddRoute:
             marks.append((tick, self.sent))
         return oldest
 
-    def expire(self, tick: int, moving_since: float, timeout: float) -> None:
-        """Fail the channel if for `timeout` ticks nothing has moved that was sent before its oldest unanswered add.
+    def overdue(self, tick: int, moving_since: float, timeout: float) -> bool:
+        """Whether for `timeout` ticks nothing has moved that was sent before its oldest unanswered add.
 
-        What was sent since `moving_since` has not waited for the bookie. Without a channel it is only reported.
+        What was sent since `moving_since` has not waited for the bookie.
         """
         marks = self._sent_at
         if not marks:
             self._deadline = math.inf
         elif marks[0][0] >= moving_since or self._deadline == math.inf:
             self._deadline = tick + timeout
-        elif tick >= self._deadline:
-            marks.clear()
-            self.connection.count_failures(RequestTimeoutError.code, self.sent - self.answered)
-            self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
-            self.connection.give_up_route(self)
+        else:
+            return tick >= self._deadline
+        return False
 
-    def _account(self) -> None:
-        if self._channel is not None:
-            self._channel.account()
+    def expire(self) -> None:
+        """It is overdue: fail the channel. Without a channel it is only reported."""
+        self._sent_at.clear()
+        self.connection.count_failures(RequestTimeoutError.code, self.sent - self.answered)
+        self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
+        self.connection.give_up_route(self)
 
     def use(self) -> None:
         """Something will be sent on it."""
@@ -164,19 +167,23 @@ class AddRoute:
     @property
     def at_rest(self) -> bool:
         """All was answered and looked at: until something is sent a tick changes nothing."""
-        self._account()
-        return self.sent == self.answered == self._answered_before and not self._sent_at
+        if self._sent_at or not self.sent == self.answered == self._answered_before:
+            return False
+        if self._owner is not None:
+            self._owner.account()
+        return self.sent == self.answered
 
     def rest(self) -> None:
         """The connection looks at it no more, until it is used again. Only when `at_rest`, or dropped."""
         self._in_use = False
-        if self._channel is not None:
-            self._channel.unprepared()
+        if self._owner is not None:
+            self._owner.unprepared()
 
     def part(self) -> AddChannel | None:
         """Leave the channel, if there is one still."""
-        self._account()
-        channel, self._channel, self.sink = self._channel, None, None
+        if self._owner is not None:
+            self._owner.account()
+        channel, self._channel, self._owner, self.sink = self._channel, None, None, None
         return channel
 
     def detach(self, error: BKError | None) -> None:
@@ -196,7 +203,7 @@ class AddChannel:
     Frames are handed to `send`; or, by an owner, to what `use` gives, and then told of by `count`.
     """
 
-    __slots__ = ("_bind", "_on_closed", "_owner", "_route", "bookie", "ledger_id", "sink", "version")
+    __slots__ = ("_bind", "_on_closed", "_route", "bookie", "ledger_id", "owner", "sink", "version")
 
     def __init__(
         self,
@@ -213,7 +220,7 @@ class AddChannel:
         self.sink = sink
         self.version = version
         self._bind = bind
-        self._owner = owner
+        self.owner = owner
         self._route: AddRoute | None = None
         self._on_closed: Callable[[AddChannel], object] | None = on_closed  # None: it is closed
 
@@ -239,16 +246,6 @@ class AddChannel:
         if self._route is not None:
             self._route.sent += frames
 
-    def account(self) -> None:
-        """Be told of all that were."""
-        if self._owner is not None:
-            self._owner.account()
-
-    def unprepared(self) -> None:
-        """The route has changed, or is not in use any more."""
-        if self._owner is not None:
-            self._owner.unprepared()
-
     @property
     def writable(self) -> bool:
         """False while the connection's outgoing buffer is above its high water mark; `AddSink.on_writable` ends
@@ -259,7 +256,8 @@ class AddChannel:
     def lose(self, error: BKError | None) -> None:
         """The route is gone; with an error, so is everything unanswered."""
         self._route = None
-        self.unprepared()
+        if self.owner is not None:
+            self.owner.unprepared()
         if error is not None and self._on_closed is not None:
             self.sink.on_channel_lost(self.bookie, error)
 

@@ -25,7 +25,6 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import cast
 
 from ...errors import (
@@ -40,7 +39,6 @@ from ...errors import (
 from ...protocol.frames import Acks, ResponseStream
 from ...protocol.messages import Request, Response
 from ...runtime import guarded
-from ...runtime.tasks import call_guarded
 from ...types import BookieId
 from .add_channel import AddAnswers, AddRoute, are_of_many, by_ledger, rows
 from .attempt import Attempt
@@ -288,9 +286,10 @@ class Connection(asyncio.Protocol):
             progress.answered(route.look(now - 1))
         moving_since = progress.look(now - 1, self.written, self._unsent())
         self._expire_requests(now, moving_since)
-        what = f"timeouts of adds to bookie {self.bookie}"
         for route in routes:
-            call_guarded(what, partial(route.expire, now, moving_since, add_timeout))
+            if route.overdue(now, moving_since, add_timeout):
+                with guarded(f"timeouts of adds to bookie {self.bookie}"):
+                    route.expire()
         self._keep_routes_in_use()
 
     def _keep_routes_in_use(self) -> None:
