@@ -30,7 +30,7 @@ from bookkeeper.client.placement import bookie_watcher as client_bookies
 from bookkeeper.client.placement import locations
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.client.wire.add_channel import AddRoute
-from bookkeeper.errors import ClientClosedError, RequestTimeoutError
+from bookkeeper.errors import ClientClosedError
 from bookkeeper.metadata.formats import cookie
 from bookkeeper.quorum.ensemble import GiveUp
 from bookkeeper.runtime import awake
@@ -84,13 +84,10 @@ def late_ticks_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("a bookie that goes on answering is not late", **BURSTS)
 def adds_expire_though_answers_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    def expire(self: AddRoute, tick: int, moving_since: float, timeout: float) -> None:
-        if self._sent_at and tick - self._sent_at[0][0] >= timeout:
-            self._sent_at.clear()
-            self.connection.count_failures(RequestTimeoutError.code, self.sent - self.answered)
-            self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
+    def overdue(self: AddRoute, tick: int, moving_since: float, timeout: float) -> bool:
+        return bool(self._sent_at) and tick - self._sent_at[0][0] >= timeout
 
-    monkeypatch.setattr(AddRoute, "expire", expire)
+    monkeypatch.setattr(AddRoute, "overdue", overdue)
 
 
 @mutation("what fills a gap need not wait at the gate", hardening=True, calm=True, flavours=("advanced",))

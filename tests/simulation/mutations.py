@@ -613,7 +613,7 @@ def full_disks_are_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutation("LV-2: an answer that does not come is missed", faults=TROUBLE, fault_count=16)
 def timeouts_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AddRoute, "expire", lambda self, tick, moving_since, timeout: None)
+    monkeypatch.setattr(AddRoute, "overdue", lambda self, tick, moving_since, timeout: False)
 
 
 # --- looking for seeds ---

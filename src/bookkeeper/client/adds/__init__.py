@@ -6,7 +6,7 @@ gate              who may append now: the limits of what one writer has in fligh
 encoding          entries as frames
 pipeline          entries out, answers in, decisions carried out
 waiters           callers that wait for entries to be acknowledged
-outbox            frames that wait for the loop to turn, and the channels that they leave on
+outbox            which bundles frames go into, and the channels that these lead to
 deadlines         what takes too long although bookies answer, and pauses between changes
 metadata_changes  another ensemble, and the end, put into the metadata
 explicit_lac      tells the bookies how far a quiet writer has come
