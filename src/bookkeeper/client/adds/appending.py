@@ -57,7 +57,7 @@ class Appending:
         )
         self.outbox = adds.outbox
         """The pipeline's, at hand for each entry."""
-        self.gate = AppendGate(context.runtime, config, keeper.window, adds.outbox.writable)
+        self.gate = AppendGate(context.runtime, config, keeper.window, adds.outbox.writable, context.departures.blocked)
         adds.on_progress, adds.waiting = self.gate.progress, self.gate.line
         self.explicit_lac = ExplicitLac(context, ledger_id, distribution, digest, master_key, adds)
         self.explicit_lac.start()

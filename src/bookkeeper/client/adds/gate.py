@@ -59,6 +59,7 @@ class AppendGate:
 
     __slots__ = (
         "_admitted",
+        "_blocked",
         "_bucket",
         "_line",
         "_max_bytes",
@@ -72,11 +73,18 @@ class AppendGate:
     )
 
     def __init__(
-        self, runtime: Runtime, config: ClientConfiguration, window: PendingWindow, writable: Callable[[], bool]
+        self,
+        runtime: Runtime,
+        config: ClientConfiguration,
+        window: PendingWindow,
+        writable: Callable[[], bool],
+        blocked: Sized,
     ) -> None:
+        """`writable`: whether none of this writer's connections is among the `blocked` ones of the client."""
         self._runtime = runtime
         self._window = window
         self._writable = writable
+        self._blocked = blocked  # looked at for each append
         self._max_entries = config.maxPendingAddEntries
         self._max_bytes = config.maxPendingAddBytes
         # With less than a buffer's worth in flight we cannot be the one who fills it.
@@ -101,7 +109,8 @@ class AppendGate:
         window = self._window
         in_flight = window.unsettled_bytes
         if (
-            (in_flight >= self._unwritable_limit and in_flight >= self._limit())
+            in_flight >= self._max_bytes
+            or (self._blocked and in_flight >= self._limit())
             or len(window.open) >= self._max_entries
             or self._waiting
             or self._admitted

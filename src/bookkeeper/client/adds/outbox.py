@@ -118,8 +118,10 @@ class Outbox:
         self._prepared = len(ways) + len(without) == len(self._channels)
 
     def take_back(self, latest: Iterable[tuple[int, bytes]]) -> None:
-        """What was put in during this turn does not leave. `latest`: id and frame of entries, those put in last
-        first."""
+        """What was put in during this turn does not leave, but for what was put in before the lanes changed in it.
+
+        `latest`: id and frame of entries, those put in last first.
+        """
         if not self.in_turn:
             return
         for entry_id, frame in latest:

@@ -2,8 +2,10 @@
 
 Theory of operation
 
-- A writer has one `AddChannel` per bookie, and hands it what it has pushed in one turn of the loop in one piece.
-  Nothing is called back from inside `send`.
+- A writer has one `AddChannel` per bookie. It asks it for the connection (`use`) and puts its frames into the bundle
+  of all writers with these connections (`departures`); the channel is told how many they were when someone wants to
+  know (`ChannelOwner.account`). What is sent again, and who sends little, goes through `send`. Nothing is called back
+  from inside either.
 - Answers come back per socket read: one call to the sink with all of them.
 - A channel reaches its connection through an `AddRoute`, which counts frames sent and answers received. A bookie
   gives every add exactly one answer, so the difference is what is still unanswered. At each tick the count is
