@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
@@ -34,6 +34,14 @@ def _split_regions(value: object) -> object:
 StringList = Annotated[list[str], BeforeValidator(_split)]
 RegionList = Annotated[list[str], BeforeValidator(_split_regions)]
 """Separated by semicolons, in Java; commas do as well."""
+
+
+def _true_false_or_auto(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+AutoBool = Annotated[bool | Literal["auto"], BeforeValidator(_true_false_or_auto)]
+"""Yes, no, or as the bookie finds best."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -336,9 +344,10 @@ class ServerConfiguration(StoreSettings):
     dbStorage_readAheadCacheBatchSize: int = Field(100, ge=0)
     dbStorage_readAheadCacheBatchBytesSize: int = -1
     dbStorage_maxThrottleTimeMs: int = Field(10000, ge=0)
-    dbStorage_directIOEntryLogger: bool = False
-    """Entry logs are written past the page cache (O_DIRECT): for entries of 16 KB and more that are rarely read soon
-    after they left the write cache. The format stays the same."""
+    dbStorage_directIOEntryLogger: AutoBool = "auto"
+    """Whether entry logs are written past the page cache (O_DIRECT): true, false, or auto (not a Java value), which is
+    while a directory flushes for most of the time, entries are of 4 KB and more on average, and few are read from the
+    logs. The format stays the same."""
     dbStorage_reservedSpaceMb: int = Field(64, ge=0)
     """Kept in each index directory for what must be written on a full disk (fences, deletions, a start); at most 1/32
     of the file system. Not a Java key."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.bookie.storage.caches import Caches
+from bookkeeper.bookie.storage.entry_log.page_cache import PageCacheChoice
 from bookkeeper.bookie.storage.entry_log.reader import Records
 from bookkeeper.bookie.storage.write_cache import WriteCache
 
@@ -32,7 +33,7 @@ class Case:
     """Caches beside what the logs have, and every version of every entry."""
 
     def __init__(self) -> None:
-        self.caches = Caches(1 << 20, 1 << 20)
+        self.caches = Caches(1 << 20, 1 << 20, PageCacheChoice(False))
         self.newest: dict[int, bytes] = {}
         self.logs: dict[int, bytes] = {}
 
@@ -115,7 +116,7 @@ def test_a_deleted_ledger_is_in_no_cache_and_what_is_being_read_is_obsolete() ->
 
 
 def test_reads_under_way_are_obsolete_after_a_flush_and_after_a_log_was_removed() -> None:
-    caches = Caches(1 << 20, 1 << 20)
+    caches = Caches(1 << 20, 1 << 20, PageCacheChoice(False))
     seen = [caches.epoch]
     caches.swap()
     assert isinstance(caches.flushing, WriteCache)

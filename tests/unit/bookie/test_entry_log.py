@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from bookkeeper.bookie.storage.entry_log.writer import (
 )
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime import File
+from bookkeeper.runtime.api import Buffer
 from bookkeeper.runtime.files import RealFile, RealFiles
 from tests.support.storage import entry, record
 
@@ -83,17 +85,50 @@ def test_the_disk_begins_with_what_is_written_at_once(tmp_path: Path) -> None:
 def test_a_log_written_past_the_page_cache_is_the_same_to_the_byte(tmp_path: Path) -> None:
     entries = [entry(1, i, 100 + 1777 * i) for i in range(60)]
     logs = []
-    for direct in (False, True):
-        directory = tmp_path / str(direct)
+    for name, choices in {"through": [None], "past": [0], "in turn": [0, None], "by size": [50_000]}.items():
+        directory = tmp_path / name
         directory.mkdir()
-        writer = EntryLogWriter(FILES, str(directory), 1 << 30, direct=direct)
-        for start in range(0, len(entries), 7):
+        writer = EntryLogWriter(FILES, str(directory), 1 << 30)
+        for number, start in enumerate(range(0, len(entries), 7)):
+            writer.past_cache_from = choices[number % len(choices)]
             writer.append(1, entries[start : start + 7])
             if start % 3 == 0:
                 writer.sync()
         writer.close()
         logs.append((directory / "0.log").read_bytes())
-    assert logs[0] == logs[1]
+    assert logs == logs[:1] * 4
+
+
+def test_writes_of_large_entries_go_past_the_page_cache_and_others_do_not(tmp_path: Path) -> None:
+    past: list[int] = []
+
+    class Telling(RealFile):
+        def write_through(self, pieces: Sequence[Buffer], offset: int) -> None:
+            past.append(sum(map(len, pieces)))
+            super().write_through(pieces, offset)
+
+    class TellingFiles(RealFiles):
+        def open(self, path: str, mode: str = "r") -> File:
+            return Telling(path, mode)
+
+    writer = EntryLogWriter(TellingFiles(), str(tmp_path), 1 << 30)
+    writer.past_cache_from = 4096
+    for ledger_id, size in ((1, 4096), (2, 4000), (3, 9000)):
+        writer.append(ledger_id, [bytes(size)] * 50)
+        writer.sync()
+    writer.append_mixed([4, 5] * 25, [bytes(100), bytes(8300)] * 25)  # 4,200 on average
+    writer.sync()
+    assert past == [50 * 4100, 50 * 9004, 25 * 8408]
+    mark = writer.mark()
+    writer.append(6, [b"small"] * 500)
+    writer.rewind(mark)
+    writer.append(6, [bytes(5000)])  # what was taken back does not count
+    writer.sync()
+    assert past[3:] == [5004]
+    writer.past_cache_from = None
+    writer.append(6, [bytes(5000)])
+    writer.close()
+    assert len(past) == 4
 
 
 def test_a_sealed_log_is_the_specified_one_to_the_byte(tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def test_a_flush_of_many_ledgers_lets_others_run_as_seldom_as_one_of_a_single_le
         read_ahead_entries=1,
         read_ahead_bytes=1 << 20,
         log_size_limit=150_000,
-        direct_logs=False,
+        past_cache=False,
         locations={},
         ledgers={},
         reserved_space=0,
@@ -346,7 +346,15 @@ def test_a_flush_of_many_ledgers_lets_others_run_as_seldom_as_one_of_a_single_le
         buffer.put(9, entry(ledger_id, 9))
     offers: list[None] = []
     jobs.flush(
-        opened.writer, opened.locations, opened.reserve, lambda: offers.append(None), opened.ledgers, buffers, [], {}
+        opened.writer,
+        opened.locations,
+        opened.reserve,
+        lambda: offers.append(None),
+        opened.ledgers,
+        buffers,
+        [],
+        {},
+        None,
     )
     assert len(offers) == -(-9000 // CHUNK) + -(-9000 // INDEX_CHUNK)
     for ledger_id in ledgers:

@@ -4,6 +4,7 @@ Theory of operation
 
 An entry is added to the active cache. The caches are swapped: the full one is being flushed, and a new one is active.
 It is let go when its entries are in the logs and the index. What was read ahead from the logs is in the read cache.
+What is in the logs may be in the system's page cache: `page_cache` says what is put there.
 
 An entry may be in all three. The active cache has the newest version, then the one being flushed. So a run of entries
 that comes from the read cache or from the logs ends before the next one that a write cache has.
@@ -21,6 +22,7 @@ from itertools import accumulate
 from ...protocol.messages import AddRun
 from ..stats import OpStats
 from .entry_log import format as fmt
+from .entry_log.page_cache import PageCacheChoice
 from .packing import READ_CHUNK, words
 from .read_cache import ReadCache
 from .write_cache import LedgerBuffer, WriteCache
@@ -29,9 +31,20 @@ from .write_cache import LedgerBuffer, WriteCache
 class Caches:
     """See the module."""
 
-    __slots__ = ("active", "epoch", "flushes", "flushing", "half", "hits", "misses", "read_cache", "writes_hit")
+    __slots__ = (
+        "active",
+        "epoch",
+        "flushes",
+        "flushing",
+        "half",
+        "hits",
+        "misses",
+        "page_cache",
+        "read_cache",
+        "writes_hit",
+    )
 
-    def __init__(self, write_cache: int, read_cache: int) -> None:
+    def __init__(self, write_cache: int, read_cache: int, page_cache: PageCacheChoice) -> None:
         """Bytes of both write caches together, and of the read cache."""
         self.half = write_cache // 2
         """Bytes of one write cache."""
@@ -39,6 +52,7 @@ class Caches:
         self.flushing: WriteCache | None = None
         """Swapped out, not completely on disk yet."""
         self.read_cache = ReadCache(read_cache)
+        self.page_cache = page_cache
         self.epoch = 0
         self.flushes = OpStats()
         """Write caches that were written out."""

@@ -41,6 +41,7 @@ from .caches import Caches
 from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
 from .directory_jobs import DirectoryOptions
 from .directory_reads import DirectoryReads
+from .entry_log.page_cache import PageCacheChoice
 from .index import ledgers as ledger_index
 from .index.ledgers import Changes, LedgerIndex
 from .write_cache import LedgerBuffer, WriteCache
@@ -81,7 +82,7 @@ class DbDirectory:
         self._flush_lock = asyncio.Lock()
         self._failure: Exception | None = None
         self._on_failure = on_failure
-        self.caches = Caches(options.write_cache, options.read_cache)
+        self.caches = Caches(options.write_cache, options.read_cache, PageCacheChoice(options.past_cache))
         self._deleted: dict[int, object] = {}  # ledgers whose locations are to be dropped; a token for each deletion
         self._room: OneByOne[tuple[int, int]] = OneByOne(lambda entries: self.has_room(*entries))
 
@@ -219,13 +220,16 @@ class DbDirectory:
         if later:  # a ledger's record goes with or after its locations, never before
             self._index.put_back(later)
             changes = {i: value for i, value in changes.items() if i not in later}
+        past_cache_from = self.caches.page_cache.for_flush(self._runtime.now(), cache.used, self.reads.of_logs)
         try:
             with self.caches.flushes.timed(self._runtime.now):
-                await self._change(jobs.flush, self._ledger_store, buffers, list(deleted), changes)
+                await self._change(jobs.flush, self._ledger_store, buffers, list(deleted), changes, past_cache_from)
         except BaseException:
             self._index.put_back(changes)
             self._room.serve()
             raise
+        finally:
+            self.caches.page_cache.flushed(self._runtime.now())
         await self._note_indexed(cache, buffers)
         self.caches.flushed()
         for ledger_id, token in deleted.items():
@@ -341,7 +345,7 @@ class DbDirectory:
 
         Returns how many. Raises `OSError` when there is no space, `FatalBookieError`.
         """
-        return await self._change(jobs.rewrite, batch)
+        return await self._change(jobs.rewrite, batch, self.caches.page_cache.for_moves())
 
     def pointers(self, log_id: int) -> int:
         """How many index entries point into a log. Walks the whole index. For a worker."""

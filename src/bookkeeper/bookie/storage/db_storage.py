@@ -66,7 +66,7 @@ def directory_options(configuration: ServerConfiguration, budget: int, directori
         read_ahead_entries=configuration.dbStorage_readAheadCacheBatchSize,
         read_ahead_bytes=min(read_cache_share // 4, read_ahead_bytes if read_ahead_bytes > 0 else read_cache_share),
         log_size_limit=configuration.logSizeLimit,
-        direct_logs=configuration.dbStorage_directIOEntryLogger,
+        past_cache=configuration.dbStorage_directIOEntryLogger,
         locations={
             "compression": "lz4" if configuration.dbStorage_rocksDB_lz4CompressionEnabled else "none",
             "block_size": configuration.dbStorage_rocksDB_blockSize,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...errors import CorruptStorageError, FatalBookieError
 from ...runtime import NO_SPACE, File, Files, KeyValueStore, Runtime
@@ -57,8 +57,8 @@ class DirectoryOptions:
     read_ahead_bytes: int
     """Bound of one read ahead."""
     log_size_limit: int
-    direct_logs: bool
-    """Entry logs are written past the page cache."""
+    past_cache: bool | Literal["auto"]
+    """Whether entry logs are written past the page cache, see `entry_log.page_cache`."""
     locations: Mapping[str, Any]
     """Options of the location index, see `Runtime.open_key_value`."""
     ledgers: Mapping[str, Any]
@@ -119,7 +119,7 @@ def open_directory(runtime: Runtime, options: DirectoryOptions, path: str, index
         locations = open_locations(runtime, index_path, path, options.locations, loaded)
         try:
             finish_compactions(files, path, locations, runtime.give_way)
-            writer = EntryLogWriter(files, path, options.log_size_limit, direct=options.direct_logs)
+            writer = EntryLogWriter(files, path, options.log_size_limit)
             reserve.restore()
             return Opened(writer, ledgers, locations, reserve, loaded)
         except BaseException:
@@ -177,12 +177,16 @@ def flush(
     buffers: list[tuple[int, LedgerBuffer]],
     deleted: list[int],
     changes: Changes,
+    past_cache_from: int | None,
 ) -> None:
-    """One flush. Raises `OSError` if there was no space: then it is to be done again. Else `FatalBookieError`."""
+    """One flush. `past_cache_from`: see `EntryLogWriter`.
+
+    Raises `OSError` if there was no space: then it is to be done again. Else `FatalBookieError`.
+    """
     reserve.require(_index_bytes(sum(len(buffer) for _, buffer in buffers), deleted, changes))
     if buffers:
         reserve.leave_for_index(lambda: _log_bytes(buffers))
-    located = _append(writer, _pieces(buffers), give_way)
+    located = _append(writer, _pieces(buffers), give_way, past_cache_from)
     with _indexing(writer, "flush failed"):
         if buffers or deleted:
             locations.write(deleted, located, give_way)
@@ -207,6 +211,7 @@ def rewrite(
     reserve: Reserve,
     give_way: Callable[[], None],
     batch: list[LiveEntry],
+    past_cache_from: int | None,
 ) -> int:
     """Move live entries to the current log: append, sync, set locations. Returns how many really moved.
 
@@ -218,7 +223,7 @@ def rewrite(
     for ledger_id, group in groupby(batch, key=attrgetter("ledger_id")):
         items = list(group)
         pieces.append((ledger_id, [item.entry_id for item in items], [item.entry for item in items]))
-    places = _append(writer, pieces, give_way).locations
+    places = _append(writer, pieces, give_way, past_cache_from).locations
     moves = [(item.ledger_id, item.entry_id, item.location, place) for item, place in zip(batch, places, strict=True)]
     with _indexing(writer, "moving entries failed"):
         moved = locations.move(moves, give_way)
@@ -291,13 +296,16 @@ def _chunks(pieces: Iterable[Piece]) -> Iterator[Chunk]:
         yield chunk
 
 
-def _append(writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None]) -> Located:
+def _append(
+    writer: EntryLogWriter, pieces: Iterable[Piece], give_way: Callable[[], None], past_cache_from: int | None
+) -> Located:
     """Append entries to the log and sync it; returns where they are.
 
     Raises `OSError` when there is no space: then the log is as before. Raises `FatalBookieError`.
     """
     located = Located()
     mark = writer.mark()
+    writer.past_cache_from = past_cache_from
     with _fatal("the entry log cannot be written"):
         try:
             for chunk in _chunks(pieces):

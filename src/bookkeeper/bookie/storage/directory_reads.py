@@ -88,6 +88,8 @@ class DirectoryReads:
         self._scattered = ScatteredReads(
             *(readers, runtime.files, path, caches, locations, writer, self._open_logs, self._keep_open)
         )
+        self.of_logs = 0
+        """Reads that went to the entry logs."""
         self.on_damage: Callable[[int, int], None] = _no_listener
         """Called with ledger and entry when an entry log has something else where the entry should be."""
 
@@ -167,6 +169,7 @@ class DirectoryReads:
         ]
         if ledger_id in self._deleted:
             missing.clear()
+        self.of_logs += len(missing)
         read = await self._scattered.read(ledger_id, missing, max_bytes) if missing else []
         found.update(zip(missing, read, strict=False))
         if None in read:
@@ -287,6 +290,7 @@ class DirectoryReads:
         ledger = self._index.ledgers.get(ledger_id)
         if ledger is None or ledger_id in self._deleted or _surely_absent(ledger, first):
             return None
+        self.of_logs += 1
         epoch = self._caches.epoch
         loading = _Loading(first, first + max_count, asyncio.get_running_loop().create_future())
         self._loading[ledger_id] = loading

@@ -67,16 +67,17 @@ class _Full(NamedTuple):
 class EntryLogWriter:
     """Appends to the entry logs of one directory."""
 
-    def __init__(self, files: Files, directory: str, size_limit: int, *, direct: bool = False) -> None:
-        """`direct`: what is written goes past the system's page cache, where that can be."""
+    def __init__(self, files: Files, directory: str, size_limit: int) -> None:
+        self.past_cache_from: int | None = None
+        """Writes of entries of so many bytes on average go past the system's page cache, where that can be."""
         self._files = files
-        self._direct = direct
         self._directory = directory
         self._limit = size_limit
         self._last_id = last_log_id(files, directory)
         self._file: File | None = None
         self._log_id: int | None = None
         self._pieces: list[bytes] = []  # appended, not yet written
+        self._records = 0  # of which _pieces are
         self._written = 0  # offset of the first byte of _pieces in the file
         self._position = 0  # _written + bytes in _pieces
         self._unsynced = 0  # bytes written since the last sync
@@ -121,6 +122,7 @@ class EntryLogWriter:
             self._pieces.append(b"".join(records))
         else:
             self._pieces += records
+        self._records += len(entries)
         self._position += total
         self._count(ledger_ids, steps)
         if self._position - self._written >= WRITE_BYTES:
@@ -147,7 +149,7 @@ class EntryLogWriter:
     def rewind(self, mark: EntryLogPosition) -> None:
         """Forget what was appended since `mark`. Logs that became full since then keep what they have, and are never
         sealed: no index knows it."""
-        self._pieces.clear()
+        self._forget_pieces()
         self._leave_unsealed()
         if self._file is None:
             return
@@ -221,7 +223,7 @@ class EntryLogWriter:
 
     def abandon(self) -> None:
         """Close the current log as it is, after a failure."""
-        self._pieces.clear()
+        self._forget_pieces()
         self._leave_unsealed()
         if self._file is not None:
             self._file.close()
@@ -282,16 +284,24 @@ class EntryLogWriter:
     def _write(self) -> None:
         if not self._pieces or self._file is None:
             return
-        if self._direct:
+        if self._goes_past_cache():
             self._file.write_through(self._pieces, self._written)
         else:
             size = self._file.pwritev(self._pieces, self._written)
             self._file.start_writeback(size, self._written)
-        self._pieces.clear()
+        self._forget_pieces()
         self._unsynced += self._position - self._written
         self._written = self._position
         if self._unsynced >= SYNC_BYTES:
             self._sync_file()
+
+    def _goes_past_cache(self) -> bool:
+        least = self.past_cache_from
+        return least is not None and self._position - self._written >= self._records * least
+
+    def _forget_pieces(self) -> None:
+        self._pieces.clear()
+        self._records = 0
 
     def _sync_file(self, file: File | None = None) -> None:
         """What a failed sync leaves on the disk is unknown, and the next one would not tell: so it is fatal (BI-17)."""
