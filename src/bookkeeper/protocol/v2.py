@@ -35,7 +35,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import lru_cache, partial
 from struct import Struct
 
 from ..errors import ProtocolError
@@ -284,12 +284,6 @@ def encode_add_request(master_key: bytes, entry: bytes, flags: int = 0) -> bytes
     return _add_prefix(_ENTRY_AT + len(entry), ADD_WORD | flags, master_key) + entry
 
 
-@cache
-def _add_pack(digest_format: str) -> Callable[..., bytes]:
-    """The same for all writers: there are as many as kinds of digests."""
-    return Struct(f">II20s{HEADER_SIZE}s{digest_format}").pack
-
-
 def add_request_encoder(
     ledger_id: int, master_key: bytes, digest: Digest, flags: int = 0
 ) -> Callable[[int, int, int, bytes], bytes]:
@@ -297,15 +291,21 @@ def add_request_encoder(
 
     The same bytes as `encode_add_request` of `Digest.package`, in one call and with one copy less.
     """
-    pack = _add_pack(digest.format)
+    return partial(_packager(digest, flags), ledger_id, _checked_key(master_key))
+
+
+@lru_cache(maxsize=64)
+def _packager(digest: Digest, flags: int) -> Callable[[int, bytes, int, int, int, bytes], bytes]:
+    """What the encoders of all writers with this digest share. A function of its own for each of thousands of writers
+    is a dozen objects, which are in no cache of the processor any more when the writer has its turn."""
+    pack = Struct(f">II20s{HEADER_SIZE}s{digest.format}").pack
     pack_header = HEADER.pack
     digest_of = digest.sum
     digest_of_pieces = digest.sum_pieces
-    key = _checked_key(master_key)
     word = ADD_WORD | flags
     overhead = _ENTRY_AT + HEADER_SIZE + digest.size
 
-    def encode(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+    def encode(ledger_id: int, key: bytes, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
         header = pack_header(ledger_id, entry_id, lac, length)
         size = len(payload)
         total = digest_of(header + payload) if size < JOIN_BELOW else digest_of_pieces(header, payload)

@@ -219,10 +219,10 @@ class PendingWindow:
         if last <= self._settled_to:
             return
         take = self.open.pop
-        freed = 0
-        for entry_id in range(self._settled_to + 1, last + 1):
-            _, pushed, frame = take(entry_id)
-            freed += len(frame)
+        _, pushed, frame = take(last)
+        freed = len(frame)
+        for entry_id in range(self._settled_to + 1, last):
+            freed += len(take(entry_id)[2])
         self._settled_time = pushed
         self._settled_to = last
         self.unsettled_bytes -= freed

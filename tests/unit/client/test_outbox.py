@@ -85,10 +85,14 @@ class Writer:
         for frame in frames:
             if outbox.turn != outbox.departures.turn:
                 outbox.begin_turn()
-            lane = outbox.lanes[len(self.pushed) % len(outbox.lanes)]
-            for put in lane.puts:
-                put(frame)
-            lane.count += 1
+            if outbox.put is not None:
+                outbox.put(frame)
+                outbox.count += 1
+            else:
+                lane = outbox.lanes[len(self.pushed) % len(outbox.lanes)]
+                for put in lane.puts:
+                    put(frame)
+                lane.count += 1
             outbox.bytes += len(frame)
             self.pushed.append((len(self.pushed), frame))
 

@@ -57,8 +57,9 @@ class Appending:
         )
         self.outbox = adds.outbox
         """The pipeline's, at hand for each entry."""
-        self.gate = AppendGate(context.runtime, config, keeper.window, adds.outbox.writable, context.departures.blocked)
-        adds.on_progress, adds.waiting = self.gate.progress, self.gate.line
+        blocked = context.departures.blocked
+        self.gate = AppendGate(context.runtime, config, keeper.window, adds.outbox.writable, blocked, adds)
+        adds.on_progress = self.gate.progress
         self.explicit_lac = ExplicitLac(context, ledger_id, distribution, digest, master_key, adds)
         self.explicit_lac.start()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...config import ClientConfiguration
+from ...runtime.api import TimerHandle
 from ...runtime.awake import SharedClock
 from ...runtime.waiting.backoff import Backoff
 
@@ -66,12 +67,11 @@ class AddDeadlines:
             self._history = []
             self._most_history = int(self.clock.ticks(add_timeout)) + 1
 
-    def run(self) -> int:
-        """Something may be outstanding soon; the time now."""
+    def run(self) -> None:
+        """Hear the ticks, until `stop`."""
         if self._timed and not self.running:
             self.running = True
             self.clock.listen(self._on_tick)
-        return self.clock.tick
 
     def stop(self) -> None:
         """Nothing will be outstanding. Idempotent."""
@@ -109,11 +109,19 @@ class AddDeadlines:
 class ChangePauses:
     """Where every replacement fails at once, change after change would be made as fast as the machine can."""
 
-    __slots__ = ("_fruitless", "_head")
+    __slots__ = ("_fruitless", "_head", "timer")
 
     def __init__(self) -> None:
+        self.timer: TimerHandle | None = None
+        """Of the last pause before a change or a retry."""
         self._head = -2  # what was confirmed when a change was last asked for
         self._fruitless = 0  # changes in a row since which nothing was confirmed
+
+    def end(self) -> None:
+        """What was to come after the pause does not. Idempotent."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def before_change(self, head: int) -> float:
         """Seconds to wait before the change that is asked for now; `head` is the last entry confirmed."""

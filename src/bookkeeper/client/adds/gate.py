@@ -14,7 +14,7 @@ gap, for ever. That is one entry more than the limits at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ...config import ClientConfiguration
 from ...errors import BKError
@@ -54,11 +54,17 @@ class _Ticket(NamedTuple):
     """The id chosen by the caller, if it chose one."""
 
 
+class Watched(Protocol):
+    """What lets the gate know of progress (`AppendGate.progress`) for as long as anybody waits."""
+
+    waiting: int
+    """Tasks that wait at the gate, or were let in and have not run yet. The gate counts them."""
+
+
 class AppendGate:
     """See the module. One per writer."""
 
     __slots__ = (
-        "_admitted",
         "_blocked",
         "_bucket",
         "_line",
@@ -67,7 +73,7 @@ class AppendGate:
         "_runtime",
         "_timer",
         "_unwritable_limit",
-        "_waiting",
+        "_watched",
         "_window",
         "_writable",
     )
@@ -79,8 +85,12 @@ class AppendGate:
         window: PendingWindow,
         writable: Callable[[], bool],
         blocked: Sized,
+        watched: Watched,
     ) -> None:
-        """`writable`: whether none of this writer's connections is among the `blocked` ones of the client."""
+        """`writable`: whether none of this writer's connections is among the `blocked` ones of the client.
+
+        `watched`: who calls `progress`.
+        """
         self._runtime = runtime
         self._window = window
         self._writable = writable
@@ -90,19 +100,14 @@ class AppendGate:
         # With less than a buffer's worth in flight we cannot be the one who fills it.
         self._unwritable_limit = min(self._max_bytes, config.clientWriteBufferHighWaterMark)
         self._line: WaitQueue[_Ticket] = WaitQueue(self.progress)
-        self._waiting, self._admitted = self._line.waiting, self._line.admitted  # looked at for each append
+        self._watched = watched
         self._bucket = TokenBucket(config.throttle, runtime.now()) if config.throttle else None
         self._timer: TimerHandle | None = None  # until the next permit; only while a task waits for one
 
     @property
     def waiting(self) -> bool:
         """A task waits, or was let in and has not run yet."""
-        return bool(self._waiting or self._admitted)
-
-    @property
-    def line(self) -> Sized:
-        """The tasks that wait; always this same object."""
-        return self._waiting
+        return self._watched.waiting > 0
 
     def try_enter(self, entry_id: int | None = None) -> bool:
         """Pass without waiting, if none is before us."""
@@ -112,8 +117,7 @@ class AppendGate:
             in_flight >= self._max_bytes
             or (self._blocked and in_flight >= self._limit())
             or len(window.open) >= self._max_entries
-            or self._waiting
-            or self._admitted
+            or self._watched.waiting
         ) and not self._awaited(entry_id):
             return False
         return self._bucket is None or self._bucket.take(self._runtime.now())
@@ -137,11 +141,15 @@ class AppendGate:
 
         Raises what `close` was given.
         """
-        await self._line.wait(_Ticket(size, entry_id), 0 if entry_id is None else entry_id)
+        self._watched.waiting += 1
+        try:
+            await self._line.wait(_Ticket(size, entry_id), 0 if entry_id is None else entry_id)
+        finally:
+            self._watched.waiting -= 1
 
     def progress(self) -> None:
         """Something was answered or became writable: let in those that there is room for."""
-        if not self._waiting:
+        if not self._line.waiting:
             return
         limit = self._limit()
         line = self._line

@@ -2,7 +2,8 @@
 
 A `Lane` is what entries of one write set have in common: the bundles (`wire.departures`) that their frames go into, and
 how many did. Where every bookie gets every entry there is one lane with one bundle, whose frames are joined once and
-sent to all alike; else a lane for each entry id modulo E. An index whose bookie is being replaced
+sent to all alike, and who has a frame puts it there without a look at the lane (`Outbox.put`); else a lane for each
+entry id modulo E. An index whose bookie is being replaced
 (`EnsembleKeeper.held`) is sent nothing.
 
 Lanes are made for the routes that the channels have now. When one of these is lost or at rest, or another index is
@@ -51,20 +52,21 @@ class Lane:
 class Outbox:
     """See the module. A `ChannelOwner`.
 
-    Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and adds to `bytes` and to
-    the lane's `count`.
+    Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and adds to `bytes`, and to
+    `count` or that of the lane.
     """
 
     __slots__ = (
-        "_bundles", "_channels", "_keeper", "_open", "_prepared", "_routed_without", "_schedule",
-        "bytes", "departures", "lanes", "turn",
+        "_bundles", "_channels", "_keeper", "_open", "_prepared", "_routed_without",
+        "bytes", "count", "departures", "lanes", "put", "schedule", "turn",
     )  # fmt: skip
 
     def __init__(
         self, keeper: EnsembleKeeper, schedule: Distribution, open_channel: OpenChannel, departures: Departures
     ) -> None:
         self._keeper = keeper
-        self._schedule = schedule
+        self.schedule = schedule
+        """Which indexes get which entries."""
         self._open = open_channel
         self.departures = departures
         self._channels: list[AddChannel] = []  # by ensemble index
@@ -73,6 +75,10 @@ class Outbox:
         self._prepared = False  # the lanes lead to the routes that there are
         self.lanes: list[Lane] = []
         """By entry id modulo its length. For the caller's inner loop."""
+        self.put: Callable[[bytes], None] | None = None
+        """Takes a frame, where there is one lane with one bundle. None: the lanes do."""
+        self.count = 0
+        """Frames that it was given, and the lane does not know of."""
         self.turn = _NO_TURN
         """The turn of the departures in which frames were last put in."""
         self.bytes = 0
@@ -104,16 +110,17 @@ class Outbox:
             if index not in without and (way := channel.use()) is not None
         }
         bundle = self.departures.bundle
-        if self._schedule.write_quorum == self._schedule.ensemble_size:
+        if self.schedule.write_quorum == self.schedule.ensemble_size:
             together = bundle(tuple(sorted(ways.values(), key=attrgetter("bookie"))))  # one for all their orders
             self._bundles = (together,)
             self.lanes = [Lane((together.put,), tuple(ways))]
+            self.put = together.put
         else:
             bundles = {index: bundle((way,)) for index, way in ways.items()}
             self._bundles = tuple(bundles.values()) or (bundle(()),)  # one at least: it makes the turn end
             self.lanes = [
                 Lane(tuple(bundles[index].put for index in here), here)
-                for here in (tuple(filter(bundles.__contains__, members)) for members in self._schedule.write_sets)
+                for here in (tuple(filter(bundles.__contains__, members)) for members in self.schedule.write_sets)
             ]
         self._prepared = len(ways) + len(without) == len(self._channels)
 
@@ -128,7 +135,7 @@ class Outbox:
             if not self.bytes:
                 return
             self.bytes -= len(frame)
-            self.lanes[entry_id % len(self.lanes)].count -= 1
+            self.lanes[entry_id % len(self.lanes)].count -= 1  # below 0 while `count` has them
             for bundle in self._bundles:
                 bundle.take_back(frame)
 
@@ -139,6 +146,9 @@ class Outbox:
 
     def account(self) -> None:
         """Tell the channels how many frames went to each since they were told last."""
+        if self.count:
+            self.lanes[0].count += self.count
+            self.count = 0
         for lane in self.lanes:
             count, lane.count = lane.count, 0
             if count:
@@ -159,7 +169,7 @@ class Outbox:
     def open_channels(self) -> None:
         """Have a channel for each index to the bookie that is there now."""
         self.account()  # what was pushed so far is the old ensemble's
-        self.lanes = []
+        self.lanes, self.put = [], None
         kept = {channel.bookie: channel for channel in self._channels}
         channels = []
         for bookie in self._keeper.ensemble:
@@ -181,6 +191,6 @@ class Outbox:
     def close(self) -> None:
         """Nothing is put in any more. Idempotent."""
         self.account()
-        self.lanes, self._bundles = [], ()
+        self.lanes, self._bundles, self.put = [], (), None
         for channel in self._channels:
             channel.close()

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Protocol
 
@@ -42,7 +42,6 @@ from ...errors import (
 from ...quorum.distribution import Distribution
 from ...quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsemblePolicy, GiveUp, Resend, RetryLater
 from ...quorum.window import PendingWindow
-from ...runtime.api import TimerHandle
 from ...types import BookieId, WriteFlag
 from ..context import ClientContext
 from .deadlines import AddDeadlines, ChangePauses
@@ -95,27 +94,34 @@ class AddPipeline:
         """Why it stopped; None while it works, and when its owner or the client was closed."""
         self.on_progress: Callable[[], None] = lambda: None
         """Called when a connection became writable; and, while there are `waiting`, for each answer."""
-        self.waiting: Sized = ()
-        """Those that wait for room."""
+        self.waiting = 0
+        """Those that wait for room; counted by who lets them in (`gate.Watched`)."""
         self._context = context
         self._ledger_id = ledger_id
-        self._distribution = distribution
+        self._change_is_due = False  # bookies that failed late are to be replaced; or nothing can be pushed any more
         self._owner = weakref.ref(owner)
         self._encode = encode
         self.on_confirmed = on_confirmed
         """Called with the entries that were confirmed, if anyone wants to hear."""
         self._waiters = AddWaiters()
-        self._futures = self._waiters.futures  # at hand for each entry
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
         self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
-        self._pause_timer: TimerHandle | None = None  # the end of the last pause before a change or retry
         if config.enforceMinNumFaultDomainsForWrite:
             self.window.accept = self._acks_span_domains
+        self._follow_keeper()
         self.outbox.open_channels()
         self._deadlines.run()
+
+    def _follow_keeper(self) -> None:
+        """What the keeper says, at hand for each entry. To be called whenever it was told something."""
+        keeper = self.keeper
+        self._change_is_due = bool(keeper.delayed)
+        self._index_of = keeper.index_of
+        self._may_confirm = not keeper.changing
+        self.outbox.route()
 
     # --- out ---
 
@@ -124,25 +130,29 @@ class AddPipeline:
 
         `entry_id` only from an advanced writer. Raises `LedgerClosedError` when the pipeline has stopped.
         """
-        if self.keeper.delayed or self.stopped is not None:
+        if self._change_is_due:
             self._prepare_to_push()
         window = self.window
         outbox = self.outbox
         if outbox.turn != outbox.departures.turn:
             outbox.begin_turn()
-            window.now = self._deadlines.run()
+            window.now = self._deadlines.clock.tick
         if entry_id is None:
             entry_id = window.lap + 1
         size = len(payload)
         frame = self._encode(entry_id, window.lac, window.length + size, payload)
         window.push(entry_id, size, frame)
         if future is not None:
-            self._futures[entry_id] = future
-        lanes = outbox.lanes
-        lane = lanes[entry_id % len(lanes)]
-        for put in lane.puts:
+            self._waiters.futures[entry_id] = future
+        put = outbox.put
+        if put is not None:
             put(frame)
-        lane.count += 1
+            outbox.count += 1
+        else:
+            lane = outbox.lanes[entry_id % len(outbox.lanes)]
+            for put in lane.puts:
+                put(frame)
+            lane.count += 1
         outbox.bytes += len(frame)
         return entry_id
 
@@ -166,11 +176,11 @@ class AddPipeline:
 
     def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
         """One socket read's answers of one bookie."""
-        index = self.keeper.index_of(bookie)
+        index = self._index_of(bookie)
         if index is None or self.stopped is not None:
             return
         try:
-            if self.window.ack(index, acked) and not self.keeper.changing:
+            if self.window.ack(index, acked) and self._may_confirm:
                 self._confirm()
             if failed:
                 self.keeper.changes_disabled = self._context.ensemble_change_disabled
@@ -181,11 +191,11 @@ class AddPipeline:
 
     def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
         """One entry."""
-        index = self.keeper.index_of(bookie)
+        index = self._index_of(bookie)
         if index is None or self.stopped is not None:
             return
         try:
-            if self.window.ack_one(index, entry_id) and not self.keeper.changing:
+            if self.window.ack_one(index, entry_id) and self._may_confirm:
                 self._confirm()
         except Exception:
             self._unexpected()
@@ -241,7 +251,7 @@ class AddPipeline:
         """Do what the keeper decided."""
         if self.stopped is not None:
             return
-        self.outbox.route()
+        self._follow_keeper()
         if decision is None:
             return
         owner = self._owner()
@@ -249,13 +259,13 @@ class AddPipeline:
             self._resend(decision.indexes)
         elif isinstance(decision, RetryLater):
             delay = self._context.config.disabledEnsembleChangeResendMillis / 1000
-            self._pause_timer = self._context.runtime.call_later(delay, self._retry)
+            self._pauses.timer = self._context.runtime.call_later(delay, self._retry)
         elif owner is None:
             self.stop(LedgerClosedError.code)
         elif isinstance(decision, AskForChange):
             pause = self._pauses.before_change(self.window.head)
             if pause:
-                self._pause_timer = self._context.runtime.call_later(pause, self._ask_owner, decision)
+                self._pauses.timer = self._context.runtime.call_later(pause, self._ask_owner, decision)
             else:
                 owner.change_ensemble(decision)
         elif isinstance(decision, GiveUp):
@@ -266,7 +276,7 @@ class AddPipeline:
         for index in indexes:
             for entry_id in self.window.resend(index):
                 self.outbox.send_again(index, self.window.frame(entry_id))
-        if not self.keeper.changing:
+        if self._may_confirm:
             self._confirm()
         self.on_progress()
 
@@ -285,7 +295,7 @@ class AddPipeline:
 
     def _acks_span_domains(self, acked: int) -> bool:
         bookies = [bookie for index, bookie in enumerate(self.keeper.ensemble) if acked >> index & 1]
-        schedule = self._distribution
+        schedule = self.outbox.schedule
         return self._context.placement.acks_span_domains(bookies, schedule.write_quorum, schedule.ack_quorum)
 
     # --- time ---
@@ -304,10 +314,10 @@ class AddPipeline:
             self.keeper.changes_disabled = self._context.ensemble_change_disabled
             for decision in self.keeper.on_overtaken(overtaken):
                 self.carry_out(decision)
-            self.outbox.route()
+            self._follow_keeper()
         overdue = self.window.overdue(self._deadlines.quorum_overdue)
         if overdue is not None and self.stopped is None:
-            if len(self.window.acked(overdue)) >= self._distribution.ack_quorum:
+            if len(self.window.acked(overdue)) >= self.outbox.schedule.ack_quorum:
                 self._context.stats.WRITE_TIME_OUT_DUE_TO_NOT_ENOUGH_FAULT_DOMAINS += 1
             self.carry_out(GiveUp(AddEntryQuorumTimeoutError.code))
 
@@ -330,10 +340,9 @@ class AddPipeline:
         if self.stopped is not None:
             return
         self.stopped = code
+        self._change_is_due = True
         self._deadlines.stop()
-        if self._pause_timer is not None:
-            self._pause_timer.cancel()
-            self._pause_timer = None
+        self._pauses.end()
         self.outbox.take_back((entry_id, frame) for entry_id, (_, _, frame) in reversed(self.window.open.items()))
         drained = self.window.drain()
         self.failed_entries = len(drained)
