@@ -76,6 +76,12 @@ async def add(storage: DbLedgerStorage, ledger_id: int, ids: range | list[int], 
         storage.add_entry(ledger_id, entry_id, data)
 
 
+async def check(storage: DbLedgerStorage, ledger_id: int, count: int, size: int = 20) -> None:
+    """The first `count` entries of a ledger are what `entry` makes."""
+    for entry_id in range(count):
+        assert await storage.read_entry(ledger_id, entry_id) == entry(ledger_id, entry_id, size)
+
+
 class StorageMachine:
     """One simulated machine with a database storage; its disk outlives its crashes."""
 
