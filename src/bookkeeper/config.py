@@ -13,7 +13,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from .errors import ConfigurationError
 from .promises import REFUSED_BY_CLIENTS, as_written, refusal
@@ -36,11 +45,14 @@ RegionList = Annotated[list[str], BeforeValidator(_split_regions)]
 """Separated by semicolons, in Java; commas do as well."""
 
 
-def _true_false_or_auto(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
+def _true_false_or_auto(value: object, parse: ValidatorFunctionWrapHandler) -> object:
+    try:
+        return parse(value.lower() if isinstance(value, str) else value)
+    except ValidationError:
+        raise ValueError("should be true, false or auto") from None  # not one complaint for each kind of value
 
 
-AutoBool = Annotated[bool | Literal["auto"], BeforeValidator(_true_false_or_auto)]
+AutoBool = Annotated[bool | Literal["auto"], WrapValidator(_true_false_or_auto)]
 """Yes, no, or as the bookie finds best."""
 
 

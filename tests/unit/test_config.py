@@ -24,3 +24,17 @@ def test_a_bookies_own_client_reads_the_same_file() -> None:
     assert (clients.zkTimeout, clients.numChannelsPerBookie, clients.reppDnsResolverClass) == (7000, 2, "a:B")
     with pytest.raises(ConfigurationError, match=r"settings of clients: numChannelsPerBookie: .*got 'two'"):
         ServerConfiguration.from_mapping({"numChannelsPerBookie": "two"}).client_settings()
+
+
+@pytest.mark.parametrize(("text", "value"), [("auto", "auto"), ("Auto", "auto"), ("TRUE", True), ("no", False)])
+def test_direct_io_is_asked_for_or_not_or_left_to_the_bookie(text: str, value: object) -> None:
+    settings = ServerConfiguration.from_mapping({"dbStorage_directIOEntryLogger": text})
+    assert settings.dbStorage_directIOEntryLogger == value
+
+
+def test_what_is_neither_true_nor_false_nor_auto_is_complained_about_once() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ServerConfiguration.from_mapping({"dbStorage_directIOEntryLogger": "sometimes"}, source="bk.conf")
+    assert str(caught.value) == (
+        "bk.conf: dbStorage_directIOEntryLogger: Value error, should be true, false or auto (got 'sometimes')"
+    )

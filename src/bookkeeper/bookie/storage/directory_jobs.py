@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from ...config import AutoBool
 from ...errors import CorruptStorageError, FatalBookieError
 from ...runtime import NO_SPACE, File, Files, KeyValueStore, Runtime
 from ..file_names import LEDGERS, log_name
@@ -57,7 +58,7 @@ class DirectoryOptions:
     read_ahead_bytes: int
     """Bound of one read ahead."""
     log_size_limit: int
-    past_cache: bool | Literal["auto"]
+    past_cache: AutoBool
     """Whether entry logs are written past the page cache, see `entry_log.page_cache`."""
     locations: Mapping[str, Any]
     """Options of the location index, see `Runtime.open_key_value`."""

@@ -3,8 +3,7 @@
 A `Lane` is what entries of one write set have in common: the bundles (`wire.departures`) that their frames go into, and
 how many did. Where every bookie gets every entry there is one lane with one bundle, whose frames are joined once and
 sent to all alike, and who has a frame puts it there without a look at the lane (`Outbox.put`); else a lane for each
-entry id modulo E. An index whose bookie is being replaced
-(`EnsembleKeeper.held`) is sent nothing.
+entry id modulo E. An index whose bookie is being replaced (`EnsembleKeeper.held`) is sent nothing.
 
 Lanes are made for the routes that the channels have now. When one of these is lost or at rest, or another index is
 held, the next entry has them made anew. What was put in before goes where it was put: if that connection is gone, the

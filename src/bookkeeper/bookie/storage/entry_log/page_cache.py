@@ -17,7 +17,7 @@ holds:
 
 from __future__ import annotations
 
-from typing import Literal
+from ....config import AutoBool
 
 LARGE_ENTRY = 4096
 """Bytes of an entry from which on a busy flush gains by going past the page cache."""
@@ -32,7 +32,7 @@ class PageCacheChoice:
     What it decides is the average size of an entry from which on a write goes past the cache; None: none does.
     """
 
-    def __init__(self, setting: bool | Literal["auto"]) -> None:
+    def __init__(self, setting: AutoBool) -> None:
         """True: all go past the cache. False: none."""
         self._setting = setting
         self._began = self._ended = self._took = 0.0
