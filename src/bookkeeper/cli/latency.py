@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 _GROWTH = 1.05
 _SMALLEST = 1e-6
 _BUCKETS = 400
-_LOG = math.log(_GROWTH)
+_BOUNDS = [_SMALLEST * _GROWTH**index for index in range(1, _BUCKETS)]
+"""Where each bucket but the last ends."""
+
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -21,8 +24,7 @@ class Histogram:
     greatest: float = 0.0
 
     def record(self, seconds: float, count: int = 1) -> None:
-        index = 0 if seconds <= _SMALLEST else min(_BUCKETS - 1, int(math.log(seconds / _SMALLEST) / _LOG))
-        self.counts[index] += count
+        self.counts[bisect_right(_BOUNDS, seconds)] += count
         self.total += count
         if seconds > self.greatest:
             self.greatest = seconds

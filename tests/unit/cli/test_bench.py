@@ -32,7 +32,7 @@ class OneSecondAppends:
         self.clock = clock
         self.entries = 0
 
-    async def append_soon(self, _payload: bytes) -> asyncio.Future[int]:
+    def append_nowait(self, _payload: bytes) -> asyncio.Future[int]:
         async def acknowledge(entry_id: int) -> int:
             self.clock.time += 1.0
             return entry_id

@@ -191,11 +191,14 @@ async def test_a_route_at_rest_is_looked_at_again_when_the_next_entry_comes() ->
     assert not route.at_rest
     route.answered += 1
     route.look(2)
+    route.look(3)
     writer.push(b"b")
     assert not route.at_rest  # one more has been put in, of which the route was not told
     assert route.sent == 2
     route.answered += 1
-    route.look(3)
+    route.look(4)
+    assert not route.at_rest  # it was answered just now
+    route.look(5)
     assert route.at_rest
     route.rest()
     assert used == [route]

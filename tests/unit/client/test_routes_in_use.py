@@ -38,7 +38,7 @@ class Sink:
         raise error
 
 
-def test_a_route_is_in_use_from_its_first_frame_until_a_tick_after_its_last_answer() -> None:
+def test_a_route_is_in_use_from_its_first_frame_until_two_ticks_after_its_last_answer() -> None:
     connection = Connection()
     routed = cast(RoutedConnection, connection)
     channel = AddChannel(BOOKIE, 7, cast(AddSink, Sink()), 2, lambda channel: AddRoute(routed, channel, 7))
@@ -54,6 +54,8 @@ def test_a_route_is_in_use_from_its_first_frame_until_a_tick_after_its_last_answ
     route.deliver([1], [])
     assert not route.at_rest  # no tick has seen the answer
     route.look(3)
+    assert not route.at_rest  # more may come
+    route.look(4)
     assert route.at_rest
     route.rest()  # as the connection does
     channel.send(b"three")

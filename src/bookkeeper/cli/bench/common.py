@@ -85,14 +85,11 @@ async def all_done(runtime: Runtime, work: Iterable[Coroutine[Any, Any, None]], 
     started = runtime.now()
     with progress_bar() as progress:
         bar = progress.add_task(result.what, total=seconds)
-        tasks = [asyncio.ensure_future(each) for each in work]
+        tasks = asyncio.gather(*work)
         try:
-            while not all(task.done() for task in tasks):
-                await asyncio.wait(tasks, timeout=0.2)
+            while not (await asyncio.wait([tasks], timeout=0.2))[0]:
                 progress.update(bar, completed=runtime.now() - started)
-            for task in tasks:
-                await task
+            tasks.result()
         finally:
-            for task in tasks:
-                task.cancel()
+            tasks.cancel()
     result.seconds = runtime.now() - started

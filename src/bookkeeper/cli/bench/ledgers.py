@@ -143,22 +143,34 @@ async def _feed(
     stop: Stop | None = None,
 ) -> None:
     """Keep `window` appends under way on one ledger until the deadline or `stop`, then wait for the rest."""
-    under_way: deque[tuple[asyncio.Future[int], float, int]] = deque()
+    under_way: deque[tuple[asyncio.Future[int], float, int]] = deque()  # the last of a batch, its time, how many
     pending = 0
     batch = max(1, min(BATCH, window // BATCHES_UNDER_WAY))
-    while runtime.now() < deadline and (stop is None or stop.signal is None):
+    append = writer.append_nowait
+    while (now := runtime.now()) < deadline and (stop is None or stop.signal is None):
         while pending + batch > window:
-            pending -= await _settle(runtime, under_way, result)
-        started = runtime.now()
-        for _ in range(batch - 1):
+            if not under_way[0][0].done():
+                await under_way[0][0]
+                now = runtime.now()
+            pending -= _settled(*under_way.popleft(), now, result)
+        for _ in range(batch):
             try:
-                writer.append_nowait(payload)
+                future = append(payload)
             except BackpressureError:
-                await writer.append_soon(payload)
-        under_way.append((await writer.append_soon(payload), started, batch))
+                future = await writer.append_soon(payload)
+        under_way.append((future, now, batch))
         pending += batch
-    while under_way:
-        await _settle(runtime, under_way, result)
+    for future, started, count in under_way:
+        await future
+        _settled(future, started, count, runtime.now(), result)
+
+
+def _settled(future: asyncio.Future[int], started: float, count: int, now: float, result: Result) -> int:
+    """A batch is done; raises its error. Its latency is that of its last entry, counted for all of them."""
+    future.result()
+    result.latency.record(now - started, count)
+    result.entries += count
+    return count
 
 
 async def _feed_slowly(
@@ -198,15 +210,6 @@ async def _feed_slowly(
             count += 1
         await asyncio.sleep(PACE_SECONDS)
     await asyncio.gather(*under_way, *failed)
-
-
-async def _settle(runtime: Runtime, under_way: deque[tuple[asyncio.Future[int], float, int]], result: Result) -> int:
-    """Wait for the oldest batch. Its latency is that of its last entry, counted for all of them."""
-    future, started, count = under_way.popleft()
-    await future
-    result.latency.record(runtime.now() - started, count)
-    result.entries += count
-    return count
 
 
 def read(

@@ -90,7 +90,7 @@ class AddRoute:
     """One ledger's adds on one connection."""
 
     __slots__ = (
-        "_answered_before", "_channel", "_deadline", "_in_use", "_owner", "_sent_at", "answered", "connection",
+        "_answered_before", "_channel", "_deadline", "_in_use", "_moved", "_owner", "_sent_at", "answered", "connection",
         "ledger_id", "sent", "sink",
     )  # fmt: skip
 
@@ -106,6 +106,7 @@ class AddRoute:
         self.answered = 0  # <= sent
         self._in_use = False  # the connection looks at it with every tick
         self._answered_before = 0  # `answered` at the last look
+        self._moved = False  # that look saw new answers
         self._sent_at: list[tuple[int, int]] = []  # a few; a deque takes 600 bytes, three for each open writer
         """(tick, frames sent by its end), ascending in both; every count was above `answered` at the last look."""
         self._deadline = math.inf  # the tick at which the first mark is overdue
@@ -130,7 +131,8 @@ class AddRoute:
             self._owner.account()
         marks = self._sent_at
         oldest = math.inf
-        if self.answered != self._answered_before:
+        self._moved = self.answered != self._answered_before
+        if self._moved:
             self._answered_before = self.answered
             oldest = marks[0][0] if marks else tick
             while marks and marks[0][1] <= self.answered:
@@ -168,8 +170,11 @@ class AddRoute:
 
     @property
     def at_rest(self) -> bool:
-        """All was answered and looked at: until something is sent a tick changes nothing."""
-        if self._sent_at or not self.sent == self.answered == self._answered_before:
+        """All was answered a tick ago, and nothing was sent since: until something is a tick changes nothing.
+
+        Who appends now and then has nothing under way at many a tick: to let go and take up again costs more than a
+        look."""
+        if self._moved or self._sent_at or not self.sent == self.answered == self._answered_before:
             return False
         if self._owner is not None:
             self._owner.account()
