@@ -93,6 +93,7 @@ async def measure(ledgers: int, window: int) -> tuple[float, float]:
     owner = Owner()
     pool, pipelines = open_ledgers(ledgers, owner)
     turns = ENTRIES // window
+    new_future = asyncio.get_running_loop().create_future
     taken = 0.0
     CountingTransport.writes = 0
     for turn in range(turns):
@@ -100,7 +101,7 @@ async def measure(ledgers: int, window: int) -> tuple[float, float]:
         started = time.process_time()
         for i in range(turn * window, (turn + 1) * window):
             ledger_id = i % ledgers
-            pushed.append((ledger_id, pipelines[ledger_id].push(PAYLOAD)))
+            pushed.append((ledger_id, pipelines[ledger_id].push(PAYLOAD, new_future())))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         taken += time.process_time() - started

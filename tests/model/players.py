@@ -96,7 +96,7 @@ def _window_key(window: PendingWindow, changes: bool) -> Hashable:
     """What it has and what was answered, whether it keeps that by masks or not."""
     entries = tuple(
         (entry_id, window.answers(entry_id), (size, frame) if changes else None)
-        for entry_id, (size, _, frame) in window.open.items()
+        for entry_id, (size, _, frame, _) in window.open.items()
     )
     return window.lac, window.head, window.lap, window.length, entries
 

@@ -78,6 +78,9 @@ class ConfirmsInAnyOrder(PendingWindow):
         first = self.head + 1
         last = max((e for e, mask in self._by_masks().items() if self._complete(e, mask)), default=self.head)
         self._advance(max(last, self.head))
+        for entry_id in range(first, self.head + 1):
+            if entry_id in self.open:
+                self._tell(entry_id, entry_id)
         self._settle_answered(range(first, self.head + 1))
         return range(first, self.head + 1)
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import Protocol
 
 from ..errors import DuplicateEntryIdError, IncorrectParameterError
 from .coverage import OK
@@ -36,6 +37,19 @@ from .distribution import Distribution
 
 SHOWN = 20
 """Entries that `str` of a window shows; of the others it gives the number."""
+
+_OUT_OF_ORDER = -(1 << 64)
+"""In `_acked_to` while there are masks: no id follows it."""
+
+
+class Waiter(Protocol):
+    """Who waits for an entry, such as a future."""
+
+    def done(self) -> bool:
+        """It waits no more."""
+
+    def set_result(self, entry_id: int, /) -> None:
+        """Its entry is confirmed. Must not call the window."""
 
 
 class PendingWindow:
@@ -61,12 +75,12 @@ class PendingWindow:
         self._slack = distribution.write_quorum - distribution.ack_quorum
         self._quorum_at = distribution.ensemble_size - distribution.ack_quorum  # in a sorted `_acked_to`
         self._deferred_sync = deferred_sync
-        self.open: dict[int, tuple[int, float, bytes]] = {}
-        """Unsettled id -> payload size, time sent, frame; in order of sending. Read only."""
+        self.open: dict[int, tuple[int, float, bytes, Waiter | None]] = {}
+        """Unsettled id -> payload size, time sent, frame, who waits; in order of sending. Read only."""
         self._acked_to = [last_entry_id] * distribution.ensemble_size
         """While answers come in order, by index: it has acked this entry and all before it."""
         self._settled_to = last_entry_id  # while they do: everything up to here is settled
-        self._masks: dict[int, int] | None = None if distribution.write_quorum == distribution.ensemble_size else {}
+        self._masks: dict[int, int] | None = None
         """Else, unsettled id -> mask of the indexes of its write set that have not acked."""
         self._failed: dict[int, int] = {}  # id -> mask, not 0, within its mask; only ids with a failure
         self._times = [float("-inf")] * distribution.ensemble_size  # `acked_times` when there last were masks
@@ -86,6 +100,8 @@ class PendingWindow:
         """Payload bytes of the ledger, pending entries included."""
         self.unsettled_bytes = 0
         """Bytes of the frames of unsettled entries."""
+        if distribution.write_quorum < distribution.ensemble_size:
+            self._by_masks()
 
     @property
     def pending(self) -> list[int]:
@@ -117,6 +133,7 @@ class PendingWindow:
         if self._masks is None:
             self._times, self._settled_time = self.acked_times, float("-inf")
             self._masks = {entry_id: self._mask(entry_id) for entry_id in self.open}
+            self._acked_to = [_OUT_OF_ORDER] * self._ensemble_size
             self._next_look = 2 * len(self.open)
         return self._masks
 
@@ -159,20 +176,25 @@ class PendingWindow:
             return DuplicateEntryIdError.code
         return OK
 
-    def push(self, entry_id: int, size: int, frame: bytes) -> None:
+    def push(self, entry_id: int, size: int, frame: bytes, waiter: Waiter | None = None) -> None:
         """Take in an entry of `size` payload bytes that is now sent to its write set.
 
-        `entry_id` is `lap + 1`, or for an advanced writer one that `check_id` allows.
+        `entry_id` is `lap + 1`, or for an advanced writer one that `check_id` allows. `waiter` is told when the entry
+        is confirmed.
         """
-        assert entry_id > self.head, self
-        assert entry_id not in self.open, self
-        if self._masks is not None or entry_id != self.lap + 1:
-            self._by_masks()[entry_id] = self._write_masks[entry_id % self._ensemble_size]
-        if entry_id > self.lap:
+        if entry_id == self.lap + 1 and self._masks is None:
             self.lap = entry_id
+        else:
+            self._push_by_masks(entry_id)
         self.length += size
         self.unsettled_bytes += len(frame)
-        self.open[entry_id] = (size, self.now, frame)
+        self.open[entry_id] = (size, self.now, frame, waiter)
+
+    def _push_by_masks(self, entry_id: int) -> None:
+        assert entry_id > self.head, self
+        assert entry_id not in self.open, self
+        self._by_masks()[entry_id] = self._write_masks[entry_id % self._ensemble_size]
+        self.lap = max(self.lap, entry_id)
 
     # --- answers ---
 
@@ -193,12 +215,14 @@ class PendingWindow:
     def ack_one(self, index: int, entry_id: int) -> bool:
         """`ack` of one entry: where many ledgers are written nearly all are such."""
         acked_to = self._acked_to
-        if self._masks is not None or entry_id != acked_to[index] + 1 or entry_id > self.lap:
+        if entry_id != acked_to[index] + 1 or entry_id > self.lap:
             return self.ack(index, (entry_id,))
         acked_to[index] = entry_id
         head = self.head
-        if entry_id <= head and (least := min(acked_to)) > self._settled_to:
-            self._settle_to(least)
+        if entry_id <= head:
+            if (least := min(acked_to)) > self._settled_to:
+                self._settle_to(least)
+            return False
         missing = self._slack
         for last in acked_to:
             if last <= head:
@@ -219,7 +243,7 @@ class PendingWindow:
         if last <= self._settled_to:
             return
         take = self.open.pop
-        _, pushed, frame = take(last)
+        _, pushed, frame, _ = take(last)
         freed = len(frame)
         for entry_id in range(self._settled_to + 1, last):
             freed += len(take(entry_id)[2])
@@ -283,7 +307,7 @@ class PendingWindow:
         self.unsettled_bytes -= len(self.open.pop(entry_id)[2])
 
     def confirm(self) -> range:
-        """Move `head` over the complete entries that follow it. Returns the ids newly confirmed.
+        """Move `head` over the complete entries that follow it, and tell who waits. Returns the ids newly confirmed.
 
         Not to be called while an ensemble change is under way: what is confirmed then might be taken back by it.
         """
@@ -293,33 +317,48 @@ class PendingWindow:
             head = ordered[self._quorum_at]
             if head >= first:
                 self._advance(head)
+                self._tell(first, head)
                 if ordered[0] > self._settled_to:
                     self._settle_to(ordered[0])
         else:
-            self._advance(self._confirm_by_masks(self._by_masks()))
+            head = self._confirmed_by_masks(self._by_masks())
+            if head >= first:
+                self._advance(head)
+                self._tell(first, head)
+                self._settle_confirmed(first, head)
         return range(first, self.head + 1)
 
-    def _confirm_by_masks(self, masks: dict[int, int]) -> int:
+    def _confirmed_by_masks(self, masks: dict[int, int]) -> int:
         """The last of the complete entries that follow the head."""
         slack = self._slack
         entry_id = self.head + 1
-        plain = self.accept is None and not self._failed
-        freed = 0
-        while True:
-            mask = masks.get(entry_id, -1)
-            if mask < 0 or mask.bit_count() > slack:
+        while (mask := masks.get(entry_id, -1)) >= 0 and mask.bit_count() <= slack:
+            if self.accept is not None and not self._complete(entry_id, mask):
                 break
+            entry_id += 1
+        return entry_id - 1
+
+    def _settle_confirmed(self, first: int, head: int) -> None:
+        """By masks: forget those of these entries, just confirmed, that all have answered."""
+        masks = self._by_masks()
+        failed = self._failed
+        freed = 0
+        for entry_id in range(first, head + 1):
+            mask = masks[entry_id]
             if not mask:
                 del masks[entry_id]
                 freed += len(self.open.pop(entry_id)[2])
-            elif not plain:
-                if not self._complete(entry_id, mask):
-                    break
-                if self._answered(entry_id):
-                    self._settle(entry_id)
-            entry_id += 1
+            elif failed and mask == failed.get(entry_id, 0):
+                self._settle(entry_id)
         self.unsettled_bytes -= freed
-        return entry_id - 1
+
+    def _tell(self, first: int, last: int) -> None:
+        """Those who wait for these entries, which are confirmed."""
+        entries = self.open
+        for entry_id in range(first, last + 1):
+            waiter = entries[entry_id][3]
+            if waiter is not None and not waiter.done():
+                waiter.set_result(entry_id)
 
     def _advance(self, head: int) -> None:
         assert self.head <= head <= self.lap, f"head {head}: {self}"
@@ -376,7 +415,7 @@ class PendingWindow:
         bit = 1 << index
         failed = self._failed
         found = []
-        for entry_id, (_, pushed, _) in self.open.items():
+        for entry_id, (_, pushed, _, _) in self.open.items():
             if pushed >= time:
                 break
             if self._mask(entry_id) & bit and not failed.get(entry_id, 0) & bit:
@@ -385,13 +424,13 @@ class PendingWindow:
 
     def any_before(self, time: float) -> bool:
         """Whether an unsettled entry was pushed before a time."""
-        for _, pushed, _ in self.open.values():
+        for _, pushed, _, _ in self.open.values():
             return pushed < time  # in order of sending
         return False
 
     def overdue(self, sent_before: float) -> int | None:
         """A pending entry, first sent at or before a time, that is not complete; None if there is none."""
-        for entry_id, (_, sent, _) in self.open.items():
+        for entry_id, (_, sent, _, _) in self.open.items():
             if sent > sent_before:
                 return None
             if entry_id > self.head and not self._complete(entry_id, self._mask(entry_id)):
@@ -461,14 +500,16 @@ class PendingWindow:
         if self._masks is not None:
             self._masks = {}
 
-    def drain(self) -> list[int]:
-        """Give up all pending entries. Returns their ids, ascending; the length no longer contains them."""
-        ids = self.pending
-        for entry_id in ids:
-            self.length -= self.open[entry_id][0]
+    def drain(self) -> dict[int, Waiter | None]:
+        """Give up all pending entries. Returns their ids, ascending, and who waits; the length no longer contains
+        them."""
+        given_up = {}
+        for entry_id in self.pending:
+            size, _, _, given_up[entry_id] = self.open[entry_id]
+            self.length -= size
             self._settle(entry_id)
         self.lap = self.head
-        return ids
+        return given_up
 
     # --- for checks and reports ---
 
@@ -500,8 +541,8 @@ class PendingWindow:
         """The relations that hold between any two calls. For tests: raises `AssertionError`."""
         assert self.lac <= self.head <= self.lap, f"lac <= head <= lap: {self}"
         assert self._deferred_sync or self.lac == self.head, f"the LAC follows the head: {self}"
-        assert self.unsettled_bytes == sum(len(frame) for _, _, frame in self.open.values()), f"bytes: {self}"
-        times = [time for _, time, _ in self.open.values()]
+        assert self.unsettled_bytes == sum(len(frame) for _, _, frame, _ in self.open.values()), f"bytes: {self}"
+        times = [time for _, time, _, _ in self.open.values()]
         assert times == sorted(times), f"times in order of sending: {self}"
         assert all(time <= self.now for time in (*times, *self.acked_times)), f"nothing is of the future: {self}"
         if self._masks is None:

@@ -162,7 +162,7 @@ class Adds:
     def stop(self, code: int) -> list[int]:
         """Fail all pending entries; their ids."""
         self.stopped = code
-        return self.window.drain()
+        return list(self.window.drain())
 
 
 class Spares:

@@ -278,7 +278,8 @@ async def test_cancelled_flushes_and_waiters_are_not_kept() -> None:
             for task in tasks:
                 task.cancel()
             await settle()
-        assert len(world.pipeline(writer)._waiters) == 1  # the one append that is pending
+        assert not world.pipeline(writer)._flushes.waiting
+        assert len(world.pipeline(writer).window.open) == 1  # the one append that is pending
         assert not writer._appending.gate.waiting
         world["b1"].release()
         world["b2"].release()

@@ -28,7 +28,7 @@ import logging
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from ...config import ClientConfiguration
 from ...errors import (
@@ -47,7 +47,7 @@ from ..context import ClientContext
 from .deadlines import AddDeadlines, ChangePauses
 from .encoding import EncodeAdd
 from .outbox import Outbox
-from .waiters import AddWaiters
+from .waiters import Flushes, fail
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class AddPipeline:
         self.on_progress: Callable[[], None] = lambda: None
         """Called when a connection became writable; and, while there are `waiting`, for each answer."""
         self.waiting = 0
-        """Those that wait for room; counted by who lets them in (`gate.Watched`)."""
+        """Those that wait for room; counted by who lets them in (`gate.Watched`). One more once it is abandoned."""
         self._context = context
         self._ledger_id = ledger_id
         self._change_is_due = False  # bookies that failed late are to be replaced; or nothing can be pushed any more
@@ -103,10 +103,11 @@ class AddPipeline:
         self._encode = encode
         self.on_confirmed = on_confirmed
         """Called with the entries that were confirmed, if anyone wants to hear."""
-        self._waiters = AddWaiters()
+        self._flushes = Flushes()
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
         self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
+        self._clock = self._deadlines.clock  # at hand for each entry
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
         if config.enforceMinNumFaultDomainsForWrite:
@@ -119,7 +120,7 @@ class AddPipeline:
         """What the keeper says, at hand for each entry. To be called whenever it was told something."""
         keeper = self.keeper
         self._change_is_due = bool(keeper.delayed)
-        self._index_of = keeper.index_of
+        self._index_of = keeper.index_of if self.stopped is None else _of_nobody
         self._may_confirm = not keeper.changing
         self.outbox.route()
 
@@ -136,14 +137,12 @@ class AddPipeline:
         outbox = self.outbox
         if outbox.turn != outbox.departures.turn:
             outbox.begin_turn()
-            window.now = self._deadlines.clock.tick
+            window.now = self._clock.tick
         if entry_id is None:
             entry_id = window.lap + 1
         size = len(payload)
         frame = self._encode(entry_id, window.lac, window.length + size, payload)
-        window.push(entry_id, size, frame)
-        if future is not None:
-            self._waiters.futures[entry_id] = future
+        window.push(entry_id, size, frame, future)
         put = outbox.put
         if put is not None:
             put(frame)
@@ -177,7 +176,7 @@ class AddPipeline:
     def on_add_responses(self, bookie: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
         """One socket read's answers of one bookie."""
         index = self._index_of(bookie)
-        if index is None or self.stopped is not None:
+        if index is None:
             return
         try:
             if self.window.ack(index, acked) and self._may_confirm:
@@ -187,26 +186,26 @@ class AddPipeline:
                 self.carry_out(self.keeper.on_failures(bookie, failed))
         except Exception:
             self._unexpected()
-        self._answered()
+        if self.waiting:
+            self._answered()
 
     def on_add_stored(self, bookie: BookieId, entry_id: int) -> None:
         """One entry."""
         index = self._index_of(bookie)
-        if index is None or self.stopped is not None:
+        if index is None:
             return
         try:
             if self.window.ack_one(index, entry_id) and self._may_confirm:
                 self._confirm()
         except Exception:
             self._unexpected()
-        if self._abandoned or self.waiting:
+        if self.waiting:
             self._answered()
 
     def _answered(self) -> None:
         if self._abandoned:
-            self.abandon()
-        if self.waiting:
-            self.on_progress()
+            self._stop_if_idle()
+        self.on_progress()
 
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
         """The connection to a bookie is gone, with all that was sent on it; or the client is closed."""
@@ -231,18 +230,18 @@ class AddPipeline:
 
     def _confirm(self) -> None:
         confirmed = self.window.confirm()
-        if not confirmed:
-            return
-        self._waiters.confirmed(confirmed)
-        if self.on_confirmed is not None:
-            self.on_confirmed(confirmed)
+        if confirmed:
+            if self._flushes.waiting:
+                self._flushes.confirmed(confirmed[-1])
+            if self.on_confirmed is not None:
+                self.on_confirmed(confirmed)
 
     async def confirmed(self, entry_id: int) -> int:
         """Wait until everything up to an id is confirmed. Raises the error that stopped the pipeline before."""
         if self.window.head < entry_id:
             if self.stopped is not None:
                 raise self.error_of_first()
-            await self._waiters.until(entry_id)
+            await self._flushes.until(entry_id)
         return entry_id
 
     # --- decisions ---
@@ -324,7 +323,7 @@ class AddPipeline:
     @property
     def at_rest(self) -> bool:
         """Nothing is under way, nobody waits, and no change of the ensemble is due."""
-        return self.stopped is None and not self.window.open and not self._waiters and self.keeper.at_rest
+        return self.stopped is None and not (self.window.open or self._flushes.waiting) and self.keeper.at_rest
 
     # --- the end ---
 
@@ -341,16 +340,21 @@ class AddPipeline:
             return
         self.stopped = code
         self._change_is_due = True
+        self._index_of = _of_nobody
         self._deadlines.stop()
         self._pauses.end()
-        self.outbox.take_back((entry_id, frame) for entry_id, (_, _, frame) in reversed(self.window.open.items()))
-        drained = self.window.drain()
+        self.outbox.take_back((entry_id, frame) for entry_id, (_, _, frame, _) in reversed(self.window.open.items()))
+        pending = self.window.drain()
+        drained = list(pending)
         self.failed_entries = len(drained)
         if code not in (LedgerClosedError.code, ClientClosedError.code):
             self.failure = from_code(code, ledger_id=self._ledger_id, entry_id=drained[0] if drained else None)
         if drained and code != LedgerClosedError.code:
             log.warning("ledger %d: %d appends failed: %s", self._ledger_id, len(drained), self._error(drained[0]))
-        self._waiters.fail(drained, self.window.head + 1, self._error)
+        for entry_id, waiter in pending.items():
+            if waiter is not None:
+                fail(cast("asyncio.Future[int]", waiter), self._error(entry_id))  # `push` takes no others
+        self._flushes.fail(self.error_of_first)
         self.outbox.close()
         self.on_progress()
 
@@ -364,9 +368,19 @@ class AddPipeline:
 
     def abandon(self) -> None:
         """The owner is gone: stop now if nothing is in flight, else when nothing is, or at the first failure."""
-        self._abandoned = True
+        if not self._abandoned:
+            self._abandoned = True
+            self.waiting += 1  # for the last answer
+        self._stop_if_idle()
+
+    def _stop_if_idle(self) -> None:
         if self.stopped is None and not self.window.open:
             self.stop(LedgerClosedError.code)
+
+
+def _of_nobody(_bookie: BookieId) -> int | None:
+    """`EnsembleKeeper.index_of` of a pipeline that has stopped: no answer means anything any more."""
+    return None
 
 
 def new_keeper(
