@@ -12,7 +12,7 @@ from bookkeeper.bookie.requests.ledger_queues import Gate, LedgerQueues, Work
 from bookkeeper.bookie.sharing.credit import LATELY_SECONDS
 from bookkeeper.bookie.sharing.memory import Peer
 from bookkeeper.bookie.sharing.shares import Shares
-from bookkeeper.bookie.sharing.turns import Turns
+from bookkeeper.bookie.sharing.turns import SLICE_SECONDS, Turns
 from bookkeeper.runtime.real import RealRuntime
 from tests.support.waiting import loop_turns
 
@@ -206,7 +206,7 @@ async def test_work_that_never_waits_lets_the_loop_turn_after_a_slice() -> None:
 
     async def work(number: int) -> None:
         done.append(number)
-        bench.clock.time += 0.0001
+        bench.clock.time += SLICE_SECONDS / 5
 
     for number in range(100):
         assert bench.queues.submit(1, Work(partial(work, number)))

@@ -47,6 +47,64 @@ def test_an_entry_is_confirmed_at_its_ack_quorum_and_settled_when_all_answered()
     assert (list(w.open), w.unsettled_bytes) == ([], 0)
 
 
+class Caller:
+    """Waits for an entry."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+        self.gone = False
+
+    def done(self) -> bool:
+        return self.gone
+
+    def set_result(self, entry_id: int, /) -> None:
+        self.told.append(entry_id)
+
+
+@pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2), (3, 3, 3)])
+@pytest.mark.parametrize("entries", [[0, 1, 2], [1, 0, 2]])
+def test_who_waits_is_told_once_when_the_entry_is_confirmed(quorum: tuple[int, int, int], entries: list[int]) -> None:
+    w = window(*quorum)
+    callers = [Caller() for _ in range(4)]
+    for entry_id, caller in enumerate(callers):
+        w.push(entry_id, 1, b"frame", caller)
+    callers[1].gone = True
+    schedule = Distribution(*quorum)
+    for entry_id in entries:
+        for index in schedule.write_set(entry_id):
+            before = w.head
+            if w.ack(index, [entry_id]):
+                w.confirm()
+            for confirmed in range(before + 1, w.head + 1):
+                assert callers[confirmed].told == [confirmed] * (confirmed != 1)
+            w.check()
+    assert [caller.told for caller in callers] == [[0], [], [2], []]
+    assert w.drain() == {3: callers[3]}
+
+
+def test_an_error_of_the_condition_on_acks_leaves_every_entry_pending() -> None:
+    w = window()
+    callers = [Caller() for _ in range(2)]
+    for entry_id, caller in enumerate(callers):
+        w.push(entry_id, 1, b"frame", caller)
+        for index in range(3):
+            w.ack(index, [entry_id])
+    asked: list[int] = []
+
+    def fails_at_the_second(acked: int) -> bool:
+        asked.append(acked)
+        if len(asked) == 2:
+            raise ValueError(acked)
+        return True
+
+    w.accept = fails_at_the_second
+    with pytest.raises(ValueError, match="7"):
+        w.confirm()
+    assert (w.head, w.pending) == (-1, [0, 1])
+    assert w.drain() == dict(enumerate(callers))
+    assert [caller.told for caller in callers] == [[], []]
+
+
 def test_confirmation_is_in_order_whatever_the_order_of_acks() -> None:
     for order in permutations(range(3)):
         w = window()

@@ -62,8 +62,12 @@ MAX_IN_JOURNAL_PER_CONNECTION = 10_000
 """Fences, WRITE_LAC and FORCE requests of one connection that may wait for the journal."""
 
 ADDS_AT_ONCE = 256
-"""Adds that are decoded and cached together before the time is looked at again: 0.2 ms of one ledger, up to 1 ms of as
-many ledgers."""
+"""Adds that are decoded and cached together before the time is looked at again, even where the slice has no time for so
+many: 0.2 ms of one ledger, up to 1 ms of as many ledgers."""
+
+MOST_ADDS_AT_ONCE = 1024
+"""So many where it has: what is done once for all of them is a tenth of what they take, and more where they are of
+hundreds of ledgers."""
 
 READS_AT_ONCE = 512
 """Plain reads that are looked up in memory together."""
@@ -71,10 +75,18 @@ READS_AT_ONCE = 512
 READS_TOGETHER = 64
 """Plain reads of one ledger that may need the disk and are answered by one piece of work."""
 
+
 _V2_ADD = bytes((V2, v2.OP_ADD))
 _V2_READ = bytes((V2, v2.OP_READ))
 _V3_READ = v3.READ_HEADER
 _V3_READ_AT = slice(v3.HEADER_AT, v3.HEADER_AT + len(_V3_READ))
+
+
+def adds_at_once(seconds: float, add_seconds: float) -> int:
+    """How many adds to take together where there is so much time, if each takes so long."""
+    if seconds >= MOST_ADDS_AT_ONCE * add_seconds:
+        return MOST_ADDS_AT_ONCE
+    return max(ADDS_AT_ONCE, int(seconds / add_seconds))
 
 
 class BookieConnection(asyncio.Protocol):
@@ -109,6 +121,7 @@ class BookieConnection(asyncio.Protocol):
         """Long polls of this connection that wait."""
         self.waiting = 0
         """Requests that wait for something: for the disk, a LAC, the journal."""
+        self._add_seconds = 4e-6  # that an add took, of late
         self.in_journal = 0
         """Fences, WRITE_LAC and FORCE requests that wait for the journal."""
         self.queues = self._make_queues(service.reads.slots, config.numReadWorkerThreads)
@@ -259,24 +272,32 @@ class BookieConnection(asyncio.Protocol):
         """
         batch = AddBatch(self._service.adds, self, started)
         now, fills_journal = self._now, self._service.turns.fills_journal
+        moment = started
         try:
             end = len(bodies)
             while at < end:
-                body = bodies[at]
-                if (taken := self._plain_reads(bodies, at, until)) or (taken := self._plain_adds(batch, bodies, at)):
+                adds = 0
+                if taken := self._plain_reads(bodies, at, until):
                     at += taken
+                elif adds := self._plain_adds(batch, bodies, at, until - moment):
+                    at += adds
                 else:
-                    self._dispatch(batch, body)
+                    self._dispatch(batch, bodies[at])
                     at += 1
-                if at < end and ((moment := now()) > until or fills_journal(self.source, moment)):
-                    break
+                if at < end:
+                    before, moment = moment, now()
+                    if adds:
+                        self._add_seconds = (moment - before) / adds
+                    if moment > until or fills_journal(self.source, moment):
+                        break
         finally:
             batch.submit()
         return at
 
-    def _plain_adds(self, batch: AddBatch, bodies: list[bytes], at: int) -> int:
-        """Handle adds in bulk; returns how many, 0 if what stands there must be looked at by itself."""
-        row = bodies[at : at + ADDS_AT_ONCE]
+    def _plain_adds(self, batch: AddBatch, bodies: list[bytes], at: int, seconds: float) -> int:
+        """Handle adds in bulk, about as many as there is time for; returns how many, 0 if what stands there must be
+        looked at by itself."""
+        row = bodies[at : at + adds_at_once(seconds, self._add_seconds)]
         codec: Any = v3 if version_of(row[0]) == V3 else v2
         if codec is v2 and row[0][:2] != _V2_ADD:
             return 0

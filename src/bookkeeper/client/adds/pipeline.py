@@ -107,7 +107,6 @@ class AddPipeline:
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
         self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
-        self._clock = self._deadlines.clock  # at hand for each entry
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
         if config.enforceMinNumFaultDomainsForWrite:
@@ -137,7 +136,7 @@ class AddPipeline:
         outbox = self.outbox
         if outbox.turn != outbox.departures.turn:
             outbox.begin_turn()
-            window.now = self._clock.tick
+            window.now = self._deadlines.clock.tick
         if entry_id is None:
             entry_id = window.lap + 1
         size = len(payload)

@@ -1,8 +1,8 @@
 """Callers that wait for entries of one writer. Who waits for one entry is in the window, with the entry; who waits for
 all up to an id is in `Flushes`.
 
-Each is told once: when its entries are acknowledged, or when the writer's pipeline stops. A caller that was cancelled is
-passed over.
+Each is told once: when its entries are acknowledged, or when the writer's pipeline stops. A caller that was cancelled
+is passed over.
 """
 
 from __future__ import annotations

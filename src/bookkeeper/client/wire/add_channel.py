@@ -90,8 +90,8 @@ class AddRoute:
     """One ledger's adds on one connection."""
 
     __slots__ = (
-        "_answered_before", "_channel", "_deadline", "_in_use", "_moved", "_owner", "_sent_at", "answered", "connection",
-        "ledger_id", "sent", "sink",
+        "_answered_before", "_channel", "_deadline", "_in_use", "_moved", "_owner", "_sent_at", "answered",
+        "connection", "ledger_id", "sent", "sink",
     )  # fmt: skip
 
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
