@@ -229,6 +229,16 @@ class PendingWindow:
                 missing -= 1
         return missing >= 0
 
+    def ack_by_all(self, entry_id: int) -> bool:
+        """`ack_one` of each index in turn."""
+        acked_to = self._acked_to
+        if acked_to.count(entry_id - 1) == len(acked_to) and entry_id <= self.lap:
+            for index in range(len(acked_to)):
+                acked_to[index] = entry_id
+            return True
+        ready = [self.ack_one(index, entry_id) for index in range(len(acked_to))]
+        return any(ready)
+
     def _ack_to(self, index: int, last: int) -> bool:
         """In order, up to `last`."""
         acked_to = self._acked_to

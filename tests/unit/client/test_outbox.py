@@ -68,7 +68,7 @@ class Writer:
         self.routes: dict[BookieId, AddRoute] = {}
         distribution = Distribution(*quorums)
         self.keeper = EnsembleKeeper(PendingWindow(distribution), ensemble, EnsemblePolicy())
-        self.outbox = Outbox(self.keeper, distribution, self._open, client.departures)
+        self.outbox = Outbox(self.keeper, distribution, self._open, client.departures, ledger_id, self.sink)  # type: ignore[arg-type]
         self.outbox.open_channels()
         self.pushed: list[tuple[int, bytes]] = []
 
@@ -178,6 +178,51 @@ async def test_a_route_that_was_lost_is_not_used_again_in_the_same_turn() -> Non
     assert client.connections[BOOKIES[0]].got == [b"b"]
     assert client.connections[BOOKIES[1]].got == [b"a", b"b"]
     assert writer.sent() == [1, 2, 2]
+
+
+async def test_answers_of_all_bookies_alike_are_counted_once_and_told_to_the_routes_when_they_ask() -> None:
+    client = Client()
+    writer = client.writer(1)
+    writer.push(b"a", b"b")
+    await turn()
+    writer.outbox.answered += 2
+    for route in writer.routes.values():
+        route.look(1)
+        assert (route.sent, route.answered) == (2, 2)
+    assert writer.outbox.answered == 0
+
+
+async def test_a_writer_is_told_by_all_bookies_together_while_its_entries_go_to_exactly_these() -> None:
+    client = Client()
+    three = client.departures.bundle(tuple(client.connections[bookie] for bookie in BOOKIES[:3]))
+    writer, other = client.writer(1), client.writer(2, (3, 2, 2))
+    assert not three.sinks  # nothing was sent
+    for each in (writer, other):
+        each.push(b"a")
+    assert three.sinks == {1: writer.sink}  # of the other, each bookie gets some entries
+    writer.outbox.unprepared()
+    assert not three.sinks
+    writer.push(b"b")
+    assert three.sinks == {1: writer.sink}
+    client.connections[BOOKIES[0]] = Connection(BOOKIES[0])
+    writer.routes[BOOKIES[0]].detach(BookieUnavailableError())
+    assert not three.sinks
+    writer.push(b"c")  # to the new connection
+    assert not three.sinks
+    again = client.departures.bundle(tuple(client.connections[bookie] for bookie in BOOKIES[:3]))
+    assert again.sinks == {1: writer.sink}
+    writer.outbox.close()
+    assert not again.sinks
+
+
+async def test_a_writer_of_which_an_index_is_sent_nothing_is_told_by_each_bookie() -> None:
+    client = Client()
+    writer = client.writer(1)
+    writer.keeper.held[1] = None
+    writer.outbox.route()
+    writer.push(b"a")
+    (bundle,) = writer.outbox._bundles
+    assert not bundle.sinks
 
 
 async def test_a_route_at_rest_is_looked_at_again_when_the_next_entry_comes() -> None:

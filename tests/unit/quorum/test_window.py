@@ -475,6 +475,41 @@ def test_every_order_of_answers_confirms_the_same(quorum: tuple[int, int, int]) 
     st.lists(
         st.one_of(
             st.just(("push",)),
+            st.tuples(st.just("ack"), st.integers(0, 2), st.integers(-1, 8)),
+            st.tuples(st.just("fail"), st.integers(0, 2), st.integers(0, 8)),
+            st.tuples(st.just("all"), st.integers(-1, 8)),
+            st.just(("confirm",)),
+        ),
+        max_size=40,
+    ),
+    st.sampled_from([(3, 3, 2), (3, 3, 3), (3, 2, 2)]),
+)
+def test_an_ack_of_all_is_one_of_each(steps: list[tuple[Any, ...]], quorum: tuple[int, int, int]) -> None:
+    together, one_by_one = window(*quorum), window(*quorum)
+    for step in steps:
+        if step[0] == "all":
+            ready = together.ack_by_all(step[1])
+            each = [one_by_one.ack_one(index, step[1]) for index in range(3)]
+            assert ready == any(each)
+            if ready:
+                assert together.confirm() == one_by_one.confirm()
+        for w in (together, one_by_one):
+            if step[0] == "push":
+                push(w)
+            elif step[0] == "ack":
+                w.ack(step[1], [step[2]])
+            elif step[0] == "fail":
+                w.fail(step[1], [step[2]])
+            elif step[0] == "confirm":
+                w.confirm()
+        together.check()
+        assert str(together) == str(one_by_one)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.just(("push",)),
             st.tuples(st.just("tick")),
             st.tuples(st.just("ack"), st.integers(0, 2), st.lists(st.integers(-1, 8), min_size=1, max_size=4)),
             st.tuples(st.just("fail"), st.integers(0, 2), st.integers(0, 8)),

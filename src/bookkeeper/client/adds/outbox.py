@@ -19,7 +19,7 @@ from typing import Protocol
 from ...quorum.distribution import Distribution
 from ...quorum.ensemble import EnsembleKeeper
 from ...types import BookieId
-from ..wire.add_channel import AddChannel, ChannelOwner
+from ..wire.add_channel import AddChannel, ChannelOwner, JointSink
 from ..wire.departures import Bundle, Departures
 
 NOBODY: frozenset[int] = frozenset()
@@ -56,17 +56,26 @@ class Outbox:
     """
 
     __slots__ = (
-        "_bundles", "_channels", "_keeper", "_open", "_prepared", "_routed_without",
-        "bytes", "count", "departures", "lanes", "put", "schedule", "turn",
+        "_bundles", "_channels", "_keeper", "_ledger_id", "_open", "_prepared", "_routed_without", "_sink",
+        "answered", "bytes", "count", "departures", "lanes", "put", "schedule", "turn",
     )  # fmt: skip
 
     def __init__(
-        self, keeper: EnsembleKeeper, schedule: Distribution, open_channel: OpenChannel, departures: Departures
+        self,
+        keeper: EnsembleKeeper,
+        schedule: Distribution,
+        open_channel: OpenChannel,
+        departures: Departures,
+        ledger_id: int,
+        sink: JointSink,
     ) -> None:
+        """`open_channel` opens channels of this ledger with this sink."""
         self._keeper = keeper
         self.schedule = schedule
         """Which indexes get which entries."""
         self._open = open_channel
+        self._ledger_id = ledger_id
+        self._sink = sink
         self.departures = departures
         self._channels: list[AddChannel] = []  # by ensemble index
         self._bundles: tuple[Bundle, ...] = ()  # of all lanes
@@ -78,6 +87,8 @@ class Outbox:
         """Takes a frame, where there is one lane with one bundle. None: the lanes do."""
         self.count = 0
         """Frames that it was given, and the lane does not know of."""
+        self.answered = 0
+        """Frames that all bookies alike have answered, and the channels were not told of."""
         self.turn = _NO_TURN
         """The turn of the departures in which frames were last put in."""
         self.bytes = 0
@@ -114,6 +125,8 @@ class Outbox:
             self._bundles = (together,)
             self.lanes = [Lane((together.put,), tuple(ways))]
             self.put = together.put
+            if len(ways) == len(self._channels):
+                together.sinks[self._ledger_id] = self._sink
         else:
             bundles = {index: bundle((way,)) for index, way in ways.items()}
             self._bundles = tuple(bundles.values()) or (bundle(()),)  # one at least: it makes the turn end
@@ -142,6 +155,13 @@ class Outbox:
         """The lanes lead where no route is any more, or to one that must be told that it is in use again."""
         self._prepared = False
         self.turn = _NO_TURN
+        self._leave_sinks()
+
+    def _leave_sinks(self) -> None:
+        """The bookies' answers are told one by one."""
+        for bundle in self._bundles:
+            if bundle.sinks.get(self._ledger_id) is self._sink:
+                del bundle.sinks[self._ledger_id]
 
     def account(self) -> None:
         """Tell the channels how many frames went to each since they were told last."""
@@ -153,6 +173,10 @@ class Outbox:
             if count:
                 for index in lane.indexes:
                     self._channels[index].count(count)
+        if self.answered:
+            for channel in self._channels:
+                channel.count_answers(self.answered)
+            self.answered = 0
 
     def writable(self) -> bool:
         """No connection in use has its buffer above the high-water mark."""
@@ -190,6 +214,7 @@ class Outbox:
     def close(self) -> None:
         """Nothing is put in any more. Idempotent."""
         self.account()
+        self._leave_sinks()
         self.lanes, self._bundles, self.put = [], (), None
         for channel in self._channels:
             channel.close()

@@ -66,7 +66,7 @@ class AddOwner(Protocol):
 
 
 class AddPipeline:
-    """Adds of one handle to one ledger. See the module. An `AddSink`."""
+    """Adds of one handle to one ledger. See the module. A `JointSink`."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class AddPipeline:
         """Called with the entries that were confirmed, if anyone wants to hear."""
         self._flushes = Flushes()
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
-        self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures)
+        self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, ledger_id, self)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
         self._pauses = ChangePauses()
         self._abandoned = False  # the owner is gone
@@ -195,6 +195,17 @@ class AddPipeline:
             return
         try:
             if self.window.ack_one(index, entry_id) and self._may_confirm:
+                self._confirm()
+        except Exception:
+            self._unexpected()
+        if self.waiting:
+            self._answered()
+
+    def on_stored_everywhere(self, entry_id: int) -> None:
+        """One entry, by all bookies."""
+        self.outbox.answered += 1
+        try:
+            if self.window.ack_by_all(entry_id) and self._may_confirm:
                 self._confirm()
         except Exception:
             self._unexpected()

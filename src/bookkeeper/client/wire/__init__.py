@@ -9,6 +9,7 @@ connection_v2  version 2
 connection_v3  version 3
 calls          what is asked, and who hears the answers
 departures     when what is sent leaves
+arrivals       when acknowledgements reach the writers
 add_channel    one writer's adds to one bookie
 progress       is it the bookie that a request waits for?
 batch_support  which bookies answer batch reads

@@ -55,6 +55,13 @@ class AddSink(Protocol):
         """The channel became writable again."""
 
 
+class JointSink(AddSink, Protocol):
+    """One that may be told once of what all bookies of its ensemble have stored (`wire.arrivals`)."""
+
+    def on_stored_everywhere(self, entry_id: int) -> None:
+        """All of them have stored an entry."""
+
+
 class ChannelOwner(Protocol):
     """Who puts frames into a channel's way, past the channel, and counts them for it."""
 
@@ -252,6 +259,11 @@ class AddChannel:
         """So many frames were handed to the connection."""
         if self._route is not None:
             self._route.sent += frames
+
+    def count_answers(self, frames: int) -> None:
+        """So many were answered, by all connections of their bundle alike."""
+        if self._route is not None:
+            self._route.answered += frames
 
     @property
     def writable(self) -> bool:

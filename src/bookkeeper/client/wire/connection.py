@@ -88,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._responses = responses
         self._on_closed = on_closed
         self._departures = dialer.departures
+        self._arrivals = dialer.arrivals
         self._transport: asyncio.Transport | None = None  # set while connected
         self._high_water = dialer.config.clientWriteBufferHighWaterMark
         self._limit = dialer.config.maxOutstandingRequestsPerChannel
@@ -148,6 +149,7 @@ class Connection(asyncio.Protocol):
         self.state = CONNECTION_LIFE.after(before, event)
         if before is ConnectionState.CLOSED:
             return
+        self._arrivals.tell()
         if not isinstance(error, ClientClosedError):
             log.info("connection to a bookie ended: %s", error)
         if self._transport is not None:
@@ -334,19 +336,33 @@ class Connection(asyncio.Protocol):
             if acks or bodies:
                 progress.understood = True
             if bodies:
+                self._arrivals.tell()
                 adds = by_ledger(acks)
                 self._bodies_received(bodies, adds)
                 self._deliver_adds(adds)
+            elif acks and self._arrivals.worth_keeping(acks):
+                self._arrivals.keep(self, acks)
             elif acks:
+                self._arrivals.tell()
                 self._deliver_acks(acks)
             if responses.error is not None:
                 raise responses.error
         except ProtocolError as error:
             self.broken(error)
         except Exception as error:
-            # A caller failed on its answer. What else this read brought may be lost: all callers are told so.
-            log.exception("answers of bookie %s: unexpected error", self.bookie)
-            self.lose(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
+            self.failed_on_answer(error)
+
+    def tell(self, acks: Acks) -> None:
+        """Adds that succeeded reach their writers now."""
+        try:
+            self._deliver_acks(acks)
+        except Exception as error:
+            self.failed_on_answer(error)
+
+    def failed_on_answer(self, error: Exception) -> None:
+        """A caller failed. What else came with its answer may be lost: all callers are told so."""
+        log.error("answers of bookie %s: unexpected error", self.bookie, exc_info=error)
+        self.lose(BookieUnavailableError(f"cannot take an answer: {error!r}", bookie=self.bookie))
 
     def _deliver_acks(self, acks: Acks) -> None:
         """Nothing else came with them, as nearly always: each row goes to its ledger as it stands."""

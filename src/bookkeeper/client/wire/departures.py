@@ -20,6 +20,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from ...types import BookieId
+from .add_channel import JointSink
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Sending(Protocol):
 class Bundle:
     """Frames of one turn that all go to the same connections. Made by `Departures.bundle`."""
 
-    __slots__ = ("__weakref__", "_connections", "_frames", "_taken_back", "due", "put")
+    __slots__ = ("__weakref__", "_connections", "_frames", "_taken_back", "due", "put", "sinks")
 
     def __init__(self, connections: tuple[Sending, ...]) -> None:
         self._connections = connections
@@ -46,6 +47,8 @@ class Bundle:
         """Add a frame. It leaves if the bundle is `due`."""
         self.due = False
         """It leaves at the end of this turn."""
+        self.sinks: dict[int, JointSink] = {}
+        """By ledger id, the writers whose entries go to exactly these connections now."""
 
     def take_back(self, frame: bytes) -> None:
         """Leave a frame out, if it is here: the one object, not what is equal."""
@@ -88,6 +91,11 @@ class Departures:
         if found is None:
             found = self._bundles[connections] = Bundle(connections)
         return found
+
+    def sinks(self, connections: tuple[Sending, ...]) -> Callable[[int], JointSink | None] | None:
+        """Finds the writer of a ledger whose entries go to exactly these connections, if there are any such."""
+        found = self._bundles.get(connections)
+        return found.sinks.get if found is not None else None
 
     def leaves(self, bundle: Bundle) -> None:
         """At the end of this turn have a bundle handed over. Once a turn for each: look at its `due`."""

@@ -12,6 +12,7 @@ from ...metadata.formats.service_info import legacy_service_info
 from ...runtime import Runtime, SocketOptions, TaskScope
 from ...runtime.awake import AwakeClock
 from ...types import BookieId
+from .arrivals import Arrivals
 from .departures import Departures
 
 DEFAULT_TICK_SECONDS = 1.0
@@ -58,6 +59,7 @@ class Dialer:
         self.clock = AwakeClock(runtime, tick_seconds(config), "timeouts of requests to bookies")
         """Runs while there are connections."""
         self.departures = Departures()
+        self.arrivals = Arrivals(runtime, self.departures)
         self._discovery = discovery
         self._options = SocketOptions(
             nodelay=config.clientTcpNoDelay,

@@ -228,6 +228,7 @@ class ConnectionPool:
         connections = self.connections
         if not connections:
             self._clock.stop()
+        self._dialer.arrivals.tell()
         add_timeout = self._clock.ticks(self.add_timeout)
         for connection in connections:
             with guarded(f"timeouts of requests to bookie {connection.bookie}"):
@@ -239,6 +240,7 @@ class ConnectionPool:
         So do all writers, also those that wait for something else than an answer.
         """
         self._closed = True
+        self._dialer.arrivals.tell()
         self._clock.stop()
         for channel in list(self._channels):
             with guarded("end of a writer with its client"):

@@ -1,0 +1,279 @@
+"""Acknowledgements of one turn of the loop, told to the writers together (`client/wire/arrivals.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.client.adds.pipeline import AddPipeline
+from bookkeeper.client.wire.arrivals import KEPT_FROM, Arrivals, common_start
+from bookkeeper.client.wire.departures import Departures
+from bookkeeper.client.wire.pool import ConnectionPool
+from bookkeeper.config import ClientConfiguration
+from bookkeeper.errors import BKError, BookieUnavailableError
+from bookkeeper.protocol import v2
+from bookkeeper.protocol.frames import Acks
+from bookkeeper.protocol.messages import V2, AddResponse, Status
+from bookkeeper.runtime.real import RealRuntime
+from bookkeeper.types import BookieId
+from tests.support.fake_bookie import HOLD, FakeCluster
+
+from .support import DIGEST, eventually
+
+Told = list[tuple[str, int, int]]
+
+
+class Connection:
+    def __init__(self, name: str, told: Told) -> None:
+        self.bookie = BookieId(name)
+        self._told = told
+
+    def send(self, frames: bytes) -> None:
+        pass
+
+    def failed_on_answer(self, error: Exception) -> None:
+        self._told.append((f"{self.bookie}: {error}", -1, -1))
+
+    def tell(self, acks: Acks) -> None:
+        self._told += [(self.bookie, *ack) for ack in acks]
+
+
+class Sink:
+    def __init__(self, ledger_id: int, told: Told) -> None:
+        self._ledger_id = ledger_id
+        self._told = told
+
+    def on_stored_everywhere(self, entry_id: int) -> None:
+        self._told.append(("all", self._ledger_id, entry_id))
+
+
+class Client:
+    """Three connections, and writers of some ledgers to all of them."""
+
+    def __init__(self, *ledgers: int) -> None:
+        self.told: Told = []
+        departures = Departures()
+        self.arrivals = Arrivals(RealRuntime(), departures)
+        self.a, self.b, self.c = self.connections = tuple(Connection(name, self.told) for name in "abc")
+        self.bundle = departures.bundle(self.connections)
+        for ledger_id in ledgers:
+            self.bundle.sinks[ledger_id] = Sink(ledger_id, self.told)  # type: ignore[assignment]
+
+    async def hear(self, a: Acks, b: Acks, c: Acks) -> Told:
+        for connection, acks in zip(self.connections, (a, b, c), strict=True):
+            if acks:
+                self.arrivals.keep(connection, list(acks))
+        assert self.told == []  # not before the turn ends
+        await asyncio.sleep(0)
+        return self.told
+
+
+async def test_what_all_have_stored_is_told_once_and_the_rest_as_it_came() -> None:
+    client = Client(1, 2, 3, 4)
+    acks = [(1, 0), (2, 5), (3, 7), (4, 1)]
+    told = await client.hear(acks, acks[:3], acks[:2])
+    assert told == [("all", 1, 0), ("all", 2, 5), ("a", 3, 7), ("a", 4, 1), ("b", 3, 7)]
+
+
+def test_kept_are_those_of_many_ledgers_if_they_are_many() -> None:
+    many = [(ledger_id, 0) for ledger_id in range(KEPT_FROM)]
+    arrivals = Arrivals(RealRuntime(), Departures())
+    assert arrivals.worth_keeping(many)
+    assert not arrivals.worth_keeping(many[1:])
+    assert not arrivals.worth_keeping([(1, entry_id) for entry_id in range(10 * KEPT_FROM)])
+
+
+async def test_of_a_ledger_with_other_bookies_too_each_is_told_by_itself() -> None:
+    client = Client(1, 2)
+    acks = [(1, 0), (9, 0), (2, 0)]
+    told = await client.hear(acks, acks, acks)
+    assert told == [("all", 1, 0), ("a", 9, 0), ("b", 9, 0), ("c", 9, 0), ("all", 2, 0)]
+
+
+async def test_bookies_that_answer_in_another_order_are_told_by_themselves_in_theirs() -> None:
+    client = Client(1, 2)
+    told = await client.hear([(1, 0), (2, 0)], [(2, 0), (1, 0)], [(1, 0), (2, 0)])
+    assert told == [("a", 1, 0), ("a", 2, 0), ("b", 2, 0), ("b", 1, 0), ("c", 1, 0), ("c", 2, 0)]
+
+
+async def test_a_writer_that_fails_ends_the_connections_as_it_is_unknown_who_was_told() -> None:
+    client = Client(1, 2, 3)
+
+    def fail(_entry_id: int) -> None:
+        raise ValueError("no")
+
+    client.bundle.sinks[2].on_stored_everywhere = fail  # type: ignore[method-assign]
+    acks = [(1, 0), (2, 0), (3, 0)]
+    told = await client.hear(acks, acks, acks)
+    assert told == [("all", 1, 0), ("a: no", -1, -1), ("b: no", -1, -1), ("c: no", -1, -1)]
+
+
+async def test_two_of_three_are_no_bundle() -> None:
+    client = Client(1)
+    assert await client.hear([(1, 0)], [(1, 0)], []) == [("a", 1, 0), ("b", 1, 0)]
+
+
+async def test_what_else_comes_has_all_told_before_it() -> None:
+    client = Client(1)
+    client.arrivals.keep(client.a, [(1, 0)])
+    client.arrivals.tell()
+    assert client.told == [("a", 1, 0)]
+    client.told.clear()
+    assert await client.hear([(1, 1)], [(1, 1)], [(1, 1)]) == [("all", 1, 1)]
+    await asyncio.sleep(0)
+    assert client.told == [("all", 1, 1)]  # once
+
+
+async def test_reads_of_one_turn_are_one_stream() -> None:
+    client = Client(1, 2)
+    client.arrivals.keep(client.a, [(1, 0)])
+    client.arrivals.keep(client.a, [(2, 0)])
+    client.arrivals.keep(client.b, [(1, 0), (2, 0)])
+    client.arrivals.keep(client.c, [(1, 0)])
+    await asyncio.sleep(0)
+    assert client.told == [("all", 1, 0), ("a", 2, 0), ("b", 2, 0)]
+
+
+ACK = st.tuples(st.integers(0, 1), st.integers(0, 1))
+
+
+@given(start=st.lists(ACK), rests=st.lists(st.lists(ACK, max_size=4), min_size=2, max_size=4))
+def test_the_common_start_is_the_longest(start: Acks, rests: list[Acks]) -> None:
+    lists = [start + rest for rest in rests]
+    expected = 0
+    while all(expected < len(each) and each[expected] == lists[0][expected] for each in lists):
+        expected += 1
+    assert common_start(lists) == lists[0][:expected]
+
+
+# --- a whole client ---
+
+
+async def test_a_client_is_told_once_of_what_three_bookies_stored(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jointly: list[int] = []
+    told = AddPipeline.on_stored_everywhere
+
+    def tell(self: AddPipeline, entry_id: int) -> None:
+        jointly.append(entry_id)
+        told(self, entry_id)
+
+    monkeypatch.setattr(AddPipeline, "on_stored_everywhere", tell)
+    bk = await cluster.connect()
+    writers = [await bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(2 * KEPT_FROM)]
+    for entry_id in range(4):
+        for bookie in cluster.bookies:
+            bookie.on_request = lambda _: HOLD
+        futures = [writer.append_nowait(b"entry") for writer in writers]
+        await eventually(lambda: all(len(bookie._held) == len(writers) for bookie in cluster.bookies))
+        for bookie in cluster.bookies:
+            bookie.on_request = None
+            bookie.release()
+        assert await asyncio.gather(*futures) == [entry_id] * len(writers)
+        await eventually(lambda: not any(writer._window.open for writer in writers))
+        for writer in writers:
+            writer._window.check()
+    assert jointly  # how many depends on what comes in one turn
+    for writer in writers:
+        await writer.close()
+
+
+class Noted(list[Any]):
+    """Notes in `order` who heard something."""
+
+    def __init__(self, order: list[int], number: int) -> None:
+        super().__init__()
+        self._order = order
+        self._number = number
+
+    def append(self, what: Any) -> None:
+        super().append(what)
+        self._order.append(self._number)
+
+
+class Writer:
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def on_add_responses(self, _: BookieId, acked: list[int], failed: list[tuple[int, int]]) -> None:
+        for entry_id in acked:
+            self.heard.append(entry_id)
+        for entry_id, _code in failed:
+            self.heard.append(("refused", entry_id))
+
+    def on_add_stored(self, _: BookieId, entry_id: int) -> None:
+        self.heard.append(entry_id)
+
+    def on_channel_lost(self, _: BookieId, error: BKError) -> None:
+        self.heard.append(error)
+
+
+def send(client: ConnectionPool, bookie: BookieId, writers: list[Writer]) -> None:
+    """An entry 0 of each writer's ledger."""
+    for ledger_id, writer in enumerate(writers):
+        channel = client.open_add_channel(bookie, ledger_id, writer, version=V2)  # type: ignore[arg-type]
+        channel.send(v2.encode_add_request(bytes(20), DIGEST.package(ledger_id, 0, -1, 0, b"entry")))
+
+
+def stored(ledger_ids: Iterable[int]) -> bytes:
+    return b"".join([v2.encode_response(AddResponse(Status.EOK, ledger_id, 0)) for ledger_id in ledger_ids])
+
+
+async def test_what_a_bookie_stored_before_its_connection_was_lost_counts(cluster: FakeCluster) -> None:
+    bookie = cluster.bookies[0]
+    bookie.on_request = lambda _: HOLD
+    client = ConnectionPool(cluster.runtime, ClientConfiguration(), cluster.driver.discovery)
+    writers = [Writer() for _ in range(KEPT_FROM + 1)]
+    send(client, bookie.id, writers)
+    await eventually(lambda: len(bookie._held) == len(writers))
+    (connection,) = client.connections
+    connection.data_received(stored(range(KEPT_FROM)))
+    assert not any(writer.heard for writer in writers)
+    connection.connection_lost(None)
+    assert [writer.heard for writer in writers[:-1]] == [[0]] * KEPT_FROM
+    assert [type(error) for error in writers[-1].heard] == [BookieUnavailableError]
+    await client.close()
+
+
+async def test_one_alone_comes_behind_those_that_were_kept(cluster: FakeCluster) -> None:
+    bookie = cluster.bookies[0]
+    bookie.on_request = lambda _: HOLD
+    client = ConnectionPool(cluster.runtime, ClientConfiguration(), cluster.driver.discovery)
+    writers = [Writer() for _ in range(KEPT_FROM + 1)]
+    order: list[int] = []
+    for ledger_id, writer in enumerate(writers):
+        writer.heard = Noted(order, ledger_id)
+    send(client, bookie.id, writers)
+    await eventually(lambda: len(bookie._held) == len(writers))
+    (connection,) = client.connections
+    connection.data_received(stored(range(KEPT_FROM)))
+    connection.data_received(stored([KEPT_FROM]))
+    assert order == [*range(KEPT_FROM + 1)]
+    await client.close()
+
+
+async def test_a_refusal_comes_behind_what_was_stored_before_it(cluster: FakeCluster) -> None:
+    bookie = cluster.bookies[0]
+    bookie.on_request = lambda _: HOLD
+    client = ConnectionPool(cluster.runtime, ClientConfiguration(), cluster.driver.discovery)
+    writers = [Writer() for _ in range(KEPT_FROM + 1)]
+    order: list[int] = []
+    for ledger_id, writer in enumerate(writers):
+        writer.heard = Noted(order, ledger_id)
+    send(client, bookie.id, writers)
+    await eventually(lambda: len(bookie._held) == len(writers))
+    (connection,) = client.connections
+    connection.data_received(stored(range(KEPT_FROM)))
+    assert not order
+    connection.data_received(v2.encode_response(AddResponse(Status.EIO, KEPT_FROM, 0)))
+    assert order == [*range(KEPT_FROM + 1)]
+    assert writers[-1].heard == [("refused", 0)]
+    await client.close()
