@@ -8,11 +8,12 @@ from typing import cast
 import pytest
 
 from bookkeeper import LedgerWriter
-from bookkeeper.cli.bench.common import Result
+from bookkeeper.cli.bench.common import Result, all_done
 from bookkeeper.cli.bench.ledgers import _feed, _feed_slowly, _spans
 from bookkeeper.cli.session import stoppable
-from bookkeeper.errors import BKError
+from bookkeeper.errors import BKError, BookKeeperError
 from bookkeeper.runtime import Runtime
+from bookkeeper.runtime.real import RealRuntime
 
 
 class StepClock:
@@ -143,3 +144,22 @@ def test_scattered_reads_come_by_other_entries_each_time_and_stay_in_the_ledger(
     assert all(first == last < count for first, last in spans)
     if count % 7919:
         assert {first for first, _ in spans} == set(range(count))
+
+
+async def test_where_one_of_many_fails_the_others_end_too() -> None:
+    ended: list[str] = []
+
+    async def goes_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise BookKeeperError("no")
+
+    with pytest.raises(BookKeeperError, match="no"):
+        await all_done(RealRuntime(), [goes_on(), fails(), goes_on()], 1.0, Result("write", 10))
+    await asyncio.sleep(0)
+    assert ended == ["cancelled"] * 2

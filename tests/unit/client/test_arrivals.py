@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.client.adds.pipeline import AddPipeline
+from bookkeeper.client.wire import connection as wire
 from bookkeeper.client.wire.arrivals import KEPT_FROM, Arrivals, common_start
 from bookkeeper.client.wire.departures import Departures
 from bookkeeper.client.wire.pool import ConnectionPool
@@ -216,64 +218,47 @@ class Writer:
         self.heard.append(error)
 
 
-def send(client: ConnectionPool, bookie: BookieId, writers: list[Writer]) -> None:
-    """An entry 0 of each writer's ledger."""
-    for ledger_id, writer in enumerate(writers):
-        channel = client.open_add_channel(bookie, ledger_id, writer, version=V2)  # type: ignore[arg-type]
-        channel.send(v2.encode_add_request(bytes(20), DIGEST.package(ledger_id, 0, -1, 0, b"entry")))
-
-
 def stored(ledger_ids: Iterable[int]) -> bytes:
     return b"".join([v2.encode_response(AddResponse(Status.EOK, ledger_id, 0)) for ledger_id in ledger_ids])
 
 
-async def test_what_a_bookie_stored_before_its_connection_was_lost_counts(cluster: FakeCluster) -> None:
+@asynccontextmanager
+async def kept(cluster: FakeCluster) -> AsyncIterator[tuple[wire.Connection, list[Writer], list[int]]]:
+    """A connection that keeps the acknowledgements of all writers' first entries but the last one's; the writers; the
+    order in which they hear something."""
     bookie = cluster.bookies[0]
     bookie.on_request = lambda _: HOLD
     client = ConnectionPool(cluster.runtime, ClientConfiguration(), cluster.driver.discovery)
     writers = [Writer() for _ in range(KEPT_FROM + 1)]
-    send(client, bookie.id, writers)
+    order: list[int] = []
+    for ledger_id, writer in enumerate(writers):
+        writer.heard = Noted(order, ledger_id)
+        channel = client.open_add_channel(bookie.id, ledger_id, writer, version=V2)  # type: ignore[arg-type]
+        channel.send(v2.encode_add_request(bytes(20), DIGEST.package(ledger_id, 0, -1, 0, b"entry")))
     await eventually(lambda: len(bookie._held) == len(writers))
     (connection,) = client.connections
     connection.data_received(stored(range(KEPT_FROM)))
-    assert not any(writer.heard for writer in writers)
-    connection.connection_lost(None)
-    assert [writer.heard for writer in writers[:-1]] == [[0]] * KEPT_FROM
-    assert [type(error) for error in writers[-1].heard] == [BookieUnavailableError]
+    yield connection, writers, order
     await client.close()
+
+
+async def test_what_a_bookie_stored_before_its_connection_was_lost_counts(cluster: FakeCluster) -> None:
+    async with kept(cluster) as (connection, writers, _):
+        assert not any(writer.heard for writer in writers)
+        connection.connection_lost(None)
+        assert [writer.heard for writer in writers[:-1]] == [[0]] * KEPT_FROM
+        assert [type(error) for error in writers[-1].heard] == [BookieUnavailableError]
 
 
 async def test_one_alone_comes_behind_those_that_were_kept(cluster: FakeCluster) -> None:
-    bookie = cluster.bookies[0]
-    bookie.on_request = lambda _: HOLD
-    client = ConnectionPool(cluster.runtime, ClientConfiguration(), cluster.driver.discovery)
-    writers = [Writer() for _ in range(KEPT_FROM + 1)]
-    order: list[int] = []
-    for ledger_id, writer in enumerate(writers):
-        writer.heard = Noted(order, ledger_id)
-    send(client, bookie.id, writers)
-    await eventually(lambda: len(bookie._held) == len(writers))
-    (connection,) = client.connections
-    connection.data_received(stored(range(KEPT_FROM)))
-    connection.data_received(stored([KEPT_FROM]))
-    assert order == [*range(KEPT_FROM + 1)]
-    await client.close()
+    async with kept(cluster) as (connection, _, order):
+        connection.data_received(stored([KEPT_FROM]))
+        assert order == [*range(KEPT_FROM + 1)]
 
 
 async def test_a_refusal_comes_behind_what_was_stored_before_it(cluster: FakeCluster) -> None:
-    bookie = cluster.bookies[0]
-    bookie.on_request = lambda _: HOLD
-    client = ConnectionPool(cluster.runtime, ClientConfiguration(), cluster.driver.discovery)
-    writers = [Writer() for _ in range(KEPT_FROM + 1)]
-    order: list[int] = []
-    for ledger_id, writer in enumerate(writers):
-        writer.heard = Noted(order, ledger_id)
-    send(client, bookie.id, writers)
-    await eventually(lambda: len(bookie._held) == len(writers))
-    (connection,) = client.connections
-    connection.data_received(stored(range(KEPT_FROM)))
-    assert not order
-    connection.data_received(v2.encode_response(AddResponse(Status.EIO, KEPT_FROM, 0)))
-    assert order == [*range(KEPT_FROM + 1)]
-    assert writers[-1].heard == [("refused", 0)]
-    await client.close()
+    async with kept(cluster) as (connection, writers, order):
+        assert not order
+        connection.data_received(v2.encode_response(AddResponse(Status.EIO, KEPT_FROM, 0)))
+        assert order == [*range(KEPT_FROM + 1)]
+        assert writers[-1].heard == [("refused", 0)]

@@ -75,7 +75,6 @@ READS_AT_ONCE = 512
 READS_TOGETHER = 64
 """Plain reads of one ledger that may need the disk and are answered by one piece of work."""
 
-
 _V2_ADD = bytes((V2, v2.OP_ADD))
 _V2_READ = bytes((V2, v2.OP_READ))
 _V3_READ = v3.READ_HEADER

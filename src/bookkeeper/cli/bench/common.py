@@ -85,11 +85,13 @@ async def all_done(runtime: Runtime, work: Iterable[Coroutine[Any, Any, None]], 
     started = runtime.now()
     with progress_bar() as progress:
         bar = progress.add_task(result.what, total=seconds)
-        tasks = asyncio.gather(*work)
+        tasks = [asyncio.ensure_future(each) for each in work]
+        together = asyncio.gather(*tasks)  # one to wait for: there may be thousands
         try:
-            while not (await asyncio.wait([tasks], timeout=0.2))[0]:
+            while not (await asyncio.wait([together], timeout=0.2))[0]:
                 progress.update(bar, completed=runtime.now() - started)
-            tasks.result()
+            together.result()
         finally:
-            tasks.cancel()
+            for task in tasks:
+                task.cancel()
     result.seconds = runtime.now() - started

@@ -22,20 +22,15 @@ from typing import Protocol
 
 from ...protocol.frames import Acks
 from ...runtime import Runtime
-from ...types import BookieId
 from .add_channel import are_of_many
-from .departures import Departures
+from .departures import Departures, Sending
 
 KEPT_FROM = 16
 """Acknowledgements that came together, at least, for them to be kept until the end of the turn."""
 
 
-class Hearing(Protocol):
-    """A connection."""
-
-    bookie: BookieId
-
-    def send(self, frames: bytes) -> None: ...
+class Hearing(Sending, Protocol):
+    """A connection, as far as it hears."""
 
     def tell(self, acks: Acks) -> None:
         """Tell the writers of acknowledgements of this bookie."""
