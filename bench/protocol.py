@@ -64,7 +64,7 @@ def _v2_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     yield "v2 bookie: decode adds in runs", lambda: v2.decode_add_runs(bodies)
     yield "v2 bookie: decode adds one by one", lambda: [v2.decode_request(body) for body in bodies]
     yield "v2 bookie: encode acks", lambda: [v2.encode_add_responses(run) for run in runs]
-    yield "v2 client: split and decode acks", lambda: v2.Responses().feed(acks)
+    yield "v2 client: split and decode acks", lambda: [*v2.Responses.unpack(v2.Responses().feed(acks)[0])]
     yield "v2 client: encode reads", lambda: v2.encode_read_requests(FIRST_LEDGER, read_ids)
     yield "v2 bookie: decode reads", lambda: v2.decode_read_run(read_bodies, 0, len(ids))
     yield "v2 bookie: encode answers", lambda: v2.encode_read_responses(read_run, entries)

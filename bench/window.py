@@ -82,7 +82,7 @@ class InstantChannel:
     def use(self) -> InstantChannel:
         return self
 
-    def count(self, frames: int) -> None:
+    def count(self, frames: int, answered: int = 0) -> None:
         pass
 
     def send(self, frames: bytes) -> None:

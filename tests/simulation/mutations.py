@@ -143,7 +143,9 @@ def entries_carry_the_lac_plus_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def encoder(*arguments: Any, **keywords: Any) -> Any:
         encode = original(*arguments, **keywords)
-        return lambda entry_id, lac, length, data: encode(entry_id, min(lac + 1, entry_id - 1), length, data)
+        return lambda ledger_id, entry_id, lac, length, data: encode(
+            ledger_id, entry_id, min(lac + 1, entry_id - 1), length, data
+        )
 
     monkeypatch.setattr(client_appending, "add_encoder", encoder)
 

@@ -163,7 +163,7 @@ class FakeChannel:
     def use(self) -> FakeChannel:
         return self
 
-    def count(self, frames: int) -> None:
+    def count(self, frames: int, answered: int = 0) -> None:
         pass
 
     def send(self, frames: bytes) -> None:

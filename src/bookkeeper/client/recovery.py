@@ -265,8 +265,8 @@ class _Attempt:
         encode = add_encoder(version, self._ledger_id, self._digest, self._master_key, recovery=True)
         fenced_lac = self.recovery.start
 
-        def encode_with_fenced_lac(entry_id: int, _lac: int, length: int, payload: bytes) -> bytes:
-            return encode(entry_id, fenced_lac, length, payload)
+        def encode_with_fenced_lac(ledger_id: int, entry_id: int, _lac: int, length: int, payload: bytes) -> bytes:
+            return encode(ledger_id, entry_id, fenced_lac, length, payload)
 
         ensemble = self._metadata.last_ensemble[1]
         return AddPipeline(

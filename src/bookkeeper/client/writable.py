@@ -29,7 +29,7 @@ import asyncio
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from types import TracebackType
 from typing import ClassVar, Self
@@ -74,6 +74,8 @@ _get_running_loop = asyncio._get_running_loop
 class WritableLedger(ReadableLedger):
     """See the module. An `AddOwner`."""
 
+    __slots__ = ("_awake", "_loop", "_plain")  # what each append needs lies together
+
     _chooses_ids: ClassVar[bool] = False
     """The caller chooses the ids of entries."""
 
@@ -89,7 +91,6 @@ class WritableLedger(ReadableLedger):
         """A writer of a ledger just created: no other client has written to it."""
         super().__init__(context, metadata, digest, master_key)
         self._loop = asyncio.get_running_loop()
-        self._new_future: Callable[[], asyncio.Future[int]] = self._loop.create_future
         self._state = WriterState.OPEN
         self._unable: IllegalOpError | None = None  # why; the first append raises it, as in BookKeeper
         self._write_flags = write_flags
@@ -180,7 +181,7 @@ class WritableLedger(ReadableLedger):
     @property
     def failure(self) -> BKError | None:
         """Why this writer ended by itself; None while it works, and when it or its client was closed."""
-        return self._awake.adds.failure if self._awake is not None else None
+        return self._awake.adds.end.failure if self._awake is not None else None
 
     async def wait_closed(self) -> None:
         """Wait until the writer has ended: closed, or ended by itself (see `failure`) and its ledger sealed if that was
@@ -272,7 +273,7 @@ class WritableLedger(ReadableLedger):
         if self._awake is None and not self._state.ended:
             return self._window.lap  # it rests: nothing is under way
         adds = self._adds
-        if self._state.ended and adds.failed_entries:
+        if self._state.ended and adds.end.failed_entries:
             raise adds.error_of_first()
         return await adds.confirmed(self._window.lap)
 
@@ -456,14 +457,14 @@ class WritableLedger(ReadableLedger):
         try:
             await self._drained()
         except BKError as error:
-            if not self._adds.failed_entries:
+            if not self._adds.end.failed_entries:
                 return error
         except asyncio.CancelledError:
             self._drains -= 1
             if not self._drains and self._state is WriterState.DRAINING:
                 self._happened(WriterEvent.STAY)
             raise
-        if self._state.ended and self._adds.failed_entries:
+        if self._state.ended and self._adds.end.failed_entries:
             return self._adds.error_of_first()
         return None
 

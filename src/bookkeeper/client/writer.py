@@ -15,9 +15,12 @@ from .wire.results import OK
 from .writable import WritableLedger
 
 TURN_BYTES = 64 * 1024
-"""Appends let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far ahead would
-fill its whole window before the first byte leaves, and bookies and writer would take turns instead of working at the
-same time."""
+"""Many appends in one call let the loop turn, and so the frames go out, after this much. Otherwise a writer that is far
+ahead would fill its whole window before the first byte leaves, and bookies and writer would take turns instead of
+working at the same time."""
+
+ENTRY_BYTES = 64
+"""What a frame has beside its payload, about."""
 
 
 class LedgerWriter(WritableLedger):
@@ -26,6 +29,8 @@ class LedgerWriter(WritableLedger):
     As an async context manager it seals the ledger at the end. Cancelling an `append` does not withdraw the entry: it
     has its id and may become part of the ledger.
     """
+
+    _ahead = 0  # bytes sent since many appends last let the loop turn
 
     async def append(self, data: bytes | bytearray | memoryview) -> int:
         """Append an entry and wait until its ack quorum has it, and all before it; returns its id.
@@ -46,7 +51,7 @@ class LedgerWriter(WritableLedger):
         awake = self._appending
         if not awake.gate.try_enter():
             await self._enter(len(payload))
-        future = self._new_future()
+        future: asyncio.Future[int] = self._loop.create_future()
         awake.adds.push(payload, future)
         return await future
 
@@ -60,14 +65,15 @@ class LedgerWriter(WritableLedger):
         if (
             awake is None
             or type(data) is not bytes
-            or (outbox := awake.outbox).turn != outbox.departures.turn
             or len(data) > self._plain
+            or (lane := awake.adds.lane) is None
+            or lane.turn != lane.departures.turn
         ):
             data = self._checked(data)
             awake = self._appending
         if not awake.gate.try_enter():
             self._refuse_for_now()
-        future = self._new_future()
+        future: asyncio.Future[int] = self._loop.create_future()
         awake.adds.push(data, future)
         return future
 
@@ -81,7 +87,7 @@ class LedgerWriter(WritableLedger):
         awake = self._appending
         if not awake.gate.try_enter():
             await self._enter(len(payload))
-        future = self._new_future()
+        future: asyncio.Future[int] = self._loop.create_future()
         awake.adds.push(payload, future)
         return future
 
@@ -112,9 +118,11 @@ class LedgerWriter(WritableLedger):
         with self._telling(ids):
             for data in payloads:
                 payload = self._checked(data)  # `_send`, without a coroutine for each entry
-                awake = self._awake or self._wake()
-                if awake.outbox.bytes > TURN_BYTES and awake.outbox.in_turn:
+                self._ahead += len(payload) + ENTRY_BYTES
+                if self._ahead > TURN_BYTES:
+                    self._ahead = 0
                     await asyncio.sleep(0)
+                awake = self._awake or self._wake()
                 if not awake.gate.try_enter():
                     await self._enter(len(payload))
                 ids.append(awake.adds.push(payload))
@@ -141,9 +149,11 @@ class LedgerWriter(WritableLedger):
     async def _send(self, data: Payload) -> int:
         """Push an entry once there is room; its id."""
         payload = self._checked(data)
-        awake = self._appending
-        if awake.outbox.bytes > TURN_BYTES and awake.outbox.in_turn:
+        self._ahead += len(payload) + ENTRY_BYTES
+        if self._ahead > TURN_BYTES:
+            self._ahead = 0
             await asyncio.sleep(0)
+        awake = self._appending
         if not awake.gate.try_enter():
             await self._enter(len(payload))
         return awake.adds.push(payload)
@@ -180,7 +190,7 @@ class LedgerAdvWriter(WritableLedger):
         payload = self._checked(data)
         if not self._appending.gate.try_enter(entry_id):
             await self._enter(len(payload), entry_id)
-        future = self._new_future()
+        future: asyncio.Future[int] = self._loop.create_future()
         self._push_at(entry_id, payload, future)
         return future
 
@@ -193,7 +203,7 @@ class LedgerAdvWriter(WritableLedger):
         payload = self._checked(data)
         if not self._appending.gate.try_enter(entry_id):
             self._refuse_for_now()
-        future = self._new_future()
+        future: asyncio.Future[int] = self._loop.create_future()
         self._push_at(entry_id, payload, future)
         return future
 

@@ -12,10 +12,10 @@ one socket chunk, not more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import ProtocolError
 from .messages import V2, V3
@@ -206,6 +206,10 @@ def _body_of(length: int) -> Struct:
 Acks = list[tuple[int, int]]
 """Ledger and entry ids of adds that succeeded."""
 
+PackedAcks = Any
+"""Acknowledgements as a stream gives them: a sequence that can be cut at multiples of the stream's `unit`, joined with
+others of its kind and compared with them; read by the stream's `unpack`."""
+
 
 class ResponseStream(ABC):
     """What a bookie sends to a client: acknowledgements of adds, taken out by the hundred, and the rest in frames.
@@ -216,6 +220,9 @@ class ResponseStream(ABC):
 
     __slots__ = ("_splitter",)
 
+    unit: ClassVar[int]
+    """Items of packed acknowledgements that are one."""
+    _no_acks: ClassVar[PackedAcks]
     _max_ack_size: ClassVar[int]
     """No acknowledgement is longer, its length field included."""
 
@@ -227,20 +234,25 @@ class ResponseStream(ABC):
         """As in `FrameSplitter`: set when the stream broke; what was returned so far is good."""
         return self._splitter.error
 
-    def feed(self, data: bytes) -> tuple[Acks, list[bytes]]:
-        """The adds that succeeded, and the bodies of all other responses.
+    def feed(self, data: bytes) -> tuple[PackedAcks, list[bytes]]:
+        """The adds that succeeded, packed, and the bodies of all other responses.
 
         `bodies` may hold add responses too: failed ones, and those behind other responses. Order within each list is
         that of arrival. Raises the `ProtocolError` of a stream that is broken already.
         """
         splitter = self._splitter
         if splitter.error is not None or splitter.pending >= self._max_ack_size:
-            return [], splitter.feed(data)
+            return self._no_acks, splitter.feed(data)
         data = splitter.take_pending() + data
         acks, end = self._leading_acks(data)
         rest = data[end:]
         return acks, splitter.feed(rest) if rest else []
 
+    @staticmethod
     @abstractmethod
-    def _leading_acks(self, data: bytes) -> tuple[Acks, int]:
+    def unpack(packed: PackedAcks) -> Iterator[tuple[int, int]]:
+        """The same as `Acks`, one by one."""
+
+    @abstractmethod
+    def _leading_acks(self, data: bytes) -> tuple[PackedAcks, int]:
         """The complete acknowledgements that `data` begins with, and where they end."""

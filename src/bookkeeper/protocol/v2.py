@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 
 from ..errors import ProtocolError
@@ -44,7 +44,7 @@ from . import entry as packaged
 from .auth import decode_auth_message, encode_auth_message
 from .digest import JOIN_BELOW, Digest
 from .entry import HEADER, HEADER_SIZE
-from .frames import Acks, ResponseStream, are_mixed, begin_alike, frame
+from .frames import PackedAcks, ResponseStream, are_mixed, begin_alike, frame
 from .messages import (
     V2,
     AddRequest,
@@ -284,20 +284,17 @@ def encode_add_request(master_key: bytes, entry: bytes, flags: int = 0) -> bytes
     return _add_prefix(_ENTRY_AT + len(entry), ADD_WORD | flags, master_key) + entry
 
 
-def add_request_encoder(
-    ledger_id: int, master_key: bytes, digest: Digest, flags: int = 0
-) -> Callable[[int, int, int, bytes], bytes]:
-    """A function that packages and frames the entries of one writer: (entry id, LAC, length of the ledger, payload).
-
-    The same bytes as `encode_add_request` of `Digest.package`, in one call and with one copy less.
-    """
-    return partial(_packager(digest, flags), ledger_id, _checked_key(master_key))
-
-
 @lru_cache(maxsize=64)
-def _packager(digest: Digest, flags: int) -> Callable[[int, bytes, int, int, int, bytes], bytes]:
-    """What the encoders of all writers with this digest share. A function of its own for each of thousands of writers
-    is a dozen objects, which are in no cache of the processor any more when the writer has its turn."""
+def add_request_encoder(
+    master_key: bytes, digest: Digest, flags: int = 0
+) -> Callable[[int, int, int, int, bytes], bytes]:
+    """A function that packages and frames entries: (ledger id, entry id, LAC, length of the ledger, payload).
+
+    The same bytes as `encode_add_request` of `Digest.package`, in one call and with one copy less. Writers with the
+    same key and digest share it: one of its own for each of thousands of writers is a dozen objects, which are in no
+    cache of the processor any more when the writer has its turn.
+    """
+    key = _checked_key(master_key)
     pack = Struct(f">II20s{HEADER_SIZE}s{digest.format}").pack
     pack_header = HEADER.pack
     digest_of = digest.sum
@@ -305,7 +302,7 @@ def _packager(digest: Digest, flags: int) -> Callable[[int, bytes, int, int, int
     word = ADD_WORD | flags
     overhead = _ENTRY_AT + HEADER_SIZE + digest.size
 
-    def encode(ledger_id: int, key: bytes, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+    def encode(ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
         header = pack_header(ledger_id, entry_id, lac, length)
         size = len(payload)
         total = digest_of(header + payload) if size < JOIN_BELOW else digest_of_pieces(header, payload)
@@ -411,14 +408,21 @@ def encode_adds_stored(runs: Iterable[AddRun | MixedAdds]) -> bytes:
 
 
 class Responses(ResponseStream):
-    """The stream of v2: acknowledgements have 28 bytes, which one pattern finds and one `Struct` reads."""
+    """The stream of v2: acknowledgements have 28 bytes, which one pattern finds and one `Struct` reads. Packed they are
+    these bytes."""
 
     __slots__ = ()
+    unit = _ACK_SIZE
+    _no_acks = b""
     _max_ack_size = _ACK_SIZE
 
-    def _leading_acks(self, data: bytes) -> tuple[Acks, int]:
+    @staticmethod
+    def unpack(packed: PackedAcks) -> Iterator[tuple[int, int]]:
+        return _ack_ids(packed)
+
+    def _leading_acks(self, data: bytes) -> tuple[PackedAcks, int]:
         end = _match_acks(data).end()  # type: ignore[union-attr]
-        return list(_ack_ids(data[:end])) if end else [], end
+        return data[:end], end
 
 
 READ_WORD = 0x02020000

@@ -20,9 +20,10 @@ Ids normally count up from 0. An advanced writer chooses them; then there may be
 pending until the gap is filled.
 
 Bookies answer in order, as a rule. As long as they do one number for each index says what it has acked (`_acked_to`):
-an ack is compared with it, and an entry is touched twice, when it is pushed and when it is settled. What does not fit
-(an ack out of order, a failure, an ensemble change, ids chosen by the caller, entries of which an index gets some only)
-has the window keep a mask for each entry (`_masks`), until all is in order again.
+an ack is compared with it, and an entry is touched twice, when it is pushed and when it is settled. Where one entry
+after the other is stored by all at once, as in a ledger among thousands, there is less to look at (`confirm_next`).
+What does not fit (an ack out of order, a failure, an ensemble change, ids chosen by the caller, entries of which an
+index gets some only) has the window keep a mask for each entry (`_masks`), until all is in order again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SHOWN = 20
 """Entries that `str` of a window shows; of the others it gives the number."""
 
 _OUT_OF_ORDER = -(1 << 64)
-"""In `_acked_to` while there are masks: no id follows it."""
+"""In `_acked_to` and `_settled_to` while there are masks: no id follows it."""
 
 
 class Waiter(Protocol):
@@ -78,7 +79,8 @@ class PendingWindow:
         self.open: dict[int, tuple[int, float, bytes, Waiter | None]] = {}
         """Unsettled id -> payload size, time sent, frame, who waits; in order of sending. Read only."""
         self._acked_to = [last_entry_id] * distribution.ensemble_size
-        """While answers come in order, by index: it has acked this entry and all before it."""
+        """While answers come in order, by index: it has acked this entry and all before it. Below `_settled_to`: it has
+        acked what is settled, and nothing else."""
         self._settled_to = last_entry_id  # while they do: everything up to here is settled
         self._masks: dict[int, int] | None = None
         """Else, unsettled id -> mask of the indexes of its write set that have not acked."""
@@ -134,6 +136,7 @@ class PendingWindow:
             self._times, self._settled_time = self.acked_times, float("-inf")
             self._masks = {entry_id: self._mask(entry_id) for entry_id in self.open}
             self._acked_to = [_OUT_OF_ORDER] * self._ensemble_size
+            self._settled_to = _OUT_OF_ORDER
             self._next_look = 2 * len(self.open)
         return self._masks
 
@@ -205,7 +208,7 @@ class PendingWindow:
         """
         if self._masks is not None or not entry_ids:
             return self._ack_by_masks(index, entry_ids)
-        first, last = self._acked_to[index] + 1, entry_ids[-1]
+        first, last = max(self._acked_to[index], self._settled_to) + 1, entry_ids[-1]
         if last <= self.lap and first == entry_ids[0] and (first == last or [*entry_ids] == [*range(first, last + 1)]):
             return self._ack_to(index, last)
         if all(entry_id < first or entry_id > self.lap for entry_id in entry_ids):
@@ -229,15 +232,32 @@ class PendingWindow:
                 missing -= 1
         return missing >= 0
 
-    def ack_by_all(self, entry_id: int) -> bool:
-        """`ack_one` of each index in turn."""
-        acked_to = self._acked_to
-        if acked_to.count(entry_id - 1) == len(acked_to) and entry_id <= self.lap:
-            for index in range(len(acked_to)):
-                acked_to[index] = entry_id
-            return True
-        ready = [self.ack_one(index, entry_id) for index in range(len(acked_to))]
+    def ack_by_all(self, entry_ids: Sequence[int]) -> bool:
+        """`ack` of each index in turn."""
+        ready = [self.ack(index, entry_ids) for index in range(self._ensemble_size)]
         return any(ready)
+
+    def confirm_next(self, entry_ids: Sequence[int]) -> bool:
+        """`ack_by_all` and `confirm` of these, one at least, where all is in order and they are the next ones: all
+        before are settled. Else False is returned, and nothing has happened."""
+        head, last = self.head, entry_ids[-1]
+        if entry_ids[0] != head + 1 or head != self._settled_to or last > self.lap or self.accept is not None:
+            return False
+        if last > head + 1 and [*entry_ids] != [*range(head + 1, last + 1)]:
+            return False
+        self.head = self._settled_to = last
+        if not self._deferred_sync:
+            self.lac = last
+        take = self.open.pop
+        freed = 0
+        for entry_id in entry_ids:
+            _, pushed, frame, waiter = take(entry_id)
+            freed += len(frame)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(entry_id)
+        self._settled_time = pushed
+        self.unsettled_bytes -= freed
+        return True
 
     def _ack_to(self, index: int, last: int) -> bool:
         """In order, up to `last`."""
@@ -559,7 +579,7 @@ class PendingWindow:
             assert self._settled_to <= self.head, f"what is settled is confirmed: {self}"
             assert [*self.open] == [*range(self._settled_to + 1, self.lap + 1)], f"the others are open: {self}"
             assert not self._failed, f"failures are kept by masks: {self}"
-            assert all(self._settled_to <= last <= self.lap for last in self._acked_to), f"acks of what is open: {self}"
+            assert all(last <= self.lap for last in self._acked_to), f"acks of what is open: {self}"
         else:
             assert [*self.open] == [*self._masks], f"each has a mask: {self}"
         for entry_id in self.open:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,8 +18,8 @@ from bookkeeper.client.wire.departures import Departures
 from bookkeeper.client.wire.pool import ConnectionPool
 from bookkeeper.config import ClientConfiguration
 from bookkeeper.errors import BKError, BookieUnavailableError
-from bookkeeper.protocol import v2
-from bookkeeper.protocol.frames import Acks
+from bookkeeper.protocol import v2, v3
+from bookkeeper.protocol.frames import Acks, PackedAcks, ResponseStream
 from bookkeeper.protocol.messages import V2, AddResponse, Status
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId
@@ -30,9 +30,22 @@ from .support import DIGEST, eventually
 Told = list[tuple[str, int, int]]
 
 
+PACKED = {v2.Responses: lambda acks: b"".join(acknowledged(*ack) for ack in acks), v3.Responses: list}
+
+
+@pytest.fixture(params=PACKED)
+def version(request: pytest.FixtureRequest) -> type[ResponseStream]:
+    return request.param  # type: ignore[no-any-return]
+
+
+def acknowledged(ledger_id: int, entry_id: int) -> bytes:
+    return v2.encode_response(AddResponse(Status.EOK, ledger_id, entry_id))
+
+
 class Connection:
-    def __init__(self, name: str, told: Told) -> None:
+    def __init__(self, name: str, told: Told, responses: ResponseStream) -> None:
         self.bookie = BookieId(name)
+        self.responses = responses
         self._told = told
 
     def send(self, frames: bytes) -> None:
@@ -41,72 +54,100 @@ class Connection:
     def failed_on_answer(self, error: Exception) -> None:
         self._told.append((f"{self.bookie}: {error}", -1, -1))
 
-    def tell(self, acks: Acks) -> None:
-        self._told += [(self.bookie, *ack) for ack in acks]
+    def tell(self, acks: PackedAcks) -> None:
+        self._told += [(self.bookie, *ack) for ack in self.responses.unpack(acks)]
 
 
 class Sink:
     def __init__(self, ledger_id: int, told: Told) -> None:
         self._ledger_id = ledger_id
         self._told = told
+        self.calls: list[Sequence[int]] = []
 
-    def on_stored_everywhere(self, entry_id: int) -> None:
-        self._told.append(("all", self._ledger_id, entry_id))
+    def on_stored_everywhere(self, entry_ids: Sequence[int]) -> None:
+        self.calls.append(entry_ids)
+        self._told += [("all", self._ledger_id, entry_id) for entry_id in entry_ids]
 
 
 class Client:
     """Three connections, and writers of some ledgers to all of them."""
 
-    def __init__(self, *ledgers: int) -> None:
+    def __init__(self, version: type[ResponseStream], *ledgers: int) -> None:
         self.told: Told = []
+        self._pack = PACKED[version]
         departures = Departures()
         self.arrivals = Arrivals(RealRuntime(), departures)
-        self.a, self.b, self.c = self.connections = tuple(Connection(name, self.told) for name in "abc")
+        self.a, self.b, self.c = self.connections = tuple(Connection(name, self.told, version()) for name in "abc")
         self.bundle = departures.bundle(self.connections)
         for ledger_id in ledgers:
             self.bundle.sinks[ledger_id] = Sink(ledger_id, self.told)  # type: ignore[assignment]
 
+    def keep(self, connection: Connection, acks: Acks) -> None:
+        self.arrivals.keep(connection, self._pack(acks))
+
     async def hear(self, a: Acks, b: Acks, c: Acks) -> Told:
         for connection, acks in zip(self.connections, (a, b, c), strict=True):
             if acks:
-                self.arrivals.keep(connection, list(acks))
+                self.keep(connection, acks)
         assert self.told == []  # not before the turn ends
         await asyncio.sleep(0)
         return self.told
 
 
-async def test_what_all_have_stored_is_told_once_and_the_rest_as_it_came() -> None:
-    client = Client(1, 2, 3, 4)
+async def test_what_all_have_stored_is_told_once_and_the_rest_as_it_came(version: type[ResponseStream]) -> None:
+    client = Client(version, 1, 2, 3, 4)
     acks = [(1, 0), (2, 5), (3, 7), (4, 1)]
     told = await client.hear(acks, acks[:3], acks[:2])
     assert told == [("all", 1, 0), ("all", 2, 5), ("a", 3, 7), ("a", 4, 1), ("b", 3, 7)]
 
 
-def test_kept_are_those_of_many_ledgers_if_they_are_many() -> None:
-    many = [(ledger_id, 0) for ledger_id in range(KEPT_FROM)]
+def test_kept_are_those_that_are_many(version: type[ResponseStream]) -> None:
     arrivals = Arrivals(RealRuntime(), Departures())
-    assert arrivals.worth_keeping(many)
-    assert not arrivals.worth_keeping(many[1:])
-    assert not arrivals.worth_keeping([(1, entry_id) for entry_id in range(10 * KEPT_FROM)])
+
+    def kept(acks: Acks) -> bool:
+        return arrivals.worth_keeping(version(), PACKED[version](acks))
+
+    for many in ([(number, 0) for number in range(KEPT_FROM)], [(1, number) for number in range(KEPT_FROM)]):
+        assert kept(many)
+        assert not kept(many[1:])
 
 
-async def test_of_a_ledger_with_other_bookies_too_each_is_told_by_itself() -> None:
-    client = Client(1, 2)
+async def test_rows_of_a_ledger_are_told_as_such(version: type[ResponseStream]) -> None:
+    client = Client(version, 1, 2)
+    one, other = [(1, 0), (1, 1), (1, 2)], [(2, 0), (2, 1)]
+    assert await client.hear(one, one, one) == [("all", *ack) for ack in one]
+    client.told.clear()
+    mixed = [*one, *other, (9, 0), (9, 1)]
+    told = await client.hear(mixed, mixed, mixed[:-1])
+    expected = [("all", *ack) for ack in (*one, *other)] + [(name, 9, 0) for name in "abc"]
+    assert told == [*expected, ("a", 9, 1), ("b", 9, 1)]
+    assert len(client.bundle.sinks[1].calls) == 2  # type: ignore[attr-defined]
+    client.told.clear()
+    around = [(1, 3), (2, 2), (1, 4)]
+    assert await client.hear(around, around, around) == [("all", *ack) for ack in around]
+
+
+async def test_of_a_ledger_with_other_bookies_too_each_is_told_by_itself(version: type[ResponseStream]) -> None:
+    client = Client(version, 1, 2)
     acks = [(1, 0), (9, 0), (2, 0)]
     told = await client.hear(acks, acks, acks)
     assert told == [("all", 1, 0), ("a", 9, 0), ("b", 9, 0), ("c", 9, 0), ("all", 2, 0)]
 
 
-async def test_bookies_that_answer_in_another_order_are_told_by_themselves_in_theirs() -> None:
-    client = Client(1, 2)
+async def test_bookies_that_answer_in_another_order_are_told_by_themselves_in_theirs(
+    version: type[ResponseStream],
+) -> None:
+    client = Client(version, 1, 2)
     told = await client.hear([(1, 0), (2, 0)], [(2, 0), (1, 0)], [(1, 0), (2, 0)])
     assert told == [("a", 1, 0), ("a", 2, 0), ("b", 2, 0), ("b", 1, 0), ("c", 1, 0), ("c", 2, 0)]
 
 
-async def test_a_writer_that_fails_ends_the_connections_as_it_is_unknown_who_was_told() -> None:
-    client = Client(1, 2, 3)
+async def test_a_writer_that_fails_ends_the_connections_as_it_is_unknown_who_was_told(
+    version: type[ResponseStream],
+) -> None:
+    client = Client(version, 1, 2, 3)
 
-    def fail(_entry_id: int) -> None:
+    def fail(_entry_ids: Sequence[int]) -> None:
         raise ValueError("no")
 
     client.bundle.sinks[2].on_stored_everywhere = fail  # type: ignore[method-assign]
@@ -115,14 +156,14 @@ async def test_a_writer_that_fails_ends_the_connections_as_it_is_unknown_who_was
     assert told == [("all", 1, 0), ("a: no", -1, -1), ("b: no", -1, -1), ("c: no", -1, -1)]
 
 
-async def test_two_of_three_are_no_bundle() -> None:
-    client = Client(1)
+async def test_two_of_three_are_no_bundle(version: type[ResponseStream]) -> None:
+    client = Client(version, 1)
     assert await client.hear([(1, 0)], [(1, 0)], []) == [("a", 1, 0), ("b", 1, 0)]
 
 
-async def test_what_else_comes_has_all_told_before_it() -> None:
-    client = Client(1)
-    client.arrivals.keep(client.a, [(1, 0)])
+async def test_what_else_comes_has_all_told_before_it(version: type[ResponseStream]) -> None:
+    client = Client(version, 1)
+    client.keep(client.a, [(1, 0)])
     client.arrivals.tell()
     assert client.told == [("a", 1, 0)]
     client.told.clear()
@@ -131,12 +172,12 @@ async def test_what_else_comes_has_all_told_before_it() -> None:
     assert client.told == [("all", 1, 1)]  # once
 
 
-async def test_reads_of_one_turn_are_one_stream() -> None:
-    client = Client(1, 2)
-    client.arrivals.keep(client.a, [(1, 0)])
-    client.arrivals.keep(client.a, [(2, 0)])
-    client.arrivals.keep(client.b, [(1, 0), (2, 0)])
-    client.arrivals.keep(client.c, [(1, 0)])
+async def test_reads_of_one_turn_are_one_stream(version: type[ResponseStream]) -> None:
+    client = Client(version, 1, 2)
+    client.keep(client.a, [(1, 0)])
+    client.keep(client.a, [(2, 0)])
+    client.keep(client.b, [(1, 0), (2, 0)])
+    client.keep(client.c, [(1, 0)])
     await asyncio.sleep(0)
     assert client.told == [("all", 1, 0), ("a", 2, 0), ("b", 2, 0)]
 
@@ -150,7 +191,10 @@ def test_the_common_start_is_the_longest(start: Acks, rests: list[Acks]) -> None
     expected = 0
     while all(expected < len(each) and each[expected] == lists[0][expected] for each in lists):
         expected += 1
-    assert common_start(lists) == lists[0][:expected]
+    assert common_start(lists, 1) == lists[0][:expected]
+    assert common_start([b"".join(b"%d:%d;" % ack for ack in each) for each in lists], 4) == b"".join(
+        b"%d:%d;" % ack for ack in lists[0][:expected]
+    )
 
 
 # --- a whole client ---
@@ -162,9 +206,9 @@ async def test_a_client_is_told_once_of_what_three_bookies_stored(
     jointly: list[int] = []
     told = AddPipeline.on_stored_everywhere
 
-    def tell(self: AddPipeline, entry_id: int) -> None:
-        jointly.append(entry_id)
-        told(self, entry_id)
+    def tell(self: AddPipeline, entry_ids: Sequence[int]) -> None:
+        jointly.extend(entry_ids)
+        told(self, entry_ids)
 
     monkeypatch.setattr(AddPipeline, "on_stored_everywhere", tell)
     bk = await cluster.connect()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bookkeeper.client.adds.outbox import Outbox
+from bookkeeper.client.adds.outbox import Lane, Outbox
 from bookkeeper.client.wire.add_channel import AddChannel, AddRoute, ChannelOwner
 from bookkeeper.client.wire.departures import Departures
 from bookkeeper.errors import BKError, BookieUnavailableError
@@ -42,6 +42,7 @@ class Connection:
 class Sink:
     def __init__(self) -> None:
         self.lost: list[BookieId] = []
+        self.lane: Lane | None = None
 
     def on_channel_lost(self, bookie: BookieId, error: BKError) -> None:
         self.lost.append(bookie)
@@ -81,19 +82,15 @@ class Writer:
         return route
 
     def push(self, *frames: bytes) -> None:
-        outbox = self.outbox
         for frame in frames:
-            if outbox.turn != outbox.departures.turn:
-                outbox.begin_turn()
-            if outbox.put is not None:
-                outbox.put(frame)
-                outbox.count += 1
+            lane = self.sink.lane
+            if lane is None:
+                self.outbox.put(len(self.pushed), frame)
             else:
-                lane = outbox.lanes[len(self.pushed) % len(outbox.lanes)]
-                for put in lane.puts:
-                    put(frame)
+                if lane.turn != self._client.departures.turn:
+                    lane.begin_turn()
+                lane.bundles[0].put(frame)
                 lane.count += 1
-            outbox.bytes += len(frame)
             self.pushed.append((len(self.pushed), frame))
 
     def sent(self) -> list[int]:
@@ -119,7 +116,8 @@ async def test_writers_with_the_same_bookies_in_any_order_share_what_each_of_the
     assert got == [[b"abc"], [b"abc", b"x"], [b"abc", b"x"], [b"x"], []]
     assert (one.sent(), two.sent(), other.sent()) == ([2, 2, 2], [1, 1, 1], [1, 1, 1])
     assert one.sent() == [2, 2, 2]  # counted once
-    assert one.outbox.turn != client.departures.turn
+    assert one.sink.lane is not None
+    assert one.sink.lane.turn != client.departures.turn
 
 
 async def test_striped_entries_go_to_their_write_sets_in_order() -> None:
@@ -151,16 +149,19 @@ async def test_held_indexes_are_sent_nothing_until_they_are_held_no_more() -> No
         assert writer.sent()[1] == 2
 
 
-async def test_with_all_indexes_held_the_turn_ends_nevertheless() -> None:
+async def test_with_all_indexes_held_nothing_is_sent_nor_counted() -> None:
     for quorums in ((3, 3, 2), (3, 2, 2)):
         client = Client()
         writer = client.writer(1, quorums)
-        writer.keeper.held.update(dict.fromkeys(range(3)))
-        writer.outbox.route()
         writer.push(b"a")
         await turn()
-        assert client.departures.turn == 1
-        assert not writer.outbox.in_turn
+        sent = writer.sent()
+        writer.keeper.held.update(dict.fromkeys(range(3)))
+        writer.outbox.route()
+        writer.push(b"b", b"c")
+        await turn()
+        assert writer.sent() == sent
+        assert not any(b"b" in b"".join(connection.got) for connection in client.connections.values())
 
 
 async def test_a_route_that_was_lost_is_not_used_again_in_the_same_turn() -> None:
@@ -185,11 +186,12 @@ async def test_answers_of_all_bookies_alike_are_counted_once_and_told_to_the_rou
     writer = client.writer(1)
     writer.push(b"a", b"b")
     await turn()
-    writer.outbox.answered += 2
+    assert writer.sink.lane is not None
+    writer.sink.lane.answered += 2
     for route in writer.routes.values():
         route.look(1)
         assert (route.sent, route.answered) == (2, 2)
-    assert writer.outbox.answered == 0
+    assert writer.sink.lane.answered == 0
 
 
 async def test_a_writer_is_told_by_all_bookies_together_while_its_entries_go_to_exactly_these() -> None:
@@ -271,14 +273,14 @@ async def test_what_was_put_in_this_turn_can_be_taken_back() -> None:
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
-async def test_without_a_client_nothing_is_sent_and_every_turn_asks_again(quorums: tuple[int, int, int]) -> None:
+async def test_without_a_client_nothing_is_sent_and_every_entry_asks_again(quorums: tuple[int, int, int]) -> None:
     client = Client()
     writer = client.writer(1, quorums)
     asked: list[AddChannel] = []
     for channel in writer.outbox._channels:
         channel._bind = asked.append  # type: ignore[assignment]
     for number in (1, 2):
-        writer.push(b"a", b"b")
+        writer.push(b"a")
         assert len(asked) == 3 * number
         await turn()
     assert not any(connection.got for connection in client.connections.values())

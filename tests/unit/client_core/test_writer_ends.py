@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client.adds.life import WriterState
+from bookkeeper.client.adds.pipeline import AddPipeline
 from bookkeeper.client.writer import LedgerWriter
 from bookkeeper.errors import (
     BKError,
@@ -312,18 +313,18 @@ def drop(holder: list[LedgerWriter]) -> None:
     gc.collect()
 
 
-async def test_a_writer_dropped_on_another_thread_is_abandoned_on_the_loop() -> None:
+async def test_a_writer_dropped_on_another_thread_is_abandoned_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     async with World(3) as world:
         writer = await world.writer()
-        pipeline = world.pipeline(writer)
+        world.pipeline(writer)
         threads: list[threading.Thread] = []
-        stop = pipeline.stop
+        stop = AddPipeline.stop
 
-        def watched(code: int) -> None:
+        def watched(pipeline: AddPipeline, code: int) -> None:
             threads.append(threading.current_thread())
-            stop(code)
+            stop(pipeline, code)
 
-        pipeline.stop = watched  # type: ignore[method-assign]
+        monkeypatch.setattr(AddPipeline, "stop", watched)
         holder = [writer]
         del writer
         with pytest.warns(ResourceWarning):

@@ -185,7 +185,7 @@ def test_a_writers_encoder_writes_what_a_single_request_would(
         for entry_id in range(first, first + 30 * step, step):
             entry = digest.package(ledger_id, entry_id, entry_id - 1, 77, bytes(size))
             expected = plain.encode(v3.txn_token(first_txn + entry_id), entry_id, entry)
-            assert encode(entry_id, entry_id - 1, 77, bytes(size)) == expected
+            assert encode(ledger_id, entry_id, entry_id - 1, 77, bytes(size)) == expected
 
 
 def test_large_payloads_are_framed_the_same() -> None:
@@ -194,7 +194,7 @@ def test_large_payloads_are_framed_the_same() -> None:
     for entry_id in (5, 300, 20_000):
         entry = DIGEST.package(7, entry_id, 4, 77, payload)
         request = AddRequest(7, entry_id, entry, KEYS[1], txn_id=(1 << 20) + entry_id, version=V3)
-        assert encode(entry_id, 4, 77, payload) == v3.encode_request(request)
+        assert encode(7, entry_id, 4, 77, payload) == v3.encode_request(request)
 
 
 @given(

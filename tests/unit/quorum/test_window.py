@@ -471,28 +471,36 @@ def test_every_order_of_answers_confirms_the_same(quorum: tuple[int, int, int]) 
         assert not w.open
 
 
+RUNS = st.builds(lambda first, count: [*range(first, first + count)], st.integers(-1, 8), st.integers(1, 4))
+
+
 @given(
     st.lists(
         st.one_of(
             st.just(("push",)),
             st.tuples(st.just("ack"), st.integers(0, 2), st.integers(-1, 8)),
             st.tuples(st.just("fail"), st.integers(0, 2), st.integers(0, 8)),
-            st.tuples(st.just("all"), st.integers(-1, 8)),
+            st.tuples(st.just("all"), RUNS | st.lists(st.integers(-1, 8), min_size=1, max_size=3), st.booleans()),
             st.just(("confirm",)),
         ),
         max_size=40,
     ),
     st.sampled_from([(3, 3, 2), (3, 3, 3), (3, 2, 2)]),
 )
-def test_an_ack_of_all_is_one_of_each(steps: list[tuple[Any, ...]], quorum: tuple[int, int, int]) -> None:
+def test_acks_of_all_are_those_of_each(steps: list[tuple[Any, ...]], quorum: tuple[int, int, int]) -> None:
     together, one_by_one = window(*quorum), window(*quorum)
     for step in steps:
         if step[0] == "all":
-            ready = together.ack_by_all(step[1])
-            each = [one_by_one.ack_one(index, step[1]) for index in range(3)]
-            assert ready == any(each)
-            if ready:
-                assert together.confirm() == one_by_one.confirm()
+            before = together.head
+            confirmed = step[2] and together.confirm_next(step[1])
+            each = [one_by_one.ack(index, step[1]) for index in range(3)]
+            if confirmed:
+                assert any(each)
+                assert [*one_by_one.confirm()] == [*range(before + 1, together.head + 1)] == step[1]
+            else:
+                assert together.ack_by_all(step[1]) == any(each)
+                if any(each):
+                    assert together.confirm() == one_by_one.confirm()
         for w in (together, one_by_one):
             if step[0] == "push":
                 push(w)
@@ -504,6 +512,7 @@ def test_an_ack_of_all_is_one_of_each(steps: list[tuple[Any, ...]], quorum: tupl
                 w.confirm()
         together.check()
         assert str(together) == str(one_by_one)
+        assert (together.unsettled_bytes, together.acked_times) == (one_by_one.unsettled_bytes, one_by_one.acked_times)
 
 
 @given(

@@ -28,7 +28,7 @@ from .pipeline import AddOwner, AddPipeline
 class Appending:
     """See the module. Of one writer that is not at rest."""
 
-    __slots__ = ("adds", "explicit_lac", "gate", "outbox")
+    __slots__ = ("adds", "explicit_lac", "gate")
 
     def __init__(
         self,
@@ -55,8 +55,6 @@ class Appending:
             version=version,
             quorum_timeout=config.addEntryQuorumTimeoutSec,
         )
-        self.outbox = adds.outbox
-        """The pipeline's, at hand for each entry."""
         blocked = context.departures.blocked
         self.gate = AppendGate(context.runtime, config, keeper.window, adds.outbox.writable, blocked, adds)
         adds.on_progress = self.gate.progress

@@ -36,7 +36,8 @@ class AddDeadlines:
     """See the module."""
 
     __slots__ = (
-        "_history", "_most_history", "_on_tick", "_pushed", "_quiet", "_quorum_ticks", "_timed", "clock", "running",
+        "_history", "_most_history", "_on_tick", "_pushed", "_quiet", "_quorum_ticks", "_timed", "clock", "pauses",
+        "running",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +57,7 @@ class AddDeadlines:
         self.clock = clock_of(interval)
         self.running = False
         """It hears the ticks."""
+        self.pauses = ChangePauses()
         self._on_tick = on_tick
         self._quiet = 0  # ticks in a row in which nothing was under way
         self._pushed = -1  # the last entry at the last of them

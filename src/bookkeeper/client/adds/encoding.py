@@ -16,8 +16,9 @@ _V3_ADD_TXN = 1 << 62
 RECOVERY_FLAGS = int(Flags.RECOVERY_ADD | Flags.HIGH_PRIORITY)
 """Of adds that secure or repair a ledger: fences let them pass."""
 
-EncodeAdd = Callable[[int, int, int, bytes], bytes]
-"""Entry id, LAC, length of the ledger with this entry, payload -> the frame."""
+EncodeAdd = Callable[[int, int, int, int, bytes], bytes]
+"""Ledger id, entry id, LAC, length of the ledger with this entry, payload -> the frame. Made for one ledger by
+`add_encoder`; it is told the id as writers may share it."""
 
 
 def add_encoder(
@@ -32,7 +33,7 @@ def add_encoder(
     """How one writer's entries become frames."""
     flags = RECOVERY_FLAGS if recovery else 0
     if version == V2:
-        return v2.add_request_encoder(ledger_id, master_key, digest, flags)
+        return v2.add_request_encoder(master_key, digest, flags)
     priority = HIGH_PRIORITY if recovery else 0
     return v3.add_request_encoder(
         ledger_id, master_key, digest, flags, int(write_flags), priority, first_txn=_V3_ADD_TXN

@@ -2,8 +2,9 @@
 
 A `Lane` is what entries of one write set have in common: the bundles (`wire.departures`) that their frames go into, and
 how many did. Where every bookie gets every entry there is one lane with one bundle, whose frames are joined once and
-sent to all alike, and who has a frame puts it there without a look at the lane (`Outbox.put`); else a lane for each
-entry id modulo E. An index whose bookie is being replaced (`EnsembleKeeper.held`) is sent nothing.
+sent to all alike. The writer has it at hand (`LaneUser.lane`): of thousands of writers, each with an entry now and
+then, no cache of the processor has anything any more, and the fewer objects an entry visits, the better. Else there is
+a lane for each entry id modulo E. An index whose bookie is being replaced (`EnsembleKeeper.held`) is sent nothing.
 
 Lanes are made for the routes that the channels have now. When one of these is lost or at rest, or another index is
 held, the next entry has them made anew. What was put in before goes where it was put: if that connection is gone, the
@@ -12,7 +13,7 @@ window has been told that the entry failed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Protocol
 
@@ -25,8 +26,6 @@ from ..wire.departures import Bundle, Departures
 NOBODY: frozenset[int] = frozenset()
 """One for all: each empty set of its own would take 200 bytes."""
 
-_NO_TURN = -1
-
 
 class OpenChannel(Protocol):
     """How a channel to a bookie is opened."""
@@ -35,29 +34,67 @@ class OpenChannel(Protocol):
 
 
 class Lane:
-    """See the module."""
+    """See the module. `bundles` are those that its frames go into, to the bookies at these indexes of the ensemble.
 
-    __slots__ = ("count", "indexes", "puts")
+    Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and counts it.
+    """
 
-    def __init__(self, puts: tuple[Callable[[bytes], None], ...], indexes: tuple[int, ...]) -> None:
-        self.puts = puts
-        """What takes a frame: once for each bundle."""
+    __slots__ = ("_before", "_told", "answered", "bundles", "count", "departures", "indexes", "turn")
+
+    def __init__(self, departures: Departures, bundles: tuple[Bundle, ...], indexes: tuple[int, ...]) -> None:
+        self.departures = departures
+        self.bundles = bundles
         self.indexes = indexes
-        """Of the ensemble, where its frames go to."""
         self.count = 0
-        """Frames put in that the channels have not been told of."""
+        """Frames put in so far."""
+        self.answered = 0
+        """Those that all bookies alike have answered, and the channels were not told of."""
+        self.turn = -1
+        """The turn of the departures in which a frame was last put in."""
+        self._before = 0  # frames put in before that turn
+        self._told = 0  # frames that the channels were told of
+
+    def begin_turn(self) -> None:
+        """A frame is about to be put in, the first one of this turn."""
+        departures = self.departures
+        self.turn = departures.turn
+        self._before = self.count
+        for bundle in self.bundles:
+            if not bundle.due:
+                departures.leaves(bundle)
+
+    def take_back(self, frame: bytes) -> bool:
+        """The frame that was put in last does not leave; False if it was put in before this turn."""
+        if self.turn != self.departures.turn or self.count == self._before:
+            return False
+        self.count -= 1
+        for bundle in self.bundles:
+            bundle.take_back(frame)
+        return True
+
+    def account(self, channels: Sequence[AddChannel]) -> None:
+        """Tell those that its frames went to what they have not been told of."""
+        count, self._told = self.count - self._told, self.count
+        answered, self.answered = self.answered, 0
+        if count or answered:
+            for index in self.indexes:
+                channels[index].count(count, answered)
+
+
+class LaneUser(JointSink, Protocol):
+    """Who puts the frames in."""
+
+    lane: Lane | None
+    """The one for all of its entries, with one bundle; set by the outbox. None: `Outbox.put` knows where an entry
+    goes."""
 
 
 class Outbox:
-    """See the module. A `ChannelOwner`.
-
-    Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and adds to `bytes`, and to
-    `count` or that of the lane.
-    """
+    """See the module. A `ChannelOwner`."""
 
     __slots__ = (
-        "_bundles", "_channels", "_keeper", "_ledger_id", "_open", "_prepared", "_routed_without", "_sink",
-        "answered", "bytes", "count", "departures", "lanes", "put", "schedule", "turn",
+        "_bundles", "_channels", "_departures", "_keeper", "_lanes", "_ledger_id", "_open", "_prepared",
+        "_routed_without", "_user", "schedule",
     )  # fmt: skip
 
     def __init__(
@@ -67,48 +104,32 @@ class Outbox:
         open_channel: OpenChannel,
         departures: Departures,
         ledger_id: int,
-        sink: JointSink,
+        user: LaneUser,
     ) -> None:
-        """`open_channel` opens channels of this ledger with this sink."""
+        """`open_channel` opens channels of this ledger with this user as sink."""
         self._keeper = keeper
         self.schedule = schedule
         """Which indexes get which entries."""
         self._open = open_channel
         self._ledger_id = ledger_id
-        self._sink = sink
-        self.departures = departures
+        self._user = user
+        self._departures = departures
         self._channels: list[AddChannel] = []  # by ensemble index
         self._bundles: tuple[Bundle, ...] = ()  # of all lanes
         self._routed_without = NOBODY  # indexes that were held when the lanes were made
         self._prepared = False  # the lanes lead to the routes that there are
-        self.lanes: list[Lane] = []
-        """By entry id modulo its length. For the caller's inner loop."""
-        self.put: Callable[[bytes], None] | None = None
-        """Takes a frame, where there is one lane with one bundle. None: the lanes do."""
-        self.count = 0
-        """Frames that it was given, and the lane does not know of."""
-        self.answered = 0
-        """Frames that all bookies alike have answered, and the channels were not told of."""
-        self.turn = _NO_TURN
-        """The turn of the departures in which frames were last put in."""
-        self.bytes = 0
-        """Of frames put in during that turn."""
+        self._lanes: list[Lane] = []  # by entry id modulo its length
 
-    @property
-    def in_turn(self) -> bool:
-        """Frames were put in during this turn."""
-        return self.turn == self.departures.turn
-
-    def begin_turn(self) -> None:
-        """A frame is about to be put in, the first one of this turn, or since something has changed."""
-        departures = self.departures
-        self.turn = departures.turn
-        self.bytes = 0
+    def put(self, entry_id: int, frame: bytes) -> None:
+        """Take an entry's frame, where there is no lane for all."""
         if not self._prepared:
             self._prepare()
-        for bundle in self._bundles:
-            if not bundle.due:
-                departures.leaves(bundle)
+        lane = self._lanes[entry_id % len(self._lanes)]
+        if lane.turn != self._departures.turn:
+            lane.begin_turn()
+        for bundle in lane.bundles:
+            bundle.put(frame)
+        lane.count += 1
 
     def _prepare(self) -> None:
         """Make the lanes."""
@@ -119,68 +140,58 @@ class Outbox:
             for index, channel in enumerate(self._channels)
             if index not in without and (way := channel.use()) is not None
         }
-        bundle = self.departures.bundle
+        bundle = self._departures.bundle
+        self._prepared = len(ways) + len(without) == len(self._channels)
         if self.schedule.write_quorum == self.schedule.ensemble_size:
             together = bundle(tuple(sorted(ways.values(), key=attrgetter("bookie"))))  # one for all their orders
             self._bundles = (together,)
-            self.lanes = [Lane((together.put,), tuple(ways))]
-            self.put = together.put
+            self._lanes = [Lane(self._departures, self._bundles, tuple(ways))]
+            if self._prepared:
+                self._user.lane = self._lanes[0]
             if len(ways) == len(self._channels):
-                together.sinks[self._ledger_id] = self._sink
+                together.sinks[self._ledger_id] = self._user
         else:
             bundles = {index: bundle((way,)) for index, way in ways.items()}
-            self._bundles = tuple(bundles.values()) or (bundle(()),)  # one at least: it makes the turn end
-            self.lanes = [
-                Lane(tuple(bundles[index].put for index in here), here)
+            self._bundles = tuple(bundles.values())
+            self._lanes = [
+                Lane(self._departures, tuple(bundles[index] for index in here), here)
                 for here in (tuple(filter(bundles.__contains__, members)) for members in self.schedule.write_sets)
             ]
-        self._prepared = len(ways) + len(without) == len(self._channels)
 
     def take_back(self, latest: Iterable[tuple[int, bytes]]) -> None:
         """What was put in during this turn does not leave, but for what was put in before the lanes changed in it.
 
         `latest`: id and frame of entries, those put in last first.
         """
-        if not self.in_turn:
-            return
+        lanes = self._lanes
+        earlier: set[int] = set()  # lanes that have no more of this turn
         for entry_id, frame in latest:
-            if not self.bytes:
+            if len(earlier) == len(lanes):
                 return
-            self.bytes -= len(frame)
-            self.lanes[entry_id % len(self.lanes)].count -= 1  # below 0 while `count` has them
-            for bundle in self._bundles:
-                bundle.take_back(frame)
+            number = entry_id % len(lanes)
+            if number not in earlier and not lanes[number].take_back(frame):
+                earlier.add(number)
 
     def unprepared(self) -> None:
         """The lanes lead where no route is any more, or to one that must be told that it is in use again."""
         self._prepared = False
-        self.turn = _NO_TURN
-        self._leave_sinks()
+        self._leave()
 
-    def _leave_sinks(self) -> None:
-        """The bookies' answers are told one by one."""
+    def _leave(self) -> None:
+        """The user has no lane at hand, and is told the bookies' answers one by one."""
+        self._user.lane = None
         for bundle in self._bundles:
-            if bundle.sinks.get(self._ledger_id) is self._sink:
+            if bundle.sinks.get(self._ledger_id) is self._user:
                 del bundle.sinks[self._ledger_id]
 
     def account(self) -> None:
-        """Tell the channels how many frames went to each since they were told last."""
-        if self.count:
-            self.lanes[0].count += self.count
-            self.count = 0
-        for lane in self.lanes:
-            count, lane.count = lane.count, 0
-            if count:
-                for index in lane.indexes:
-                    self._channels[index].count(count)
-        if self.answered:
-            for channel in self._channels:
-                channel.count_answers(self.answered)
-            self.answered = 0
+        """Tell the channels how many frames went to each since they were told last, and what all have answered."""
+        for lane in self._lanes:
+            lane.account(self._channels)
 
     def writable(self) -> bool:
         """No connection in use has its buffer above the high-water mark."""
-        if not self.departures.blocked:
+        if not self._departures.blocked:
             return True
         held = self._keeper.held
         return all(channel.writable for index, channel in enumerate(self._channels) if index not in held)
@@ -192,7 +203,7 @@ class Outbox:
     def open_channels(self) -> None:
         """Have a channel for each index to the bookie that is there now."""
         self.account()  # what was pushed so far is the old ensemble's
-        self.lanes, self.put = [], None
+        self._lanes = []
         kept = {channel.bookie: channel for channel in self._channels}
         channels = []
         for bookie in self._keeper.ensemble:
@@ -214,7 +225,7 @@ class Outbox:
     def close(self) -> None:
         """Nothing is put in any more. Idempotent."""
         self.account()
-        self._leave_sinks()
-        self.lanes, self._bundles, self.put = [], (), None
+        self._leave()
+        self._lanes, self._bundles = [], ()
         for channel in self._channels:
             channel.close()

@@ -28,7 +28,7 @@ import logging
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from ...config import ClientConfiguration
 from ...errors import (
@@ -44,9 +44,9 @@ from ...quorum.ensemble import AskForChange, Decision, EnsembleKeeper, EnsembleP
 from ...quorum.window import PendingWindow
 from ...types import BookieId, WriteFlag
 from ..context import ClientContext
-from .deadlines import AddDeadlines, ChangePauses
+from .deadlines import AddDeadlines
 from .encoding import EncodeAdd
-from .outbox import Outbox
+from .outbox import Lane, Outbox
 from .waiters import Flushes, fail
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,25 @@ class AddOwner(Protocol):
         """Nothing was under way for a while: the pipeline may be given up, by `AddPipeline.let_go`."""
 
 
+class End(NamedTuple):
+    """How a pipeline ended."""
+
+    failed_entries: int
+    failure: BKError | None
+    """Why; None when its owner or the client was closed."""
+
+
+NO_FAILURE = End(0, None)
+
+
 class AddPipeline:
-    """Adds of one handle to one ledger. See the module. A `JointSink`."""
+    """Adds of one handle to one ledger. See the module. A `LaneUser`."""
+
+    __slots__ = (
+        "__weakref__", "_abandoned", "_change_is_due", "_clock", "_context", "_deadlines", "_encode", "_flushes",
+        "_index_of", "_ledger_id", "_may_confirm", "_owner", "end", "keeper", "lane", "on_confirmed", "on_progress",
+        "outbox", "stopped", "waiting", "window",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -88,10 +105,8 @@ class AddPipeline:
         self.window = keeper.window
         self.stopped: int | None = None
         """None while it works, else the code that pending entries failed with."""
-        self.failed_entries = 0
-        """Entries that failed when it stopped."""
-        self.failure: BKError | None = None
-        """Why it stopped; None while it works, and when its owner or the client was closed."""
+        self.end = NO_FAILURE
+        """What failed when it stopped."""
         self.on_progress: Callable[[], None] = lambda: None
         """Called when a connection became writable; and, while there are `waiting`, for each answer."""
         self.waiting = 0
@@ -103,11 +118,12 @@ class AddPipeline:
         self._encode = encode
         self.on_confirmed = on_confirmed
         """Called with the entries that were confirmed, if anyone wants to hear."""
-        self._flushes = Flushes()
+        self._flushes: Flushes | None = None  # made for the first that waits for it
         open_channel = partial(context.bookies.open_add_channel, ledger_id=ledger_id, sink=self, version=version)
+        self.lane: Lane | None = None
         self.outbox = Outbox(self.keeper, distribution, open_channel, context.departures, ledger_id, self)
         self._deadlines = AddDeadlines(config, context.clock, quorum_timeout, self._on_tick)
-        self._pauses = ChangePauses()
+        self._clock = self._deadlines.clock
         self._abandoned = False  # the owner is gone
         if config.enforceMinNumFaultDomainsForWrite:
             self.window.accept = self._acks_span_domains
@@ -133,25 +149,20 @@ class AddPipeline:
         if self._change_is_due:
             self._prepare_to_push()
         window = self.window
-        outbox = self.outbox
-        if outbox.turn != outbox.departures.turn:
-            outbox.begin_turn()
-            window.now = self._deadlines.clock.tick
         if entry_id is None:
             entry_id = window.lap + 1
         size = len(payload)
-        frame = self._encode(entry_id, window.lac, window.length + size, payload)
+        frame = self._encode(self._ledger_id, entry_id, window.lac, window.length + size, payload)
+        window.now = self._clock.tick
         window.push(entry_id, size, frame, future)
-        put = outbox.put
-        if put is not None:
-            put(frame)
-            outbox.count += 1
-        else:
-            lane = outbox.lanes[entry_id % len(outbox.lanes)]
-            for put in lane.puts:
-                put(frame)
-            lane.count += 1
-        outbox.bytes += len(frame)
+        lane = self.lane
+        if lane is None:
+            self.outbox.put(entry_id, frame)
+            return entry_id
+        if lane.turn != lane.departures.turn:
+            lane.begin_turn()
+        lane.bundles[0].put(frame)
+        lane.count += 1
         return entry_id
 
     def _prepare_to_push(self) -> None:
@@ -167,7 +178,7 @@ class AddPipeline:
         if self.stopped == ClientClosedError.code:
             return ClientClosedError(ledger_id=self._ledger_id)
         error = LedgerClosedError(ledger_id=self._ledger_id)
-        error.__cause__ = self.failure
+        error.__cause__ = self.end.failure
         return error
 
     # --- in ---
@@ -201,11 +212,15 @@ class AddPipeline:
         if self.waiting:
             self._answered()
 
-    def on_stored_everywhere(self, entry_id: int) -> None:
-        """One entry, by all bookies."""
-        self.outbox.answered += 1
+    def on_stored_everywhere(self, entry_ids: Sequence[int]) -> None:
+        """These entries, by all bookies."""
+        assert self.lane is not None, f"entries {entry_ids} went to all by no lane"
+        self.lane.answered += len(entry_ids)
         try:
-            if self.window.ack_by_all(entry_id) and self._may_confirm:
+            if self._may_confirm and self.window.confirm_next(entry_ids):
+                if self._flushes is not None or self.on_confirmed is not None:
+                    self._tell_of(range(entry_ids[0], entry_ids[-1] + 1))
+            elif self.window.ack_by_all(entry_ids) and self._may_confirm:
                 self._confirm()
         except Exception:
             self._unexpected()
@@ -241,16 +256,20 @@ class AddPipeline:
     def _confirm(self) -> None:
         confirmed = self.window.confirm()
         if confirmed:
-            if self._flushes.waiting:
-                self._flushes.confirmed(confirmed[-1])
-            if self.on_confirmed is not None:
-                self.on_confirmed(confirmed)
+            self._tell_of(confirmed)
+
+    def _tell_of(self, confirmed: range) -> None:
+        if self._flushes is not None:
+            self._flushes.confirmed(confirmed[-1])
+        if self.on_confirmed is not None:
+            self.on_confirmed(confirmed)
 
     async def confirmed(self, entry_id: int) -> int:
         """Wait until everything up to an id is confirmed. Raises the error that stopped the pipeline before."""
         if self.window.head < entry_id:
             if self.stopped is not None:
                 raise self.error_of_first()
+            self._flushes = self._flushes or Flushes()
             await self._flushes.until(entry_id)
         return entry_id
 
@@ -268,13 +287,13 @@ class AddPipeline:
             self._resend(decision.indexes)
         elif isinstance(decision, RetryLater):
             delay = self._context.config.disabledEnsembleChangeResendMillis / 1000
-            self._pauses.timer = self._context.runtime.call_later(delay, self._retry)
+            self._deadlines.pauses.timer = self._context.runtime.call_later(delay, self._retry)
         elif owner is None:
             self.stop(LedgerClosedError.code)
         elif isinstance(decision, AskForChange):
-            pause = self._pauses.before_change(self.window.head)
+            pause = self._deadlines.pauses.before_change(self.window.head)
             if pause:
-                self._pauses.timer = self._context.runtime.call_later(pause, self._ask_owner, decision)
+                self._deadlines.pauses.timer = self._context.runtime.call_later(pause, self._ask_owner, decision)
             else:
                 owner.change_ensemble(decision)
         elif isinstance(decision, GiveUp):
@@ -333,7 +352,8 @@ class AddPipeline:
     @property
     def at_rest(self) -> bool:
         """Nothing is under way, nobody waits, and no change of the ensemble is due."""
-        return self.stopped is None and not (self.window.open or self._flushes.waiting) and self.keeper.at_rest
+        waiting = self._flushes is not None and self._flushes.waiting
+        return self.stopped is None and not (self.window.open or waiting) and self.keeper.at_rest
 
     # --- the end ---
 
@@ -352,19 +372,21 @@ class AddPipeline:
         self._change_is_due = True
         self._index_of = _of_nobody
         self._deadlines.stop()
-        self._pauses.end()
+        self._deadlines.pauses.end()
         self.outbox.take_back((entry_id, frame) for entry_id, (_, _, frame, _) in reversed(self.window.open.items()))
         pending = self.window.drain()
         drained = list(pending)
-        self.failed_entries = len(drained)
+        failure = None
         if code not in (LedgerClosedError.code, ClientClosedError.code):
-            self.failure = from_code(code, ledger_id=self._ledger_id, entry_id=drained[0] if drained else None)
+            failure = from_code(code, ledger_id=self._ledger_id, entry_id=drained[0] if drained else None)
+        self.end = End(len(drained), failure)
         if drained and code != LedgerClosedError.code:
             log.warning("ledger %d: %d appends failed: %s", self._ledger_id, len(drained), self._error(drained[0]))
         for entry_id, waiter in pending.items():
             if waiter is not None:
                 fail(cast("asyncio.Future[int]", waiter), self._error(entry_id))  # `push` takes no others
-        self._flushes.fail(self.error_of_first)
+        if self._flushes is not None:
+            self._flushes.fail(self.error_of_first)
         self.outbox.close()
         self.on_progress()
 

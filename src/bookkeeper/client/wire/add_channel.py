@@ -25,7 +25,7 @@ Theory of operation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from ...errors import BKError, RequestTimeoutError
@@ -58,8 +58,8 @@ class AddSink(Protocol):
 class JointSink(AddSink, Protocol):
     """One that may be told once of what all bookies of its ensemble have stored (`wire.arrivals`)."""
 
-    def on_stored_everywhere(self, entry_id: int) -> None:
-        """All of them have stored an entry."""
+    def on_stored_everywhere(self, entry_ids: Sequence[int]) -> None:
+        """All of them have stored these entries, one at least."""
 
 
 class ChannelOwner(Protocol):
@@ -255,15 +255,12 @@ class AddChannel:
         route.use()
         return route.connection
 
-    def count(self, frames: int) -> None:
-        """So many frames were handed to the connection."""
-        if self._route is not None:
-            self._route.sent += frames
-
-    def count_answers(self, frames: int) -> None:
-        """So many were answered, by all connections of their bundle alike."""
-        if self._route is not None:
-            self._route.answered += frames
+    def count(self, frames: int, answered: int = 0) -> None:
+        """So many frames were handed to the connection; and so many answered, by all connections of a bundle alike."""
+        route = self._route
+        if route is not None:
+            route.sent += frames
+            route.answered += answered
 
     @property
     def writable(self) -> bool:
@@ -308,8 +305,15 @@ def rows(acks: Acks) -> Iterator[tuple[int, list[int]]]:
     current = ledgers[0]
     if ledgers.count(current) == len(ledgers):
         yield current, list(entries)
-        return
-    acked: list[int] = []
+    else:
+        yield from short_rows(iter(acks))
+
+
+def short_rows(acks: Iterator[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
+    """The same, of acks that are read while they are used: that thousands of them were there at a time would be seen
+    by Python's collector."""
+    current, entry_id = next(acks)
+    acked = [entry_id]
     for ledger_id, entry_id in acks:
         if ledger_id != current:
             yield current, acked

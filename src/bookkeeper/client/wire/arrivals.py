@@ -16,13 +16,13 @@ are more bookies than an ensemble has, each connection has those of several bund
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol
 
-from ...protocol.frames import Acks
+from ...protocol.frames import PackedAcks, ResponseStream
 from ...runtime import Runtime
-from .add_channel import are_of_many
+from .add_channel import rows, short_rows
 from .departures import Departures, Sending
 
 KEPT_FROM = 16
@@ -32,7 +32,9 @@ KEPT_FROM = 16
 class Hearing(Sending, Protocol):
     """A connection, as far as it hears."""
 
-    def tell(self, acks: Acks) -> None:
+    responses: ResponseStream
+
+    def tell(self, acks: PackedAcks) -> None:
         """Tell the writers of acknowledgements of this bookie."""
 
     def failed_on_answer(self, error: Exception) -> None:
@@ -47,22 +49,17 @@ class Arrivals:
     def __init__(self, runtime: Runtime, departures: Departures) -> None:
         self._runtime = runtime
         self._departures = departures
-        self._heard: dict[Hearing, Acks] = {}
+        self._heard: dict[Hearing, PackedAcks] = {}
         self._scheduled = False
 
-    def worth_keeping(self, acks: Acks) -> bool:
-        """Whether these, at least one, are to be told at the end of the turn."""
-        if len(acks) >= KEPT_FROM:
-            return are_of_many(acks)
-        return self._runtime.buggify("acknowledgements are kept", 0.3)
+    def worth_keeping(self, responses: ResponseStream, acks: PackedAcks) -> bool:
+        """Whether these of a stream, at least one, are to be told at the end of the turn."""
+        return len(acks) >= KEPT_FROM * responses.unit or self._runtime.buggify("acknowledgements are kept", 0.3)
 
-    def keep(self, connection: Hearing, acks: Acks) -> None:
+    def keep(self, connection: Hearing, acks: PackedAcks) -> None:
         """Tell of these at the end of the turn."""
         before = self._heard.get(connection)
-        if before is None:
-            self._heard[connection] = acks
-        else:
-            before += acks
+        self._heard[connection] = acks if before is None else before + acks
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._end_turn)
@@ -82,40 +79,50 @@ class Arrivals:
             if told < len(acks):
                 connection.tell(acks[told:] if told else acks)
 
-    def _tell_together(self, heard: dict[Hearing, Acks]) -> int:
-        """Tell of what all have in common from the start on; returns how many that are."""
+    def _tell_together(self, heard: dict[Hearing, PackedAcks]) -> int:
+        """Tell of what all have in common from the start on; returns how much of each that is."""
         connections = tuple(sorted(heard, key=attrgetter("bookie")))
         sink_of = self._departures.sinks(connections)
         if sink_of is None:
             return 0
-        common = common_start(list(heard.values()))
+        responses = connections[0].responses
+        common = common_start(list(heard.values()), responses.unit)
         if not common:
             return 0
+        at = 0
         try:
-            for ledger_id, entry_id in common:
+            for ledger_id, entry_ids in _rows(responses, common):
+                begin, at = at, at + len(entry_ids) * responses.unit
                 sink = sink_of(ledger_id)
                 if sink is not None:
-                    sink.on_stored_everywhere(entry_id)
+                    sink.on_stored_everywhere(entry_ids)
                 else:
                     for connection in connections:
-                        connection.tell([(ledger_id, entry_id)])
+                        connection.tell(common[begin:at])
         except Exception as error:
             for connection in connections:
                 connection.failed_on_answer(error)
         return len(common)
 
 
-def common_start(lists: Sequence[Acks]) -> Acks:
-    """What all these lists, two at least, have in common from the start on."""
-    first, *others = lists
-    end = min(map(len, lists))
+def _rows(responses: ResponseStream, acks: PackedAcks) -> Iterator[tuple[int, list[int]]]:
+    ((first, _),) = responses.unpack(acks[: responses.unit])
+    ((last, _),) = responses.unpack(acks[-responses.unit :])
+    return rows([*responses.unpack(acks)]) if first == last else short_rows(responses.unpack(acks))
+
+
+def common_start(packed: Sequence[PackedAcks], unit: int) -> PackedAcks:
+    """What all these, two at least, have in common from the start on."""
+    first, *others = packed
+    end = min(map(len, packed)) // unit
     for other in others:
-        if first[:end] != other[:end]:
-            alike = 0  # up to here they are
+        if first[: end * unit] != other[: end * unit]:
+            alike = 0  # so many are
             while alike < end:
                 middle = (alike + end + 1) // 2
-                if first[alike:middle] == other[alike:middle]:
+                part = slice(alike * unit, middle * unit)
+                if first[part] == other[part]:
                     alike = middle
                 else:
                     end = middle - 1
-    return first[:end]
+    return first[: end * unit]

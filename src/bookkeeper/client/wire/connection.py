@@ -36,7 +36,7 @@ from ...errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
-from ...protocol.frames import Acks, ResponseStream
+from ...protocol.frames import Acks, PackedAcks, ResponseStream
 from ...protocol.messages import Request, Response
 from ...runtime import guarded
 from ...types import BookieId
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self.close_when_idle = False
         """It serves one add channel: it ends with the channel's last answer."""
         self._dialer = dialer
-        self._responses = responses
+        self.responses = responses
         self._on_closed = on_closed
         self._departures = dialer.departures
         self._arrivals = dialer.arrivals
@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol):
     # --- receiving ---
 
     def data_received(self, data: bytes) -> None:
-        responses = self._responses
+        responses = self.responses
         try:
             acks, bodies = responses.feed(data)
             progress = self._progress
@@ -337,14 +337,14 @@ class Connection(asyncio.Protocol):
                 progress.understood = True
             if bodies:
                 self._arrivals.tell()
-                adds = by_ledger(acks)
+                adds = by_ledger([*responses.unpack(acks)])
                 self._bodies_received(bodies, adds)
                 self._deliver_adds(adds)
-            elif acks and self._arrivals.worth_keeping(acks):
+            elif acks and self._arrivals.worth_keeping(responses, acks):
                 self._arrivals.keep(self, acks)
             elif acks:
                 self._arrivals.tell()
-                self._deliver_acks(acks)
+                self._deliver_acks([*responses.unpack(acks)])
             if responses.error is not None:
                 raise responses.error
         except ProtocolError as error:
@@ -352,10 +352,10 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self.failed_on_answer(error)
 
-    def tell(self, acks: Acks) -> None:
+    def tell(self, acks: PackedAcks) -> None:
         """Adds that succeeded reach their writers now."""
         try:
-            self._deliver_acks(acks)
+            self._deliver_acks([*self.responses.unpack(acks)])
         except Exception as error:
             self.failed_on_answer(error)
 

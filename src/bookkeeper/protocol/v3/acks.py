@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from struct import Struct
-from typing import Any
+from typing import Any, ClassVar
 
-from ..frames import Acks, ResponseStream
+from ..frames import Acks, PackedAcks, ResponseStream
 from ..messages import AddRun, MixedAdds, Status
 from ..protobuf import VARINT, tag, unvarint, varint, varints
 from .adds import ADD_HEADER, ADD_TAG
@@ -167,12 +167,19 @@ _MAX_ACK_SIZE = _MIN_ACK_SIZE + 3 * (_MAX_VARINT - 1)
 
 
 class Responses(ResponseStream):
-    """The stream of v3: acknowledgements are of equal size as long as their numbers have equally many bytes."""
+    """The stream of v3: acknowledgements are of equal size as long as their numbers have equally many bytes. Packed
+    they are `Acks`: where one ends in the bytes is not known before it was read."""
 
     __slots__ = ()
+    unit = 1
+    _no_acks: ClassVar[PackedAcks] = []
     _max_ack_size = _MAX_ACK_SIZE
 
-    def _leading_acks(self, data: bytes) -> tuple[Acks, int]:
+    @staticmethod
+    def unpack(packed: PackedAcks) -> Iterator[tuple[int, int]]:
+        return iter(packed)
+
+    def _leading_acks(self, data: bytes) -> tuple[PackedAcks, int]:
         acks: Acks = []
         values = _Values()
         at = 0

@@ -96,8 +96,9 @@ def add_request_encoder(
     priority: int = 0,
     *,
     first_txn: int,
-) -> Callable[[int, int, int, bytes], bytes]:
-    """A function that packages and frames the entries of one writer: (entry id, LAC, length of the ledger, payload).
+) -> Callable[[int, int, int, int, bytes], bytes]:
+    """A function that packages and frames the entries of one ledger: (its id, entry id, LAC, length of the ledger,
+    payload).
 
     The same bytes as `AddRequestEncoder.encode` of `Digest.package`, with `first_txn` + entry id as transaction id, in
     one call and with one copy less. `first_txn` is a multiple of 2**14, not 0, so both ids have the same lowest bits:
@@ -114,7 +115,7 @@ def add_request_encoder(
     start = middle = behind = b""
     number_starts = LAST
 
-    def encode(entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+    def encode(ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
         nonlocal block, laid_out, start, middle, behind, number_starts
         if entry_id < ONE_BYTE:
             entry = digest.package(ledger_id, entry_id, lac, length, payload)
