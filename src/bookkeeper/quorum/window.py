@@ -232,13 +232,17 @@ class PendingWindow:
                 missing -= 1
         return missing >= 0
 
-    def ack_by_all(self, entry_ids: Sequence[int]) -> bool:
-        """`ack` of each index in turn."""
-        ready = [self.ack(index, entry_ids) for index in range(self._ensemble_size)]
-        return any(ready)
+    def ack_by(self, indexes: Sequence[int], entry_ids: Sequence[int]) -> bool:
+        """`ack` of each of these indexes in turn."""
+        single = len(entry_ids) == 1
+        ready = False
+        for index in indexes:
+            if self.ack_one(index, entry_ids[0]) if single else self.ack(index, entry_ids):
+                ready = True
+        return ready
 
     def confirm_next(self, entry_ids: Sequence[int]) -> bool:
-        """`ack_by_all` and `confirm` of these, one at least, where all is in order and they are the next ones: all
+        """`ack_by` all and `confirm` of these, one at least, where all is in order and they are the next ones: all
         before are settled. Else False is returned, and nothing has happened."""
         head, last = self.head, entry_ids[-1]
         if entry_ids[0] != head + 1 or head != self._settled_to or last > self.lap or self.accept is not None:

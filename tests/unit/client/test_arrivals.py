@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.client.adds.pipeline import AddPipeline
 from bookkeeper.client.wire import connection as wire
-from bookkeeper.client.wire.arrivals import KEPT_FROM, Arrivals, common_start
+from bookkeeper.client.wire.arrivals import KEPT_FROM, Arrivals
 from bookkeeper.client.wire.departures import Departures
 from bookkeeper.client.wire.pool import ConnectionPool
 from bookkeeper.config import ClientConfiguration
@@ -64,9 +64,9 @@ class Sink:
         self._told = told
         self.calls: list[Sequence[int]] = []
 
-    def on_stored_everywhere(self, entry_ids: Sequence[int]) -> None:
+    def on_stored_at(self, places: Sequence[int], entry_ids: Sequence[int]) -> None:
         self.calls.append(entry_ids)
-        self._told += [("all", self._ledger_id, entry_id) for entry_id in entry_ids]
+        self._told += [("".join("abc"[place] for place in places), self._ledger_id, entry_id) for entry_id in entry_ids]
 
 
 class Client:
@@ -94,11 +94,11 @@ class Client:
         return self.told
 
 
-async def test_what_all_have_stored_is_told_once_and_the_rest_as_it_came(version: type[ResponseStream]) -> None:
+async def test_what_several_have_stored_is_told_once_for_all_of_them(version: type[ResponseStream]) -> None:
     client = Client(version, 1, 2, 3, 4)
     acks = [(1, 0), (2, 5), (3, 7), (4, 1)]
     told = await client.hear(acks, acks[:3], acks[:2])
-    assert told == [("all", 1, 0), ("all", 2, 5), ("a", 3, 7), ("a", 4, 1), ("b", 3, 7)]
+    assert told == [("abc", 1, 0), ("abc", 2, 5), ("ab", 3, 7), ("a", 4, 1)]
 
 
 def test_kept_are_those_that_are_many(version: type[ResponseStream]) -> None:
@@ -115,23 +115,24 @@ def test_kept_are_those_that_are_many(version: type[ResponseStream]) -> None:
 async def test_rows_of_a_ledger_are_told_as_such(version: type[ResponseStream]) -> None:
     client = Client(version, 1, 2)
     one, other = [(1, 0), (1, 1), (1, 2)], [(2, 0), (2, 1)]
-    assert await client.hear(one, one, one) == [("all", *ack) for ack in one]
+    assert await client.hear(one, one, one) == [("abc", *ack) for ack in one]
     client.told.clear()
     mixed = [*one, *other, (9, 0), (9, 1)]
     told = await client.hear(mixed, mixed, mixed[:-1])
-    expected = [("all", *ack) for ack in (*one, *other)] + [(name, 9, 0) for name in "abc"]
+    expected = [("abc", *ack) for ack in (*one, *other)] + [(name, 9, 0) for name in "abc"]
     assert told == [*expected, ("a", 9, 1), ("b", 9, 1)]
+    client.keep(client.c, mixed[-1:])
     assert len(client.bundle.sinks[1].calls) == 2  # type: ignore[attr-defined]
     client.told.clear()
     around = [(1, 3), (2, 2), (1, 4)]
-    assert await client.hear(around, around, around) == [("all", *ack) for ack in around]
+    assert await client.hear(around, around, around) == [("c", 9, 1)] + [("abc", *ack) for ack in around]
 
 
 async def test_of_a_ledger_with_other_bookies_too_each_is_told_by_itself(version: type[ResponseStream]) -> None:
     client = Client(version, 1, 2)
     acks = [(1, 0), (9, 0), (2, 0)]
     told = await client.hear(acks, acks, acks)
-    assert told == [("all", 1, 0), ("a", 9, 0), ("b", 9, 0), ("c", 9, 0), ("all", 2, 0)]
+    assert told == [("abc", 1, 0), ("a", 9, 0), ("b", 9, 0), ("c", 9, 0), ("abc", 2, 0)]
 
 
 async def test_bookies_that_answer_in_another_order_are_told_by_themselves_in_theirs(
@@ -147,13 +148,13 @@ async def test_a_writer_that_fails_ends_the_connections_as_it_is_unknown_who_was
 ) -> None:
     client = Client(version, 1, 2, 3)
 
-    def fail(_entry_ids: Sequence[int]) -> None:
+    def fail(_places: Sequence[int], _entry_ids: Sequence[int]) -> None:
         raise ValueError("no")
 
-    client.bundle.sinks[2].on_stored_everywhere = fail  # type: ignore[method-assign]
+    client.bundle.sinks[2].on_stored_at = fail  # type: ignore[method-assign]
     acks = [(1, 0), (2, 0), (3, 0)]
     told = await client.hear(acks, acks, acks)
-    assert told == [("all", 1, 0), ("a: no", -1, -1), ("b: no", -1, -1), ("c: no", -1, -1)]
+    assert told == [("abc", 1, 0), ("a: no", -1, -1), ("b: no", -1, -1), ("c: no", -1, -1)]
 
 
 async def test_two_of_three_are_no_bundle(version: type[ResponseStream]) -> None:
@@ -167,9 +168,12 @@ async def test_what_else_comes_has_all_told_before_it(version: type[ResponseStre
     client.arrivals.tell()
     assert client.told == [("a", 1, 0)]
     client.told.clear()
-    assert await client.hear([(1, 1)], [(1, 1)], [(1, 1)]) == [("all", 1, 1)]
+    both = [(1, 0), (1, 1)]
+    assert await client.hear([(1, 1)], both, both) == [("a", 1, 1)] + [(name, *ack) for name in "bc" for ack in both]
     await asyncio.sleep(0)
-    assert client.told == [("all", 1, 1)]  # once
+    assert len(client.told) == 5  # once
+    client.told.clear()
+    assert await client.hear([(1, 2)], [(1, 2)], [(1, 2)]) == [("abc", 1, 2)]
 
 
 async def test_reads_of_one_turn_are_one_stream(version: type[ResponseStream]) -> None:
@@ -179,22 +183,76 @@ async def test_reads_of_one_turn_are_one_stream(version: type[ResponseStream]) -
     client.keep(client.b, [(1, 0), (2, 0)])
     client.keep(client.c, [(1, 0)])
     await asyncio.sleep(0)
-    assert client.told == [("all", 1, 0), ("a", 2, 0), ("b", 2, 0)]
+    assert client.told == [("abc", 1, 0), ("ab", 2, 0)]
 
 
-ACK = st.tuples(st.integers(0, 1), st.integers(0, 1))
+async def test_who_is_behind_is_laid_beside_the_others_where_it_has_come_to(version: type[ResponseStream]) -> None:
+    client = Client(version, *range(1, 10))
+    row = [(ledger_id, 0) for ledger_id in range(1, 10)]
+    expected = [("abc", *ack) for ack in row[:5]] + [("ab", 6, 0), ("a", 7, 0)]
+    assert await client.hear(row[:7], row[:6], row[:5]) == expected
+    client.told.clear()
+    told = await client.hear(row[7:8], row[6:], row[5:8])
+    assert told == [("c", 6, 0), ("bc", 7, 0), ("abc", 8, 0), ("b", 9, 0)]
+    client.told.clear()
+    assert await client.hear(row[8:], [], row[8:]) == [("ac", 9, 0)]
 
 
-@given(start=st.lists(ACK), rests=st.lists(st.lists(ACK, max_size=4), min_size=2, max_size=4))
-def test_the_common_start_is_the_longest(start: Acks, rests: list[Acks]) -> None:
-    lists = [start + rest for rest in rests]
-    expected = 0
-    while all(expected < len(each) and each[expected] == lists[0][expected] for each in lists):
-        expected += 1
-    assert common_start(lists, 1) == lists[0][:expected]
-    assert common_start([b"".join(b"%d:%d;" % ack for ack in each) for each in lists], 4) == b"".join(
-        b"%d:%d;" % ack for ack in lists[0][:expected]
-    )
+async def test_when_a_connection_is_lost_what_the_others_said_is_not_laid_beside_that_of_the_next_one(
+    version: type[ResponseStream],
+) -> None:
+    client = Client(version, 1, 2)
+    both = [(1, 0), (2, 0)]
+    assert await client.hear(both, both[:1], both[:1]) == [("abc", 1, 0), ("a", 2, 0)]
+    client.arrivals.tell()
+    client.told.clear()
+    assert await client.hear([(1, 1)], [(1, 1)], [(1, 1)]) == [("abc", 1, 1)]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("turn"), st.tuples(*[st.integers(0, 5)] * 3)),
+        st.tuples(st.just("odd"), st.integers(0, 2)),
+        st.tuples(st.just("other"), st.integers(0, 2)),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("version", PACKED)
+@given(steps=STEPS, known=st.sets(st.integers(0, 4)))
+async def test_each_acknowledgement_is_told_once_in_order_when_the_turn_ends(
+    version: type[ResponseStream], steps: list[tuple[str, Any]], known: set[int]
+) -> None:
+    client = Client(version, *known)
+    row = [(number % 5, number // 5) for number in range(200)]
+    at = [0, 0, 0]
+    said: list[Acks] = [[], [], []]
+    told: list[Acks] = [[], [], []]
+    for what, argument in steps:
+        news: list[Acks] = [[], [], []]
+        if what == "turn":
+            for place, count in enumerate(argument):
+                news[place] = row[at[place] : at[place] + count]
+                at[place] += count
+        elif what == "odd":  # it says what no other one does
+            news[argument] = [(argument, -1)]
+        elif what == "other":  # something else comes behind it
+            news[argument] = row[at[argument] : at[argument] + 2]
+            at[argument] += 2
+        client.told.clear()
+        if what == "other":
+            client.keep(client.connections[argument], news[argument])
+            client.arrivals.tell()
+            await asyncio.sleep(0)
+        else:
+            await client.hear(*news)
+        for place, acks in enumerate(news):
+            said[place] += acks
+        for names, *ack in client.told:
+            for name in names:
+                told["abc".index(name)].append(tuple(ack))  # type: ignore[arg-type]
+        assert told == said
 
 
 # --- a whole client ---
@@ -204,13 +262,14 @@ async def test_a_client_is_told_once_of_what_three_bookies_stored(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jointly: list[int] = []
-    told = AddPipeline.on_stored_everywhere
+    told = AddPipeline.on_stored_at
 
-    def tell(self: AddPipeline, entry_ids: Sequence[int]) -> None:
-        jointly.extend(entry_ids)
-        told(self, entry_ids)
+    def tell(self: AddPipeline, places: Sequence[int], entry_ids: Sequence[int]) -> None:
+        if len(places) == 3:
+            jointly.extend(entry_ids)
+        told(self, places, entry_ids)
 
-    monkeypatch.setattr(AddPipeline, "on_stored_everywhere", tell)
+    monkeypatch.setattr(AddPipeline, "on_stored_at", tell)
     bk = await cluster.connect()
     writers = [await bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(2 * KEPT_FROM)]
     for entry_id in range(4):
@@ -297,6 +356,8 @@ async def test_what_a_bookie_stored_before_its_connection_was_lost_counts(cluste
 async def test_one_alone_comes_behind_those_that_were_kept(cluster: FakeCluster) -> None:
     async with kept(cluster) as (connection, _, order):
         connection.data_received(stored([KEPT_FROM]))
+        assert not order  # it is kept with them
+        await asyncio.sleep(0)
         assert order == [*range(KEPT_FROM + 1)]
 
 

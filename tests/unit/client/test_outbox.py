@@ -194,6 +194,23 @@ async def test_answers_of_all_bookies_alike_are_counted_once_and_told_to_the_rou
     assert writer.sink.lane.answered == 0
 
 
+async def test_answers_of_some_bookies_of_a_bundle_are_told_to_their_routes_whatever_the_order_of_the_ensemble() -> (
+    None
+):
+    client = Client()
+    writer = Writer(client, 1, (3, 3, 2), [BOOKIES[2], BOOKIES[0], BOOKIES[1]])
+    writer.push(b"a", b"b", b"c")
+    await turn()
+    assert writer.sink.lane is not None
+    assert writer.sink.lane.count_answers((0, 2), 2) == (1, 0)  # places in the bundle, indexes of the ensemble
+    writer.sink.lane.answered += 1
+    for route in writer.routes.values():
+        route.look(1)
+    assert [writer.routes[bookie].answered for bookie in BOOKIES[:3]] == [3, 1, 3]
+    writer.outbox.account()
+    assert [writer.routes[bookie].answered for bookie in BOOKIES[:3]] == [3, 1, 3]  # once
+
+
 async def test_a_writer_is_told_by_all_bookies_together_while_its_entries_go_to_exactly_these() -> None:
     client = Client()
     three = client.departures.bundle(tuple(client.connections[bookie] for bookie in BOOKIES[:3]))

@@ -14,7 +14,6 @@ window has been told that the entry failed there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Protocol
 
 from ...quorum.distribution import Distribution
@@ -34,12 +33,13 @@ class OpenChannel(Protocol):
 
 
 class Lane:
-    """See the module. `bundles` are those that its frames go into, to the bookies at these indexes of the ensemble.
+    """See the module. `bundles` are those that its frames go into, to the bookies at these indexes of the ensemble,
+    in the bundle's order if it is one.
 
     Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and counts it.
     """
 
-    __slots__ = ("_before", "_told", "answered", "bundles", "count", "departures", "indexes", "turn")
+    __slots__ = ("_answered_at", "_before", "_told", "answered", "bundles", "count", "departures", "indexes", "turn")
 
     def __init__(self, departures: Departures, bundles: tuple[Bundle, ...], indexes: tuple[int, ...]) -> None:
         self.departures = departures
@@ -48,7 +48,8 @@ class Lane:
         self.count = 0
         """Frames put in so far."""
         self.answered = 0
-        """Those that all bookies alike have answered, and the channels were not told of."""
+        """Those that all bookies have answered, and the channels were not told of."""
+        self._answered_at = [0] * len(indexes)  # those that one of them has, by its place
         self.turn = -1
         """The turn of the departures in which a frame was last put in."""
         self._before = 0  # frames put in before that turn
@@ -76,9 +77,17 @@ class Lane:
         """Tell those that its frames went to what they have not been told of."""
         count, self._told = self.count - self._told, self.count
         answered, self.answered = self.answered, 0
-        if count or answered:
-            for index in self.indexes:
-                channels[index].count(count, answered)
+        if count or answered or any(self._answered_at):
+            for index, more in zip(self.indexes, self._answered_at, strict=True):
+                channels[index].count(count, answered + more)
+            self._answered_at = [0] * len(self.indexes)
+
+    def count_answers(self, places: Sequence[int], count: int) -> tuple[int, ...]:
+        """So many frames were answered by the bookies at these places, and the channels were not told. Returns their
+        indexes."""
+        for place in places:
+            self._answered_at[place] += count
+        return tuple([self.indexes[place] for place in places])
 
 
 class LaneUser(JointSink, Protocol):
@@ -143,9 +152,10 @@ class Outbox:
         bundle = self._departures.bundle
         self._prepared = len(ways) + len(without) == len(self._channels)
         if self.schedule.write_quorum == self.schedule.ensemble_size:
-            together = bundle(tuple(sorted(ways.values(), key=attrgetter("bookie"))))  # one for all their orders
+            order = sorted(ways, key=lambda index: ways[index].bookie)  # one bundle for all ensembles of these
+            together = bundle(tuple(ways[index] for index in order))
             self._bundles = (together,)
-            self._lanes = [Lane(self._departures, self._bundles, tuple(ways))]
+            self._lanes = [Lane(self._departures, self._bundles, tuple(order))]
             if self._prepared:
                 self._user.lane = self._lanes[0]
             if len(ways) == len(self._channels):

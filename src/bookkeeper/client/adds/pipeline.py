@@ -212,15 +212,21 @@ class AddPipeline:
         if self.waiting:
             self._answered()
 
-    def on_stored_everywhere(self, entry_ids: Sequence[int]) -> None:
-        """These entries, by all bookies."""
-        assert self.lane is not None, f"entries {entry_ids} went to all by no lane"
-        self.lane.answered += len(entry_ids)
+    def on_stored_at(self, places: Sequence[int], entry_ids: Sequence[int]) -> None:
+        """These entries, by several bookies of the one lane."""
+        lane = self.lane
+        assert lane is not None, f"entries {entry_ids} went to all by no lane"
+        indexes = lane.indexes
+        everywhere = len(places) == len(indexes)
+        if everywhere:
+            lane.answered += len(entry_ids)
+        else:
+            indexes = lane.count_answers(places, len(entry_ids))
         try:
-            if self._may_confirm and self.window.confirm_next(entry_ids):
+            if everywhere and self._may_confirm and self.window.confirm_next(entry_ids):
                 if self._flushes is not None or self.on_confirmed is not None:
                     self._tell_of(range(entry_ids[0], entry_ids[-1] + 1))
-            elif self.window.ack_by_all(entry_ids) and self._may_confirm:
+            elif self.window.ack_by(indexes, entry_ids) and self._may_confirm:
                 self._confirm()
         except Exception:
             self._unexpected()

@@ -56,10 +56,10 @@ class AddSink(Protocol):
 
 
 class JointSink(AddSink, Protocol):
-    """One that may be told once of what all bookies of its ensemble have stored (`wire.arrivals`)."""
+    """One that may be told of what several bookies of its ensemble have stored (`wire.arrivals`)."""
 
-    def on_stored_everywhere(self, entry_ids: Sequence[int]) -> None:
-        """All of them have stored these entries, one at least."""
+    def on_stored_at(self, places: Sequence[int], entry_ids: Sequence[int]) -> None:
+        """Those at these places, by their order in the bundle, have stored these entries, one at least of each."""
 
 
 class ChannelOwner(Protocol):
@@ -256,7 +256,7 @@ class AddChannel:
         return route.connection
 
     def count(self, frames: int, answered: int = 0) -> None:
-        """So many frames were handed to the connection; and so many answered, by all connections of a bundle alike."""
+        """So many frames were handed to the connection; and so many answers came that its route was not told of."""
         route = self._route
         if route is not None:
             route.sent += frames

@@ -2,28 +2,39 @@
 
 Theory of operation
 
-A client that is busy with many ledgers gets, in one turn of the loop, the same acknowledgements from each bookie of an
-ensemble: all were sent the same bundle of entries (`departures`), and answer in the order in which they were asked. To
-take them bookie by bookie is to look for each ledger again for each bookie, in memory that no cache of the processor
-has any more. So the acknowledgements of a turn are kept until it ends. What all connections of a bundle have in common
-from the start on is then told to the writers once, as stored everywhere; the rest as it came.
+A client that is busy gets the same acknowledgements from each bookie of an ensemble: all were sent the same bundle of
+entries (`departures`), and answer in the order in which they were asked. To take them bookie by bookie is to read each
+of them several times, and to look for each ledger again for each bookie, in memory that no cache of the processor has
+any more. So acknowledgements stay bytes (`frames.PackedAcks`) until the turn ends, and the connections of a bundle are
+laid side by side, as what they are: one row, of which each has come so far. What is news is told once for all bookies
+that have it.
 
-Each connection's acknowledgements are told in the order in which they came, before anything else that comes from it or
-becomes of it. Not kept are a few acknowledgements, and those of few ledgers, which cost next to nothing. Where there
-are more bookies than an ensemble has, each connection has those of several bundles, and nothing is in common.
+    turn 1   a  1 2 3 4 5 6 7       1 to 5: by a, b and c       6: by a and b       7: by a
+             b  1 2 3 4 5 6
+             c  1 2 3 4 5
+    turn 2   a                8     6: by c       7: by b and c       8: by a, b and c       9: by b
+             b              7 8 9
+             c            6 7 8
+
+Connections that do not answer in one order, or that have entries of other bundles too, as where there are more bookies
+than an ensemble has, cannot be laid side by side. Then each one's are told by themselves, and the next turn begins a
+new row. Each connection's acknowledgements are told in the order in which they came, before anything else that comes
+from it or becomes of it. A few that come alone are told at once, and end the row: so what one connection is ahead of
+another is never more than the writers have under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import Protocol
 
 from ...protocol.frames import PackedAcks, ResponseStream
 from ...runtime import Runtime
 from .add_channel import rows, short_rows
-from .departures import Departures, Sending
+from .departures import Bundle, Departures, Sending
 
 KEPT_FROM = 16
 """Acknowledgements that came together, at least, for them to be kept until the end of the turn."""
@@ -41,6 +52,22 @@ class Hearing(Sending, Protocol):
         """A writer failed on what it was told."""
 
 
+class _Heard:
+    """What one connection has said since the row began, from where all have come to on."""
+
+    __slots__ = ("acks", "told")
+
+    def __init__(self) -> None:
+        self.acks: PackedAcks = ()
+        self.told = 0
+        """How much of it the writers know."""
+
+    def all_have(self, size: int) -> None:
+        """The writers know it all, and all connections have come so far."""
+        self.acks = self.acks[size:]
+        self.told = len(self.acks)
+
+
 class Arrivals:
     """See the module. One per client."""
 
@@ -49,80 +76,88 @@ class Arrivals:
     def __init__(self, runtime: Runtime, departures: Departures) -> None:
         self._runtime = runtime
         self._departures = departures
-        self._heard: dict[Hearing, PackedAcks] = {}
+        self._heard: dict[Hearing, _Heard] = {}
         self._scheduled = False
 
     def worth_keeping(self, responses: ResponseStream, acks: PackedAcks) -> bool:
         """Whether these of a stream, at least one, are to be told at the end of the turn."""
-        return len(acks) >= KEPT_FROM * responses.unit or self._runtime.buggify("acknowledgements are kept", 0.3)
+        return (
+            len(acks) >= KEPT_FROM * responses.unit
+            or self._scheduled
+            or self._runtime.buggify("acknowledgements are kept", 0.3)
+        )
 
     def keep(self, connection: Hearing, acks: PackedAcks) -> None:
         """Tell of these at the end of the turn."""
-        before = self._heard.get(connection)
-        self._heard[connection] = acks if before is None else before + acks
+        heard = self._heard.get(connection)
+        if heard is None:
+            heard = self._heard[connection] = _Heard()
+        heard.acks = heard.acks + acks if heard.acks else acks
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         self._scheduled = False
-        self.tell()
+        if not self._heard:
+            return
+        connections = sorted(self._heard, key=attrgetter("bookie"))
+        bundle = self._departures.found(tuple(connections))
+        if bundle is None or not self._tell_together(bundle, connections):
+            self.tell()
 
     def tell(self) -> None:
-        """Tell of all that were kept, now."""
-        heard = self._heard
-        if not heard:
-            return
-        self._heard = {}
-        told = self._tell_together(heard) if len(heard) > 1 else 0
-        for connection, acks in heard.items():
-            if told < len(acks):
-                connection.tell(acks[told:] if told else acks)
+        """Tell of all that is kept, now. What comes next begins a new row."""
+        before, self._heard = self._heard, {}
+        for connection, heard in before.items():
+            if heard.told < len(heard.acks):
+                connection.tell(heard.acks[heard.told :])
 
-    def _tell_together(self, heard: dict[Hearing, PackedAcks]) -> int:
-        """Tell of what all have in common from the start on; returns how much of each that is."""
-        connections = tuple(sorted(heard, key=attrgetter("bookie")))
-        sink_of = self._departures.sinks(connections)
-        if sink_of is None:
-            return 0
+    def _tell_together(self, bundle: Bundle, connections: Sequence[Hearing]) -> bool:
+        """Tell of all that is kept; False if it is not one row."""
+        all_heard = [self._heard[connection] for connection in connections]
+        row = max((heard.acks for heard in all_heard), key=len)
+        if any(row[: len(heard.acks)] != heard.acks for heard in all_heard):
+            return False
+        parts = list(_parts(all_heard))
+        least = min(len(heard.acks) for heard in all_heard)
+        for heard in all_heard:
+            heard.all_have(least)
+        for begin, end, places in parts:
+            self._tell_some(bundle, connections, places, row[begin:end])
+        return True
+
+    def _tell_some(
+        self, bundle: Bundle, connections: Sequence[Hearing], places: Sequence[int], acks: PackedAcks
+    ) -> None:
+        """Tell of what the connections at these places have."""
         responses = connections[0].responses
-        common = common_start(list(heard.values()), responses.unit)
-        if not common:
-            return 0
+        sink_of = bundle.sinks.get
         at = 0
         try:
-            for ledger_id, entry_ids in _rows(responses, common):
+            for ledger_id, entry_ids in _rows(responses, acks):
                 begin, at = at, at + len(entry_ids) * responses.unit
                 sink = sink_of(ledger_id)
                 if sink is not None:
-                    sink.on_stored_everywhere(entry_ids)
+                    sink.on_stored_at(places, entry_ids)
                 else:
-                    for connection in connections:
-                        connection.tell(common[begin:at])
+                    for place in places:
+                        connections[place].tell(acks[begin:at])
         except Exception as error:
-            for connection in connections:
-                connection.failed_on_answer(error)
-        return len(common)
+            for place in places:
+                connections[place].failed_on_answer(error)
+
+
+def _parts(all_heard: Sequence[_Heard]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """The parts of a row that are news: begin, end, and the places of those that have said it now."""
+    cuts = sorted({size for heard in all_heard for size in (heard.told, len(heard.acks))})
+    for begin, end in pairwise(cuts):
+        places = tuple(place for place, heard in enumerate(all_heard) if heard.told <= begin and end <= len(heard.acks))
+        if places:
+            yield begin, end, places
 
 
 def _rows(responses: ResponseStream, acks: PackedAcks) -> Iterator[tuple[int, list[int]]]:
     ((first, _),) = responses.unpack(acks[: responses.unit])
     ((last, _),) = responses.unpack(acks[-responses.unit :])
     return rows([*responses.unpack(acks)]) if first == last else short_rows(responses.unpack(acks))
-
-
-def common_start(packed: Sequence[PackedAcks], unit: int) -> PackedAcks:
-    """What all these, two at least, have in common from the start on."""
-    first, *others = packed
-    end = min(map(len, packed)) // unit
-    for other in others:
-        if first[: end * unit] != other[: end * unit]:
-            alike = 0  # so many are
-            while alike < end:
-                middle = (alike + end + 1) // 2
-                part = slice(alike * unit, middle * unit)
-                if first[part] == other[part]:
-                    alike = middle
-                else:
-                    end = middle - 1
-    return first[: end * unit]

@@ -92,10 +92,9 @@ class Departures:
             found = self._bundles[connections] = Bundle(connections)
         return found
 
-    def sinks(self, connections: tuple[Sending, ...]) -> Callable[[int], JointSink | None] | None:
-        """Finds the writer of a ledger whose entries go to exactly these connections, if there are any such."""
-        found = self._bundles.get(connections)
-        return found.sinks.get if found is not None else None
+    def found(self, connections: tuple[Sending, ...]) -> Bundle | None:
+        """That of the writers whose entries go to exactly these connections, if there are any such."""
+        return self._bundles.get(connections)
 
     def leaves(self, bundle: Bundle) -> None:
         """At the end of this turn have a bundle handed over. Once a turn for each: look at its `due`."""
