@@ -91,8 +91,8 @@ try-out: java $(VENV)/.spark ## bookies, a Spark master and two workers on this 
 # --- tests ---
 
 .PHONY: test
-test: java setup lint $(VENV)/.quick ## everything that must be green (needs a JDK 17+; ten minutes on two cores)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
+test: java setup lint $(VENV)/.quick ## everything that must be green (needs a JDK 17+; half an hour on two cores)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 50
 
 .PHONY: test-fast
 test-fast: setup ## unit tests only, no JDK needed
