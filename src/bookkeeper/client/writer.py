@@ -118,9 +118,7 @@ class LedgerWriter(WritableLedger):
         with self._telling(ids):
             for data in payloads:
                 payload = self._checked(data)  # `_send`, without a coroutine for each entry
-                self._ahead += len(payload) + ENTRY_BYTES
-                if self._ahead > TURN_BYTES:
-                    self._ahead = 0
+                if self._far_ahead(len(payload)):
                     await asyncio.sleep(0)
                 awake = self._awake or self._wake()
                 if not awake.gate.try_enter():
@@ -146,12 +144,18 @@ class LedgerWriter(WritableLedger):
             error.acknowledged = [entry_id for entry_id in ids if entry_id <= head]
             raise error from (None if error is not caught else caught.__cause__)
 
+    def _far_ahead(self, size: int) -> bool:
+        """Before a payload of this size is sent: whether the loop is to turn first."""
+        self._ahead += size + ENTRY_BYTES
+        if self._ahead <= TURN_BYTES:
+            return False
+        self._ahead = 0
+        return True
+
     async def _send(self, data: Payload) -> int:
         """Push an entry once there is room; its id."""
         payload = self._checked(data)
-        self._ahead += len(payload) + ENTRY_BYTES
-        if self._ahead > TURN_BYTES:
-            self._ahead = 0
+        if self._far_ahead(len(payload)):
             await asyncio.sleep(0)
         awake = self._appending
         if not awake.gate.try_enter():

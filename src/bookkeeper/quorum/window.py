@@ -79,8 +79,7 @@ class PendingWindow:
         self.open: dict[int, tuple[int, float, bytes, Waiter | None]] = {}
         """Unsettled id -> payload size, time sent, frame, who waits; in order of sending. Read only."""
         self._acked_to = [last_entry_id] * distribution.ensemble_size
-        """While answers come in order, by index: it has acked this entry and all before it. Below `_settled_to`: it has
-        acked what is settled, and nothing else."""
+        """While answers come in order, by index: it has acked this entry and all before it."""
         self._settled_to = last_entry_id  # while they do: everything up to here is settled
         self._masks: dict[int, int] | None = None
         """Else, unsettled id -> mask of the indexes of its write set that have not acked."""
@@ -208,7 +207,7 @@ class PendingWindow:
         """
         if self._masks is not None or not entry_ids:
             return self._ack_by_masks(index, entry_ids)
-        first, last = max(self._acked_to[index], self._settled_to) + 1, entry_ids[-1]
+        first, last = self._acked_to[index] + 1, entry_ids[-1]
         if last <= self.lap and first == entry_ids[0] and (first == last or [*entry_ids] == [*range(first, last + 1)]):
             return self._ack_to(index, last)
         if all(entry_id < first or entry_id > self.lap for entry_id in entry_ids):
@@ -247,8 +246,12 @@ class PendingWindow:
         head, last = self.head, entry_ids[-1]
         if entry_ids[0] != head + 1 or head != self._settled_to or last > self.lap or self.accept is not None:
             return False
-        if last > head + 1 and [*entry_ids] != [*range(head + 1, last + 1)]:
+        if len(entry_ids) > 1 and [*entry_ids] != [*range(head + 1, last + 1)]:
             return False
+        acked_to = self._acked_to
+        for index, before in enumerate(acked_to):
+            if before < last:
+                acked_to[index] = last
         self.head = self._settled_to = last
         if not self._deferred_sync:
             self.lac = last
@@ -583,7 +586,7 @@ class PendingWindow:
             assert self._settled_to <= self.head, f"what is settled is confirmed: {self}"
             assert [*self.open] == [*range(self._settled_to + 1, self.lap + 1)], f"the others are open: {self}"
             assert not self._failed, f"failures are kept by masks: {self}"
-            assert all(last <= self.lap for last in self._acked_to), f"acks of what is open: {self}"
+            assert all(self._settled_to <= last <= self.lap for last in self._acked_to), f"acks of what is open: {self}"
         else:
             assert [*self.open] == [*self._masks], f"each has a mask: {self}"
         for entry_id in self.open:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.client.adds.pipeline import AddPipeline
+from bookkeeper.client.wire import arrivals
 from bookkeeper.client.wire import connection as wire
 from bookkeeper.client.wire.arrivals import KEPT_FROM, Arrivals
 from bookkeeper.client.wire.departures import Departures
@@ -205,6 +206,21 @@ async def test_when_a_connection_is_lost_what_the_others_said_is_not_laid_beside
     both = [(1, 0), (2, 0)]
     assert await client.hear(both, both[:1], both[:1]) == [("abc", 1, 0), ("a", 2, 0)]
     client.arrivals.tell()
+    client.told.clear()
+    assert await client.hear([(1, 1)], [(1, 1)], [(1, 1)]) == [("abc", 1, 1)]
+
+
+async def test_of_a_bookie_that_says_more_and_more_what_nobody_asked_nothing_is_remembered(
+    version: type[ResponseStream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "MOST_AHEAD", 5)
+    client = Client(version, 1)
+    await client.hear([(1, 0)], [(1, 0)], [(1, 0)])
+    for entry_id in range(20):
+        client.told.clear()
+        assert await client.hear([(9, entry_id)], [], []) == [("a", 9, entry_id)]
+        held = [len(heard.acks) // version.unit for heard in client.arrivals._heard.values()]
+        assert max(held, default=0) <= 5
     client.told.clear()
     assert await client.hear([(1, 1)], [(1, 1)], [(1, 1)]) == [("abc", 1, 1)]
 

@@ -7,7 +7,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.quorum.distribution import Distribution
@@ -486,6 +486,11 @@ RUNS = st.builds(lambda first, count: [*range(first, first + count)], st.integer
         max_size=40,
     ),
     st.sampled_from([(3, 3, 2), (3, 3, 3), (3, 2, 2)]),
+)
+@example([("push",), ("push",), ("all", [0, 0], True)], (3, 3, 2))
+@example([("push",), ("push",), ("all", [0, -1], True)], (3, 3, 2))
+@example(
+    [("push",), ("push",), ("ack", 0, 0), ("ack", 0, 1), ("all", [0], True), ("ack", 1, 1), ("ack", 2, 1)], (3, 3, 2)
 )
 def test_acks_of_all_are_those_of_each(steps: list[tuple[Any, ...]], quorum: tuple[int, int, int]) -> None:
     together, one_by_one = window(*quorum), window(*quorum)

@@ -20,7 +20,7 @@ Connections that do not answer in one order, or that have entries of other bundl
 than an ensemble has, cannot be laid side by side. Then each one's are told by themselves, and the next turn begins a
 new row. Each connection's acknowledgements are told in the order in which they came, before anything else that comes
 from it or becomes of it. A few that come alone are told at once, and end the row: so what one connection is ahead of
-another is never more than the writers have under way.
+another is no more than the writers have under way; of a bookie that acknowledges what nobody sent, `MOST_AHEAD`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ from .departures import Bundle, Departures, Sending
 
 KEPT_FROM = 16
 """Acknowledgements that came together, at least, for them to be kept until the end of the turn."""
+
+MOST_AHEAD = 65_536
+"""Acknowledgements by which one connection may be ahead of another; beyond, a new row begins."""
 
 
 class Hearing(Sending, Protocol):
@@ -123,6 +126,8 @@ class Arrivals:
         least = min(len(heard.acks) for heard in all_heard)
         for heard in all_heard:
             heard.all_have(least)
+        if len(row) - least > MOST_AHEAD * connections[0].responses.unit:
+            self._heard = {}
         for begin, end, places in parts:
             self._tell_some(bundle, connections, places, row[begin:end])
         return True
