@@ -138,7 +138,7 @@ class FakeBookie:
 
 
 class FakeChannel:
-    """An `AddChannel`."""
+    """An `AddChannel`, its route and its connection."""
 
     def __init__(self, bookie: FakeBookie, sink: AddSink, version: int, departures: Departures) -> None:
         self.bookie = bookie.name
@@ -148,6 +148,11 @@ class FakeChannel:
         self._sink = sink
         self._version = version
         self._out: list[bytes] = []
+        self.sent = self.answered = 0  # of a route
+
+    @property
+    def connection(self) -> FakeChannel:
+        return self
 
     @property
     def writable(self) -> bool:
@@ -162,9 +167,6 @@ class FakeChannel:
 
     def use(self) -> FakeChannel:
         return self
-
-    def count(self, frames: int, answered: int = 0) -> None:
-        pass
 
     def send(self, frames: bytes) -> None:
         if not self._out:

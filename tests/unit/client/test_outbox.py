@@ -181,15 +181,15 @@ async def test_a_route_that_was_lost_is_not_used_again_in_the_same_turn() -> Non
     assert writer.sent() == [1, 2, 2]
 
 
-async def test_answers_of_all_bookies_alike_are_counted_once_and_told_to_the_routes_when_they_ask() -> None:
+async def test_answers_of_all_bookies_alike_are_counted_once_and_told_to_the_routes_with_each_tick() -> None:
     client = Client()
     writer = client.writer(1)
     writer.push(b"a", b"b")
     await turn()
     assert writer.sink.lane is not None
     writer.sink.lane.answered += 2
+    client.departures.look()
     for route in writer.routes.values():
-        route.look(1)
         assert (route.sent, route.answered) == (2, 2)
     assert writer.sink.lane.answered == 0
 
@@ -204,8 +204,7 @@ async def test_answers_of_some_bookies_of_a_bundle_are_told_to_their_routes_what
     assert writer.sink.lane is not None
     assert writer.sink.lane.count_answers((0, 2), 2) == (1, 0)  # places in the bundle, indexes of the ensemble
     writer.sink.lane.answered += 1
-    for route in writer.routes.values():
-        route.look(1)
+    client.departures.look()
     assert [writer.routes[bookie].answered for bookie in BOOKIES[:3]] == [3, 1, 3]
     writer.outbox.account()
     assert [writer.routes[bookie].answered for bookie in BOOKIES[:3]] == [3, 1, 3]  # once
@@ -251,15 +250,18 @@ async def test_a_route_at_rest_is_looked_at_again_when_the_next_entry_comes() ->
     route = writer.routes[BOOKIES[1]]
     used = client.connections[BOOKIES[1]].used
     assert used == [route]
+    client.departures.look()
     route.look(1)
     assert not route.at_rest
     route.answered += 1
-    route.look(2)
-    route.look(3)
+    for tick in (2, 3):
+        client.departures.look()
+        route.look(tick)
     writer.push(b"b")
     assert not route.at_rest  # one more has been put in, of which the route was not told
     assert route.sent == 2
     route.answered += 1
+    client.departures.look()
     route.look(4)
     assert not route.at_rest  # it was answered just now
     route.look(5)

@@ -87,10 +87,16 @@ class AddDeadlines:
         self._quiet = self._quiet + 1 if pushed == before else 0
         return self._quiet >= QUIET_TICKS
 
+    def in_time(self) -> None:
+        """All that is under way at this tick was pushed since the last one: nothing was overtaken, nor will be before
+        what comes now was remembered for as long as an add may take."""
+        if self._history:
+            self._history.clear()
+
     def overtaken_before(self, acked: Sequence[float]) -> list[float] | None:
         """By index: what was pushed before that and is not answered was overtaken; None: too early to say.
 
-        `acked` are the window's `acked_times`; to be asked once a tick.
+        `acked` are the window's `acked_times`; to be asked once a tick, if it is not `in_time`.
         """
         history = self._history
         if history is None:

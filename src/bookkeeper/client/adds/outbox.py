@@ -13,13 +13,13 @@ window has been told that the entry failed there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ...quorum.distribution import Distribution
 from ...quorum.ensemble import EnsembleKeeper
 from ...types import BookieId
-from ..wire.add_channel import AddChannel, ChannelOwner, JointSink
+from ..wire.add_channel import AddChannel, AddRoute, ChannelOwner, JointSink
 from ..wire.departures import Bundle, Departures
 
 NOBODY: frozenset[int] = frozenset()
@@ -33,27 +33,36 @@ class OpenChannel(Protocol):
 
 
 class Lane:
-    """See the module. `bundles` are those that its frames go into, to the bookies at these indexes of the ensemble,
-    in the bundle's order if it is one.
+    """See the module. `bundles` are those that its frames go into, to the bookies at these indexes of the ensemble, by
+    these routes, in the bundle's order if it is one.
 
     Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and counts it.
     """
 
-    __slots__ = ("_answered_at", "_before", "_told", "answered", "bundles", "count", "departures", "indexes", "turn")
+    __slots__ = (
+        "_before", "_told", "_watched", "answered", "bundles", "count", "departures", "indexes", "routes", "turn",
+    )  # fmt: skip
 
-    def __init__(self, departures: Departures, bundles: tuple[Bundle, ...], indexes: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        departures: Departures,
+        bundles: tuple[Bundle, ...],
+        indexes: tuple[int, ...],
+        routes: tuple[AddRoute, ...],
+    ) -> None:
         self.departures = departures
         self.bundles = bundles
         self.indexes = indexes
+        self.routes = routes
         self.count = 0
         """Frames put in so far."""
         self.answered = 0
-        """Those that all bookies have answered, and the channels were not told of."""
-        self._answered_at = [0] * len(indexes)  # those that one of them has, by its place
+        """Those that all bookies have answered, and the routes were not told of."""
         self.turn = -1
         """The turn of the departures in which a frame was last put in."""
         self._before = 0  # frames put in before that turn
-        self._told = 0  # frames that the channels were told of
+        self._told = 0  # frames that the routes were told of
+        self._watched = False  # the departures have it looked at with every tick
 
     def begin_turn(self) -> None:
         """A frame is about to be put in, the first one of this turn."""
@@ -63,6 +72,9 @@ class Lane:
         for bundle in self.bundles:
             if not bundle.due:
                 departures.leaves(bundle)
+        if not self._watched:
+            self._watched = True
+            departures.watched[self] = None
 
     def take_back(self, frame: bytes) -> bool:
         """The frame that was put in last does not leave; False if it was put in before this turn."""
@@ -73,20 +85,36 @@ class Lane:
             bundle.take_back(frame)
         return True
 
-    def account(self, channels: Sequence[AddChannel]) -> None:
-        """Tell those that its frames went to what they have not been told of."""
-        count, self._told = self.count - self._told, self.count
-        answered, self.answered = self.answered, 0
-        if count or answered or any(self._answered_at):
-            for index, more in zip(self.indexes, self._answered_at, strict=True):
-                channels[index].count(count, answered + more)
-            self._answered_at = [0] * len(self.indexes)
+    def look(self) -> None:
+        self.account()
+        for route in self.routes:
+            if route.sent != route.answered:
+                return
+        self.leave()
+
+    def leave(self) -> None:
+        """No frame is put in any more, or none is under way."""
+        if self._watched:
+            self._watched = False
+            del self.departures.watched[self]
+
+    def account(self) -> None:
+        """Tell the routes what they have not been told of."""
+        count = self.count
+        sent = count - self._told
+        answered = self.answered
+        if sent or answered:
+            self._told = count
+            self.answered = 0
+            for route in self.routes:
+                route.sent += sent
+                route.answered += answered
 
     def count_answers(self, places: Sequence[int], count: int) -> tuple[int, ...]:
-        """So many frames were answered by the bookies at these places, and the channels were not told. Returns their
+        """So many frames were answered by the bookies at these places, and the routes were not told. Returns their
         indexes."""
         for place in places:
-            self._answered_at[place] += count
+            self.routes[place].answered += count
         return tuple([self.indexes[place] for place in places])
 
 
@@ -152,21 +180,23 @@ class Outbox:
         bundle = self._departures.bundle
         self._prepared = len(ways) + len(without) == len(self._channels)
         if self.schedule.write_quorum == self.schedule.ensemble_size:
-            order = sorted(ways, key=lambda index: ways[index].bookie)  # one bundle for all ensembles of these
-            together = bundle(tuple(ways[index] for index in order))
+            # In the order of the bookies: one bundle for all ensembles of these.
+            order = sorted(ways, key=lambda index: ways[index].connection.bookie)
+            together = bundle(tuple(ways[index].connection for index in order))
             self._bundles = (together,)
-            self._lanes = [Lane(self._departures, self._bundles, tuple(order))]
+            self._lanes = [self._lane((together,), order, ways)]
             if self._prepared:
                 self._user.lane = self._lanes[0]
             if len(ways) == len(self._channels):
                 together.sinks[self._ledger_id] = self._user
         else:
-            bundles = {index: bundle((way,)) for index, way in ways.items()}
+            bundles = {index: bundle((way.connection,)) for index, way in ways.items()}
             self._bundles = tuple(bundles.values())
-            self._lanes = [
-                Lane(self._departures, tuple(bundles[index] for index in here), here)
-                for here in (tuple(filter(bundles.__contains__, members)) for members in self.schedule.write_sets)
-            ]
+            here = [[*filter(ways.__contains__, members)] for members in self.schedule.write_sets]
+            self._lanes = [self._lane(tuple(bundles[index] for index in indexes), indexes, ways) for indexes in here]
+
+    def _lane(self, bundles: tuple[Bundle, ...], indexes: Sequence[int], ways: Mapping[int, AddRoute]) -> Lane:
+        return Lane(self._departures, bundles, tuple(indexes), tuple(ways[index] for index in indexes))
 
     def take_back(self, latest: Iterable[tuple[int, bytes]]) -> None:
         """What was put in during this turn does not leave, but for what was put in before the lanes changed in it.
@@ -189,15 +219,18 @@ class Outbox:
 
     def _leave(self) -> None:
         """The user has no lane at hand, and is told the bookies' answers one by one."""
+        self.account()
+        for lane in self._lanes:
+            lane.leave()
         self._user.lane = None
         for bundle in self._bundles:
             if bundle.sinks.get(self._ledger_id) is self._user:
                 del bundle.sinks[self._ledger_id]
 
     def account(self) -> None:
-        """Tell the channels how many frames went to each since they were told last, and what all have answered."""
+        """Tell the routes how many frames went to each since they were told last, and what all have answered."""
         for lane in self._lanes:
-            lane.account(self._channels)
+            lane.account()
 
     def writable(self) -> bool:
         """No connection in use has its buffer above the high-water mark."""
@@ -234,7 +267,6 @@ class Outbox:
 
     def close(self) -> None:
         """Nothing is put in any more. Idempotent."""
-        self.account()
         self._leave()
         self._lanes, self._bundles = [], ()
         for channel in self._channels:

@@ -343,6 +343,9 @@ class AddPipeline:
             if self._deadlines.quiet(self.window.lap) and ((owner := self._owner()) is None or owner.rest()):
                 self._deadlines.stop()
             return
+        if not self.window.any_before(self._deadlines.clock.tick - 1):
+            self._deadlines.in_time()
+            return
         overtaken = self._deadlines.overtaken_before(self.window.acked_times)
         if overtaken is not None:
             self.keeper.changes_disabled = self._context.ensemble_change_disabled

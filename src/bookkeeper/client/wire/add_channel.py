@@ -2,17 +2,17 @@
 
 Theory of operation
 
-- A writer has one `AddChannel` per bookie. It asks it for the connection (`use`) and puts its frames into the bundle
-  of all writers with these connections (`departures`); the channel is told how many they were when someone wants to
-  know (`ChannelOwner.account`). What is sent again, and who sends little, goes through `send`. Nothing is called back
-  from inside either.
+- A writer has one `AddChannel` per bookie. It asks it for the way (`use`) and puts its frames into the bundle of all
+  writers with these connections (`departures`); the route is told how many they were with each tick, and when someone
+  wants to know (`ChannelOwner.account`). What is sent again, and who sends little, goes through `send`. Nothing is
+  called back from inside either.
 - Answers come back per socket read: one call to the sink with all of them.
 - A channel reaches its connection through an `AddRoute`, which counts frames sent and answers received. A bookie
-  gives every add exactly one answer, so the difference is what is still unanswered. At each tick the count is
-  remembered; where one remembered is not reached for the timeout, and nothing else moved either (`progress`), an answer
-  is overdue. Where nothing is under way nothing is looked at. This is the one timeout of adds. It costs one addition
-  per add, where a table of entry ids would cost two dict operations. A single answer that is lost while later ones
-  arrive is noticed when the later ones stop; TCP loses none.
+  gives every add exactly one answer, so the difference is what is still unanswered. At each tick, when owners have told
+  what they know (`departures`), the count is remembered; where one remembered is not reached for the timeout, and
+  nothing else moved either (`progress`), an answer is overdue. Where nothing is under way nothing is looked at. This is
+  the one timeout of adds. It costs one addition per add, where a table of entry ids would cost two dict operations. A
+  single answer that is lost while later ones arrive is noticed when the later ones stop; TCP loses none.
 - When the connection is lost or an answer is overdue the sink is told once that everything unanswered has failed, and
   the channel lets go of its route. The next `send` takes a new one, on a new connection. A route that still has
   answers to come stays on its connection and drops them, so an old answer is never taken for a new one. A connection
@@ -66,7 +66,7 @@ class ChannelOwner(Protocol):
     """Who puts frames into a channel's way, past the channel, and counts them for it."""
 
     def account(self) -> None:
-        """Tell the channel by `AddChannel.count` what it has not been told of."""
+        """Tell the route what it has not been told of: frames sent, and answers that came past it."""
 
     def unprepared(self) -> None:
         """Call `AddChannel.use` before the next frame: its way has changed, or is not in use any more."""
@@ -97,8 +97,8 @@ class AddRoute:
     """One ledger's adds on one connection."""
 
     __slots__ = (
-        "_answered_before", "_channel", "_deadline", "_in_use", "_moved", "_owner", "_sent_at", "answered",
-        "connection", "ledger_id", "sent", "sink",
+        "_answered_before", "_channel", "_moved", "_owner", "_patient_since", "_sent_at", "answered", "connection",
+        "in_use", "ledger_id", "sent", "sink",
     )  # fmt: skip
 
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
@@ -109,14 +109,16 @@ class AddRoute:
         """The channel's. None: no one listens any more; answers still to come are dropped."""
         self.ledger_id = ledger_id
         self.sent = 0
-        """Frames that the channel was told of; its owner may know of more (`ChannelOwner.account`)."""
-        self.answered = 0  # <= sent
-        self._in_use = False  # the connection looks at it with every tick
+        """Frames that it was told of; the owner may know of more (`ChannelOwner.account`)."""
+        self.answered = 0
+        """Answers; no more than what was sent, in all."""
+        self.in_use = False
+        """The connection looks at it with every tick."""
         self._answered_before = 0  # `answered` at the last look
         self._moved = False  # that look saw new answers
         self._sent_at: list[tuple[int, int]] = []  # a few; a deque takes 600 bytes, three for each open writer
         """(tick, frames sent by its end), ascending in both; every count was above `answered` at the last look."""
-        self._deadline = math.inf  # the tick at which the first mark is overdue
+        self._patient_since = 0  # the tick at which what the first mark says began to wait for the bookie
 
     def deliver(self, acked: list[int], failed: list[tuple[int, int]]) -> None:
         """The answers of one socket read."""
@@ -134,33 +136,36 @@ class AddRoute:
     def look(self, tick: int) -> float:
         """Tick `tick` is over: remember what was sent. Returns when the oldest of what was answered since the last
         look was sent."""
-        if self._owner is not None:
-            self._owner.account()
         marks = self._sent_at
+        answered = self.answered
         oldest = math.inf
-        self._moved = self.answered != self._answered_before
+        self._moved = answered != self._answered_before
         if self._moved:
-            self._answered_before = self.answered
+            self._answered_before = answered
             oldest = marks[0][0] if marks else tick
-            while marks and marks[0][1] <= self.answered:
+            while marks and marks[0][1] <= answered:
                 del marks[0]
-        if self.sink is not None and self.sent > self.answered and (not marks or marks[-1][1] != self.sent):
+        if self.sent > answered and self.sink is not None and (not marks or marks[-1][1] != self.sent):
+            if not marks:
+                self._patient_since = tick + 1
             marks.append((tick, self.sent))
         return oldest
+
+    @property
+    def waits_since(self) -> float:
+        """The last look's tick or, of what was remembered before and is not answered, the first one's."""
+        return self._sent_at[0][0] if self._sent_at else math.inf
 
     def overdue(self, tick: int, moving_since: float, timeout: float) -> bool:
         """Whether for `timeout` ticks nothing has moved that was sent before its oldest unanswered add.
 
-        What was sent since `moving_since` has not waited for the bookie.
+        What was sent since `moving_since` has not waited for the bookie. To be asked with each look when something was
+        remembered before it.
         """
         marks = self._sent_at
-        if not marks:
-            self._deadline = math.inf
-        elif marks[0][0] >= moving_since or self._deadline == math.inf:
-            self._deadline = tick + timeout
-        else:
-            return tick >= self._deadline
-        return False
+        if marks and marks[0][0] >= moving_since:
+            self._patient_since = tick
+        return bool(marks) and tick >= self._patient_since + timeout
 
     def expire(self) -> None:
         """It is overdue: fail the channel. Without a channel it is only reported."""
@@ -171,8 +176,8 @@ class AddRoute:
 
     def use(self) -> None:
         """Something will be sent on it."""
-        if not self._in_use:
-            self._in_use = True
+        if not self.in_use:
+            self.in_use = True
             self.connection.uses_route(self)
 
     @property
@@ -188,8 +193,8 @@ class AddRoute:
         return self.sent == self.answered
 
     def rest(self) -> None:
-        """The connection looks at it no more, until it is used again. Only when `at_rest`, or dropped."""
-        self._in_use = False
+        """The connection looks at it no more, until it is used again. Only when `at_rest`."""
+        self.in_use = False
         if self._owner is not None:
             self._owner.unprepared()
 
@@ -214,7 +219,7 @@ class AddRoute:
 class AddChannel:
     """Sends adds of one writer to one bookie. Make one with `BookieClient.open_add_channel`.
 
-    Frames are handed to `send`; or, by an owner, to what `use` gives, and then told of by `count`.
+    Frames are handed to `send`; or, by an owner, to the connection of what `use` gives, and counted there.
     """
 
     __slots__ = ("_bind", "_on_closed", "_route", "bookie", "ledger_id", "owner", "sink", "version")
@@ -240,27 +245,21 @@ class AddChannel:
 
     def send(self, frames: bytes, count: int = 1) -> None:
         """Hand over complete add frames of this channel's protocol version, `count` of them in one piece."""
-        connection = self.use()
-        if connection is not None:
-            connection.send(frames)
-            self.count(count)
+        route = self.use()
+        if route is not None:
+            route.connection.send(frames)
+            route.sent += count
 
-    def use(self) -> RoutedConnection | None:
-        """The connection to hand frames to, until the owner is `unprepared`; None when the client is closed."""
+    def use(self) -> AddRoute | None:
+        """The route whose connection to hand frames to, until the owner is `unprepared`; None when the client is
+        closed. Who hands them over past this channel counts them in `AddRoute.sent`."""
         route = self._route
         if route is None:
             route = self._route = self._bind(self)
             if route is None:
                 return None
         route.use()
-        return route.connection
-
-    def count(self, frames: int, answered: int = 0) -> None:
-        """So many frames were handed to the connection; and so many answers came that its route was not told of."""
-        route = self._route
-        if route is not None:
-            route.sent += frames
-            route.answered += answered
+        return route
 
     @property
     def writable(self) -> bool:

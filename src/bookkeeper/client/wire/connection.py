@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -282,26 +283,36 @@ class Connection(asyncio.Protocol):
         if self._attempt is not None and self._attempt.overdue(now):
             self._cannot_connect("no answer in time")
             return
-        progress = self._progress
-        routes = [route for route in self._routes_in_use if self.routes.get(route.ledger_id) is route]
-        for route in routes:
-            progress.answered(route.look(now - 1))
-        moving_since = progress.look(now - 1, self.written, self._unsent())
+        tick = now - 1
+        oldest, late, quiet = self._look_at_routes(tick)
+        self._progress.answered(oldest)
+        moving_since = self._progress.look(tick, self.written, self._unsent())
         self._expire_requests(now, moving_since)
-        for route in routes:
+        for route in late:
             if route.overdue(now, moving_since, add_timeout):
                 with guarded(f"timeouts of adds to bookie {self.bookie}"):
                     route.expire()
-        self._keep_routes_in_use()
-
-    def _keep_routes_in_use(self) -> None:
-        in_use = []
-        for route in self._routes_in_use:
-            if self.routes.get(route.ledger_id) is route and not route.at_rest:
-                in_use.append(route)
-            else:
+        for route in quiet:
+            if route.at_rest:
                 route.rest()
-        self._routes_in_use = in_use
+        if quiet:
+            self._routes_in_use = [route for route in self._routes_in_use if route.in_use]
+
+    def _look_at_routes(self, tick: int) -> tuple[float, list[AddRoute], list[AddRoute]]:
+        """Tick `tick` is over. When the oldest of what was answered meanwhile was sent; the routes that wait for longer
+        than since this tick; and those where nothing happened."""
+        oldest = math.inf
+        late, quiet = [], []
+        for route in self._routes_in_use:
+            answered = route.look(tick)
+            if answered < oldest:
+                oldest = answered
+            waits_since = route.waits_since
+            if waits_since < tick:
+                late.append(route)
+            elif answered > tick and waits_since > tick:
+                quiet.append(route)
+        return oldest, late, quiet
 
     def _unsent(self) -> int:
         """Bytes handed over that are in our buffers still."""

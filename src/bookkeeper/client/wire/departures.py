@@ -34,6 +34,13 @@ class Sending(Protocol):
         """Take complete frames."""
 
 
+class Watched(Protocol):
+    """What a writer puts frames in by."""
+
+    def look(self) -> None:
+        """A tick is over: tell the routes what was put in and answered."""
+
+
 class Bundle:
     """Frames of one turn that all go to the same connections. Made by `Departures.bundle`."""
 
@@ -72,7 +79,7 @@ class Bundle:
 class Departures:
     """See the module. One per client."""
 
-    __slots__ = ("_bundles", "_connections", "_leaving", "blocked", "due", "turn")
+    __slots__ = ("_bundles", "_connections", "_leaving", "blocked", "due", "turn", "watched")
 
     def __init__(self) -> None:
         self._bundles: WeakValueDictionary[tuple[Sending, ...], Bundle] = WeakValueDictionary()
@@ -82,6 +89,8 @@ class Departures:
         """Counts the turns of the loop in which something left."""
         self.due = False
         """Something was handed over in this turn of the loop, and has not left yet."""
+        self.watched: dict[Watched, None] = {}
+        """Those with frames under way. They come and go by themselves."""
         self.blocked: set[object] = set()
         """Connections with a buffer above its high-water mark."""
 
@@ -95,6 +104,11 @@ class Departures:
     def found(self, connections: tuple[Sending, ...]) -> Bundle | None:
         """That of the writers whose entries go to exactly these connections, if there are any such."""
         return self._bundles.get(connections)
+
+    def look(self) -> None:
+        """A tick is over: have the routes told what left and was answered, before they are looked at."""
+        for lane in list(self.watched):
+            lane.look()
 
     def leaves(self, bundle: Bundle) -> None:
         """At the end of this turn have a bundle handed over. Once a turn for each: look at its `due`."""

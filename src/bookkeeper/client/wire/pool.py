@@ -229,6 +229,7 @@ class ConnectionPool:
         if not connections:
             self._clock.stop()
         self._dialer.arrivals.tell()
+        self._dialer.departures.look()
         add_timeout = self._clock.ticks(self.add_timeout)
         for connection in connections:
             with guarded(f"timeouts of requests to bookie {connection.bookie}"):
