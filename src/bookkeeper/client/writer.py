@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import AsyncIterable, Iterable, Iterator
 
 from ..errors import BKError, LedgerClosedError, from_code
+from ..runtime.loop_thread import thread_ident
 from .arguments import Payload, check_integer, check_payloads
 from .wire.results import OK
 from .writable import WritableLedger
@@ -61,16 +62,16 @@ class LedgerWriter(WritableLedger):
         The entry has its id when this returns: order of calls is order of ids. Raises `BackpressureError` when
         `append` would wait, and at once what `append` raises for its `data`.
         """
-        awake = self._awake
-        if (
-            awake is None
-            or type(data) is not bytes
+        context = self._context
+        if (  # `_checked`, without a call
+            type(data) is not bytes
             or len(data) > self._plain
-            or (lane := awake.adds.lane) is None
-            or lane.turn != lane.departures.turn
+            or not context.departures.due
+            or thread_ident() != context.home.thread.ident
+            or not self._loop.is_running()
         ):
             data = self._checked(data)
-            awake = self._appending
+        awake = self._awake or self._wake()
         if not awake.gate.try_enter():
             self._refuse_for_now()
         future: asyncio.Future[int] = self._loop.create_future()

@@ -21,7 +21,8 @@ pending until the gap is filled.
 
 Bookies answer in order, as a rule. As long as they do one number for each index says what it has acked (`_acked_to`):
 an ack is compared with it, and an entry is touched twice, when it is pushed and when it is settled. Where one entry
-after the other is stored by all at once, as in a ledger among thousands, there is less to look at (`confirm_next`).
+after the other is stored by all at once, as in a ledger among thousands, one number for all says it (`_settled_to`),
+and there is less to look at (`confirm_next`).
 What does not fit (an ack out of order, a failure, an ensemble change, ids chosen by the caller, entries of which an
 index gets some only) has the window keep a mask for each entry (`_masks`), until all is in order again.
 """
@@ -79,7 +80,8 @@ class PendingWindow:
         self.open: dict[int, tuple[int, float, bytes, Waiter | None]] = {}
         """Unsettled id -> payload size, time sent, frame, who waits; in order of sending. Read only."""
         self._acked_to = [last_entry_id] * distribution.ensemble_size
-        """While answers come in order, by index: it has acked this entry and all before it."""
+        """While answers come in order, by index: it has acked this entry and all before it; where this is less than
+        `_settled_to`, everything up to there."""
         self._settled_to = last_entry_id  # while they do: everything up to here is settled
         self._masks: dict[int, int] | None = None
         """Else, unsettled id -> mask of the indexes of its write set that have not acked."""
@@ -207,7 +209,7 @@ class PendingWindow:
         """
         if self._masks is not None or not entry_ids:
             return self._ack_by_masks(index, entry_ids)
-        first, last = self._acked_to[index] + 1, entry_ids[-1]
+        first, last = max(self._acked_to[index], self._settled_to) + 1, entry_ids[-1]
         if last <= self.lap and first == entry_ids[0] and (first == last or [*entry_ids] == [*range(first, last + 1)]):
             return self._ack_to(index, last)
         if all(entry_id < first or entry_id > self.lap for entry_id in entry_ids):
@@ -217,12 +219,13 @@ class PendingWindow:
     def ack_one(self, index: int, entry_id: int) -> bool:
         """`ack` of one entry: where many ledgers are written nearly all are such."""
         acked_to = self._acked_to
-        if entry_id != acked_to[index] + 1 or entry_id > self.lap:
+        before, settled = acked_to[index], self._settled_to
+        if entry_id != (before if before > settled else settled) + 1 or entry_id > self.lap:
             return self.ack(index, (entry_id,))
         acked_to[index] = entry_id
         head = self.head
         if entry_id <= head:
-            if (least := min(acked_to)) > self._settled_to:
+            if (least := min(acked_to)) > settled:
                 self._settle_to(least)
             return False
         missing = self._slack
@@ -243,18 +246,30 @@ class PendingWindow:
     def confirm_next(self, entry_ids: Sequence[int]) -> bool:
         """`ack_by` all and `confirm` of these, one at least, where all is in order and they are the next ones: all
         before are settled. Else False is returned, and nothing has happened."""
-        head, last = self.head, entry_ids[-1]
-        if entry_ids[0] != head + 1 or head != self._settled_to or last > self.lap or self.accept is not None:
+        head = self.head
+        entry_id = head + 1
+        if entry_ids[0] != entry_id or head != self._settled_to or self.accept is not None:
             return False
-        if len(entry_ids) > 1 and [*entry_ids] != [*range(head + 1, last + 1)]:
+        if len(entry_ids) > 1:
+            return self._confirm_row(entry_ids)
+        if entry_id > self.lap:
             return False
-        acked_to = self._acked_to
-        for index, before in enumerate(acked_to):
-            if before < last:
-                acked_to[index] = last
-        self.head = self._settled_to = last
+        self.head = self._settled_to = entry_id
         if not self._deferred_sync:
-            self.lac = last
+            self.lac = entry_id
+        _, self._settled_time, frame, waiter = self.open.pop(entry_id)
+        self.unsettled_bytes -= len(frame)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(entry_id)
+        return True
+
+    def _confirm_row(self, entry_ids: Sequence[int]) -> bool:
+        """`confirm_next` of several, of which the first is the next one."""
+        first, last = entry_ids[0], entry_ids[-1]
+        if last > self.lap or [*entry_ids] != [*range(first, last + 1)]:
+            return False
+        self._advance(last)
+        self._settled_to = last
         take = self.open.pop
         freed = 0
         for entry_id in entry_ids:
@@ -586,7 +601,7 @@ class PendingWindow:
             assert self._settled_to <= self.head, f"what is settled is confirmed: {self}"
             assert [*self.open] == [*range(self._settled_to + 1, self.lap + 1)], f"the others are open: {self}"
             assert not self._failed, f"failures are kept by masks: {self}"
-            assert all(self._settled_to <= last <= self.lap for last in self._acked_to), f"acks of what is open: {self}"
+            assert all(last <= self.lap for last in self._acked_to), f"acks of what is open: {self}"
         else:
             assert [*self.open] == [*self._masks], f"each has a mask: {self}"
         for entry_id in self.open:

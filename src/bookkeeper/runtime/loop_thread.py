@@ -30,10 +30,20 @@ class Follower(Protocol):
 _forks = 0
 """How often this process's line was forked: threads of before do not run here."""
 
+NOWHERE = -1
+"""The ident of no thread."""
+
+thread_ident: Callable[[], int] = threading.get_ident
+"""Of the caller's thread, to be compared with `ThisThread.ident`."""
+
+_this_threads: weakref.WeakSet[ThisThread] = weakref.WeakSet()
+
 
 def _forked() -> None:
     global _forks
     _forks += 1
+    for thread in _this_threads:
+        thread.ident = NOWHERE
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -43,15 +53,16 @@ class ThisThread:
     """The thread, and process, that it was made in. To ask is much cheaper than to ask for the running loop, which is a
     system call in some Pythons."""
 
-    __slots__ = ("_forks", "_ident")
+    __slots__ = ("__weakref__", "ident")
 
     def __init__(self) -> None:
-        self._ident = threading.get_ident()
-        self._forks = _forks
+        self.ident = thread_ident()
+        """`NOWHERE` after a fork: its threads do not run in the new process."""
+        _this_threads.add(self)
 
     def runs_here(self) -> bool:
-        """Whether the caller runs in it. A thread of before a fork runs nowhere in the new process."""
-        return threading.get_ident() == self._ident and self._forks == _forks
+        """Whether the caller runs in it."""
+        return thread_ident() == self.ident
 
 
 class LoopThread:

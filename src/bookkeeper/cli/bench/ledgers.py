@@ -147,7 +147,8 @@ async def _feed(
     pending = 0
     batch = max(1, min(BATCH, window // BATCHES_UNDER_WAY))
     append = writer.append_nowait
-    while (now := runtime.now()) < deadline and (stop is None or stop.signal is None):
+    now = runtime.now()
+    while now < deadline and (stop is None or stop.signal is None):
         while pending + batch > window:
             if not under_way[0][0].done():
                 await under_way[0][0]
