@@ -243,16 +243,11 @@ class PendingWindow:
                 ready = True
         return ready
 
-    def confirm_next(self, entry_ids: Sequence[int]) -> bool:
-        """`ack_by` all and `confirm` of these, one at least, where all is in order and they are the next ones: all
-        before are settled. Else False is returned, and nothing has happened."""
+    def confirm_next(self, entry_id: int) -> bool:
+        """`ack_by` all and `confirm` of this entry, where all is in order and it is the next one: all before are
+        settled. Else False is returned, and nothing has happened."""
         head = self.head
-        entry_id = head + 1
-        if entry_ids[0] != entry_id or head != self._settled_to or self.accept is not None:
-            return False
-        if len(entry_ids) > 1:
-            return self._confirm_row(entry_ids)
-        if entry_id > self.lap:
+        if entry_id != head + 1 or head != self._settled_to or entry_id > self.lap or self.accept is not None:
             return False
         self.head = self._settled_to = entry_id
         if not self._deferred_sync:
@@ -263,10 +258,12 @@ class PendingWindow:
             waiter.set_result(entry_id)
         return True
 
-    def _confirm_row(self, entry_ids: Sequence[int]) -> bool:
-        """`confirm_next` of several, of which the first is the next one."""
-        first, last = entry_ids[0], entry_ids[-1]
-        if last > self.lap or [*entry_ids] != [*range(first, last + 1)]:
+    def confirm_row(self, entry_ids: Sequence[int]) -> bool:
+        """`confirm_next` of each of these, one at least; of all or of none."""
+        head, last = self.head, entry_ids[-1]
+        if entry_ids[0] != head + 1 or head != self._settled_to or last > self.lap or self.accept is not None:
+            return False
+        if [*entry_ids] != [*range(head + 1, last + 1)]:
             return False
         self._advance(last)
         self._settled_to = last

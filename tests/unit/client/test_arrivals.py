@@ -65,6 +65,9 @@ class Sink:
         self._told = told
         self.calls: list[Sequence[int]] = []
 
+    def on_stored(self, entry_id: int) -> None:
+        self.on_stored_at((0, 1, 2), [entry_id])
+
     def on_stored_at(self, places: Sequence[int], entry_ids: Sequence[int]) -> None:
         self.calls.append(entry_ids)
         self._told += [("".join("abc"[place] for place in places), self._ledger_id, entry_id) for entry_id in entry_ids]
@@ -278,14 +281,19 @@ async def test_a_client_is_told_once_of_what_three_bookies_stored(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jointly: list[int] = []
-    told = AddPipeline.on_stored_at
+    told, told_each = AddPipeline.on_stored_at, AddPipeline.on_stored
 
     def tell(self: AddPipeline, places: Sequence[int], entry_ids: Sequence[int]) -> None:
         if len(places) == 3:
             jointly.extend(entry_ids)
         told(self, places, entry_ids)
 
+    def tell_each(self: AddPipeline, entry_id: int) -> None:
+        jointly.append(entry_id)
+        told_each(self, entry_id)
+
     monkeypatch.setattr(AddPipeline, "on_stored_at", tell)
+    monkeypatch.setattr(AddPipeline, "on_stored", tell_each)
     bk = await cluster.connect()
     writers = [await bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(2 * KEPT_FROM)]
     for entry_id in range(4):

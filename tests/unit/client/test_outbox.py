@@ -71,7 +71,7 @@ class Writer:
         self.keeper = EnsembleKeeper(PendingWindow(distribution), ensemble, EnsemblePolicy())
         self.outbox = Outbox(self.keeper, distribution, self._open, client.departures, ledger_id, self.sink)  # type: ignore[arg-type]
         self.outbox.open_channels()
-        self.pushed: list[tuple[int, bytes]] = []
+        self.pushed: dict[int, bytes] = {}
 
     def _open(self, bookie: BookieId, *, owner: ChannelOwner) -> AddChannel:
         return AddChannel(bookie, self.ledger_id, self.sink, 2, self._bind, owner=owner)  # type: ignore[arg-type]
@@ -87,11 +87,8 @@ class Writer:
             if lane is None:
                 self.outbox.put(len(self.pushed), frame)
             else:
-                if lane.turn != self._client.departures.turn:
-                    lane.begin_turn()
-                lane.bundles[0].put(frame)
-                lane.count += 1
-            self.pushed.append((len(self.pushed), frame))
+                lane.put(frame)
+            self.pushed[len(self.pushed)] = frame
 
     def sent(self) -> list[int]:
         self.outbox.account()
@@ -117,7 +114,7 @@ async def test_writers_with_the_same_bookies_in_any_order_share_what_each_of_the
     assert (one.sent(), two.sent(), other.sent()) == ([2, 2, 2], [1, 1, 1], [1, 1, 1])
     assert one.sent() == [2, 2, 2]  # counted once
     assert one.sink.lane is not None
-    assert one.sink.lane.turn != client.departures.turn
+    assert not client.departures.due
 
 
 async def test_striped_entries_go_to_their_write_sets_in_order() -> None:
@@ -279,11 +276,11 @@ async def test_what_was_put_in_this_turn_can_be_taken_back() -> None:
         writer.push(b"earlier")
         await turn()
         before = writer.sent()
-        writer.outbox.take_back(reversed(writer.pushed))  # nothing of this turn
+        writer.outbox.take_back(writer.pushed)  # nothing of this turn
         shared = b"x"
         other.push(shared)
         writer.push(bytes(bytearray(shared)) + b"y", b"y")
-        writer.outbox.take_back(reversed(writer.pushed))
+        writer.outbox.take_back(writer.pushed)
         writer.outbox.close()
         await turn()
         assert writer.sent() == before

@@ -481,6 +481,7 @@ RUNS = st.builds(lambda first, count: [*range(first, first + count)], st.integer
             st.tuples(st.just("ack"), st.integers(0, 2), st.integers(-1, 8)),
             st.tuples(st.just("fail"), st.integers(0, 2), st.integers(0, 8)),
             st.tuples(st.just("all"), RUNS | st.lists(st.integers(-1, 8), min_size=1, max_size=3), st.booleans()),
+            st.tuples(st.just("next"), st.integers(-1, 8)),
             st.just(("confirm",)),
         ),
         max_size=40,
@@ -497,7 +498,7 @@ def test_acks_of_all_are_those_of_each(steps: list[tuple[Any, ...]], quorum: tup
     for step in steps:
         if step[0] == "all":
             before = together.head
-            confirmed = step[2] and together.confirm_next(step[1])
+            confirmed = step[2] and together.confirm_row(step[1])
             each = [one_by_one.ack(index, step[1]) for index in range(3)]
             if confirmed:
                 assert any(each)
@@ -506,6 +507,10 @@ def test_acks_of_all_are_those_of_each(steps: list[tuple[Any, ...]], quorum: tup
                 assert together.ack_by(range(3), step[1]) == any(each)
                 if any(each):
                     assert together.confirm() == one_by_one.confirm()
+        elif step[0] == "next":
+            if together.confirm_next(step[1]):
+                assert any([one_by_one.ack(index, [step[1]]) for index in range(3)])
+                assert [*one_by_one.confirm()] == [step[1]]
         for w in (together, one_by_one):
             if step[0] == "push":
                 push(w)

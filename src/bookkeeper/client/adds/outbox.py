@@ -13,7 +13,7 @@ window has been told that the entry failed there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ...quorum.distribution import Distribution
@@ -36,12 +36,10 @@ class Lane:
     """See the module. `bundles` are those that its frames go into, to the bookies at these indexes of the ensemble, by
     these routes, in the bundle's order if it is one.
 
-    Who puts a frame in has called `begin_turn` when `turn` was not that of the departures, and counts it.
+    Who puts a frame in sees to it that each bundle is `due` and the lane `watched`, and counts the frame.
     """
 
-    __slots__ = (
-        "_before", "_told", "_watched", "answered", "bundles", "count", "departures", "indexes", "routes", "turn",
-    )  # fmt: skip
+    __slots__ = ("_told", "answered", "bundles", "count", "departures", "indexes", "routes", "watched")
 
     def __init__(
         self,
@@ -58,32 +56,31 @@ class Lane:
         """Frames put in so far."""
         self.answered = 0
         """Those that all bookies have answered, and the routes were not told of."""
-        self.turn = -1
-        """The turn of the departures in which a frame was last put in."""
-        self._before = 0  # frames put in before that turn
+        self.watched = False
+        """It is looked at with every tick."""
         self._told = 0  # frames that the routes were told of
-        self._watched = False  # the departures have it looked at with every tick
 
-    def begin_turn(self) -> None:
-        """A frame is about to be put in, the first one of this turn."""
-        departures = self.departures
-        self.turn = departures.turn
-        self._before = self.count
+    def watch(self) -> None:
+        """Have it looked at, until all is answered."""
+        self.watched = True
+        self.departures.watched[self] = None
+
+    def put(self, frame: bytes) -> None:
+        """The same in a call, for any lane."""
+        if not self.watched:
+            self.watch()
         for bundle in self.bundles:
             if not bundle.due:
-                departures.leaves(bundle)
-        if not self._watched:
-            self._watched = True
-            departures.watched[self] = None
+                self.departures.leaves(bundle)
+            bundle.put(frame)
+        self.count += 1
 
-    def take_back(self, frame: bytes) -> bool:
-        """The frame that was put in last does not leave; False if it was put in before this turn."""
-        if self.turn != self.departures.turn or self.count == self._before:
-            return False
-        self.count -= 1
+    def take_back(self, frames: Sequence[bytes]) -> None:
+        """Those of these frames that were put in during this turn do not leave."""
+        here = 0
         for bundle in self.bundles:
-            bundle.take_back(frame)
-        return True
+            here = bundle.take_back(frames)
+        self.count -= here
 
     def look(self) -> None:
         self.account()
@@ -94,8 +91,8 @@ class Lane:
 
     def leave(self) -> None:
         """No frame is put in any more, or none is under way."""
-        if self._watched:
-            self._watched = False
+        if self.watched:
+            self.watched = False
             del self.departures.watched[self]
 
     def account(self) -> None:
@@ -161,12 +158,7 @@ class Outbox:
         """Take an entry's frame, where there is no lane for all."""
         if not self._prepared:
             self._prepare()
-        lane = self._lanes[entry_id % len(self._lanes)]
-        if lane.turn != self._departures.turn:
-            lane.begin_turn()
-        for bundle in lane.bundles:
-            bundle.put(frame)
-        lane.count += 1
+        self._lanes[entry_id % len(self._lanes)].put(frame)
 
     def _prepare(self) -> None:
         """Make the lanes."""
@@ -198,19 +190,12 @@ class Outbox:
     def _lane(self, bundles: tuple[Bundle, ...], indexes: Sequence[int], ways: Mapping[int, AddRoute]) -> Lane:
         return Lane(self._departures, bundles, tuple(indexes), tuple(ways[index] for index in indexes))
 
-    def take_back(self, latest: Iterable[tuple[int, bytes]]) -> None:
-        """What was put in during this turn does not leave, but for what was put in before the lanes changed in it.
-
-        `latest`: id and frame of entries, those put in last first.
-        """
-        lanes = self._lanes
-        earlier: set[int] = set()  # lanes that have no more of this turn
-        for entry_id, frame in latest:
-            if len(earlier) == len(lanes):
-                return
-            number = entry_id % len(lanes)
-            if number not in earlier and not lanes[number].take_back(frame):
-                earlier.add(number)
+    def take_back(self, frames: Mapping[int, bytes]) -> None:
+        """What was put in during this turn of these frames, by entry id, does not leave, but for what was put in before
+        the lanes changed in it."""
+        count = len(self._lanes)
+        for number, lane in enumerate(self._lanes):
+            lane.take_back([frame for entry_id, frame in frames.items() if entry_id % count == number])
 
     def unprepared(self) -> None:
         """The lanes lead where no route is any more, or to one that must be told that it is in use again."""

@@ -159,9 +159,11 @@ class AddPipeline:
         if lane is None:
             self.outbox.put(entry_id, frame)
             return entry_id
-        if lane.turn != lane.departures.turn:
-            lane.begin_turn()
-        lane.bundles[0].put(frame)
+        bundle = lane.bundles[0]
+        if not (bundle.due and lane.watched):
+            lane.put(frame)
+            return entry_id
+        bundle.put(frame)
         lane.count += 1
         return entry_id
 
@@ -212,6 +214,22 @@ class AddPipeline:
         if self.waiting:
             self._answered()
 
+    def on_stored(self, entry_id: int) -> None:
+        """One entry, by all bookies of the one lane."""
+        lane = self.lane
+        assert lane is not None, f"entry {entry_id} went to all by no lane"
+        lane.answered += 1
+        try:
+            if self._may_confirm and self.window.confirm_next(entry_id):
+                if self._flushes is not None or self.on_confirmed is not None:
+                    self._tell_of(range(entry_id, entry_id + 1))
+            elif self.window.ack_by(lane.indexes, (entry_id,)) and self._may_confirm:
+                self._confirm()
+        except Exception:
+            self._unexpected()
+        if self.waiting:
+            self._answered()
+
     def on_stored_at(self, places: Sequence[int], entry_ids: Sequence[int]) -> None:
         """These entries, by several bookies of the one lane."""
         lane = self.lane
@@ -223,7 +241,7 @@ class AddPipeline:
         else:
             indexes = lane.count_answers(places, len(entry_ids))
         try:
-            if everywhere and self._may_confirm and self.window.confirm_next(entry_ids):
+            if everywhere and self._may_confirm and self.window.confirm_row(entry_ids):
                 if self._flushes is not None or self.on_confirmed is not None:
                     self._tell_of(range(entry_ids[0], entry_ids[-1] + 1))
             elif self.window.ack_by(indexes, entry_ids) and self._may_confirm:
@@ -382,7 +400,7 @@ class AddPipeline:
         self._index_of = _of_nobody
         self._deadlines.stop()
         self._deadlines.pauses.end()
-        self.outbox.take_back((entry_id, frame) for entry_id, (_, _, frame, _) in reversed(self.window.open.items()))
+        self.outbox.take_back({entry_id: frame for entry_id, (_, _, frame, _) in self.window.open.items()})
         pending = self.window.drain()
         drained = list(pending)
         failure = None

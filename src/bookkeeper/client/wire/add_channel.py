@@ -58,6 +58,9 @@ class AddSink(Protocol):
 class JointSink(AddSink, Protocol):
     """One that may be told of what several bookies of its ensemble have stored (`wire.arrivals`)."""
 
+    def on_stored(self, entry_id: int) -> None:
+        """All of them have stored this entry."""
+
     def on_stored_at(self, places: Sequence[int], entry_ids: Sequence[int]) -> None:
         """Those at these places, by their order in the bundle, have stored these entries, one at least of each."""
 

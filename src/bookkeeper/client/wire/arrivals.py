@@ -33,7 +33,7 @@ from typing import Protocol
 
 from ...protocol.frames import PackedAcks, ResponseStream
 from ...runtime import Runtime
-from .add_channel import rows, short_rows
+from .add_channel import LOOKED_AT, are_of_many, rows, short_rows
 from .departures import Bundle, Departures, Sending
 
 KEPT_FROM = 16
@@ -137,20 +137,43 @@ class Arrivals:
     ) -> None:
         """Tell of what the connections at these places have."""
         responses = connections[0].responses
-        sink_of = bundle.sinks.get
-        at = 0
         try:
-            for ledger_id, entry_ids in _rows(responses, acks):
-                begin, at = at, at + len(entry_ids) * responses.unit
-                sink = sink_of(ledger_id)
-                if sink is not None:
-                    sink.on_stored_at(places, entry_ids)
-                else:
-                    for place in places:
-                        connections[place].tell(acks[begin:at])
+            if len(places) == len(connections) and are_of_many([*responses.unpack(acks[: LOOKED_AT * responses.unit])]):
+                _tell_each(bundle, connections, acks)
+            else:
+                _tell_rows(bundle, connections, places, acks)
         except Exception as error:
             for place in places:
                 connections[place].failed_on_answer(error)
+
+
+def _tell_each(bundle: Bundle, connections: Sequence[Hearing], acks: PackedAcks) -> None:
+    """What all have, one by one: each is of another ledger."""
+    responses = connections[0].responses
+    sink_of = bundle.sinks.get
+    for number, (ledger_id, entry_id) in enumerate(responses.unpack(acks)):
+        sink = sink_of(ledger_id)
+        if sink is not None:
+            sink.on_stored(entry_id)
+        else:
+            begin = number * responses.unit
+            for connection in connections:
+                connection.tell(acks[begin : begin + responses.unit])
+
+
+def _tell_rows(bundle: Bundle, connections: Sequence[Hearing], places: Sequence[int], acks: PackedAcks) -> None:
+    """What those at these places have, by what stands together of a ledger."""
+    responses = connections[0].responses
+    sink_of = bundle.sinks.get
+    at = 0
+    for ledger_id, entry_ids in _rows(responses, acks):
+        begin, at = at, at + len(entry_ids) * responses.unit
+        sink = sink_of(ledger_id)
+        if sink is not None:
+            sink.on_stored_at(places, entry_ids)
+        else:
+            for place in places:
+                connections[place].tell(acks[begin:at])
 
 
 def _parts(all_heard: Sequence[_Heard]) -> Iterator[tuple[int, int, tuple[int, ...]]]:

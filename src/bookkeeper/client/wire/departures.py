@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -44,12 +44,13 @@ class Watched(Protocol):
 class Bundle:
     """Frames of one turn that all go to the same connections. Made by `Departures.bundle`."""
 
-    __slots__ = ("__weakref__", "_connections", "_frames", "_taken_back", "due", "put", "sinks")
+    __slots__ = ("__weakref__", "_connections", "_frames", "_here", "_taken_back", "due", "put", "sinks")
 
     def __init__(self, connections: tuple[Sending, ...]) -> None:
         self._connections = connections
         self._frames: list[bytes] = []
-        self._taken_back: list[bytes] = []  # of the frames, these very objects
+        self._here: set[int] = set()  # identities of the frames, when one of them was last taken back
+        self._taken_back: set[int] = set()
         self.put: Callable[[bytes], None] = self._frames.append
         """Add a frame. It leaves if the bundle is `due`."""
         self.due = False
@@ -57,18 +58,23 @@ class Bundle:
         self.sinks: dict[int, JointSink] = {}
         """By ledger id, the writers whose entries go to exactly these connections now."""
 
-    def take_back(self, frame: bytes) -> None:
-        """Leave a frame out, if it is here: the one object, not what is equal."""
-        self._taken_back.append(frame)
+    def take_back(self, frames: Iterable[bytes]) -> int:
+        """Leave these very objects out, not what is equal. Returns how many of them are here."""
+        if len(self._here) + len(self._taken_back) != len(self._frames):
+            self._here = {id(frame) for frame in self._frames} - self._taken_back
+        found = self._here.intersection(map(id, frames))
+        self._here -= found
+        self._taken_back |= found
+        return len(found)
 
     def leave(self) -> None:
         """Hand the frames to the connections."""
         self.due = False
         frames = self._frames
         if self._taken_back:
-            without = set(map(id, self._taken_back))
-            frames[:] = [frame for frame in frames if id(frame) not in without]
+            frames[:] = [frame for frame in frames if id(frame) not in self._taken_back]
             self._taken_back.clear()
+            self._here.clear()
         if frames:
             data = frames[0] if len(frames) == 1 else b"".join(frames)
             frames.clear()
@@ -79,14 +85,12 @@ class Bundle:
 class Departures:
     """See the module. One per client."""
 
-    __slots__ = ("_bundles", "_connections", "_leaving", "blocked", "due", "turn", "watched")
+    __slots__ = ("_bundles", "_connections", "_leaving", "blocked", "due", "watched")
 
     def __init__(self) -> None:
         self._bundles: WeakValueDictionary[tuple[Sending, ...], Bundle] = WeakValueDictionary()
         self._leaving: list[Bundle] = []  # each once a turn
         self._connections: list[Callable[[], None]] = []  # each once a turn
-        self.turn = 0
-        """Counts the turns of the loop in which something left."""
         self.due = False
         """Something was handed over in this turn of the loop, and has not left yet."""
         self.watched: dict[Watched, None] = {}
@@ -127,7 +131,6 @@ class Departures:
             asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
-        self.turn += 1
         bundles, self._leaving = self._leaving, []
         for bundle in bundles:
             try:
