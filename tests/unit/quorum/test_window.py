@@ -507,10 +507,10 @@ def test_acks_of_all_are_those_of_each(steps: list[tuple[Any, ...]], quorum: tup
                 assert together.ack_by(range(3), step[1]) == any(each)
                 if any(each):
                     assert together.confirm() == one_by_one.confirm()
-        elif step[0] == "next":
-            if together.confirm_next(step[1]):
-                assert any([one_by_one.ack(index, [step[1]]) for index in range(3)])
-                assert [*one_by_one.confirm()] == [step[1]]
+        elif step[0] == "next" and together.confirm_next(step[1]):
+            ready = [one_by_one.ack(index, [step[1]]) for index in range(3)]
+            assert any(ready)
+            assert [*one_by_one.confirm()] == [step[1]]
         for w in (together, one_by_one):
             if step[0] == "push":
                 push(w)

@@ -100,8 +100,8 @@ class AddRoute:
     """One ledger's adds on one connection."""
 
     __slots__ = (
-        "_answered_before", "_channel", "_moved", "_owner", "_patient_since", "_sent_at", "answered", "connection",
-        "in_use", "ledger_id", "sent", "sink",
+        "_answered_before", "_channel", "_later", "_marked", "_moved", "_owner", "_patient_since", "answered",
+        "connection", "in_use", "ledger_id", "sent", "sink", "waits_since",
     )  # fmt: skip
 
     def __init__(self, connection: RoutedConnection, channel: AddChannel, ledger_id: int) -> None:
@@ -119,9 +119,11 @@ class AddRoute:
         """The connection looks at it with every tick."""
         self._answered_before = 0  # `answered` at the last look
         self._moved = False  # that look saw new answers
-        self._sent_at: list[tuple[int, int]] = []  # a few; a deque takes 600 bytes, three for each open writer
-        """(tick, frames sent by its end), ascending in both; every count was above `answered` at the last look."""
-        self._patient_since = 0  # the tick at which what the first mark says began to wait for the bookie
+        self.waits_since: float = math.inf
+        """The tick whose end saw the oldest add that was unanswered at the last look; infinite when there was none."""
+        self._marked = 0  # frames sent by then
+        self._later: list[tuple[int, int]] = []  # the same of later ticks, ascending, while the first is not reached
+        self._patient_since = 0  # the tick at which that oldest add began to wait for the bookie
 
     def deliver(self, acked: list[int], failed: list[tuple[int, int]]) -> None:
         """The answers of one socket read."""
@@ -139,40 +141,51 @@ class AddRoute:
     def look(self, tick: int) -> float:
         """Tick `tick` is over: remember what was sent. Returns when the oldest of what was answered since the last
         look was sent."""
-        marks = self._sent_at
         answered = self.answered
         oldest = math.inf
         self._moved = answered != self._answered_before
         if self._moved:
             self._answered_before = answered
-            oldest = marks[0][0] if marks else tick
-            while marks and marks[0][1] <= answered:
-                del marks[0]
-        if self.sent > answered and self.sink is not None and (not marks or marks[-1][1] != self.sent):
-            if not marks:
-                self._patient_since = tick + 1
-            marks.append((tick, self.sent))
+            oldest = min(self.waits_since, tick)
+        if self._marked > answered or self._later:
+            self._look_closer(tick)
+        elif self.sent > answered and self.sink is not None:
+            self.waits_since = tick
+            self._marked = self.sent
+            self._patient_since = tick + 1
+        else:
+            self.waits_since = math.inf
         return oldest
 
-    @property
-    def waits_since(self) -> float:
-        """The last look's tick or, of what was remembered before and is not answered, the first one's."""
-        return self._sent_at[0][0] if self._sent_at else math.inf
+    def _look_closer(self, tick: int) -> None:
+        """`look` where something waits, or did, for longer than a tick."""
+        later = self._later
+        if (
+            self.sent > self.answered
+            and self.sink is not None
+            and (later[-1][1] if later else self._marked) < self.sent
+        ):
+            later.append((tick, self.sent))
+        while self._marked <= self.answered and later:
+            self.waits_since, self._marked = later.pop(0)
+            self._patient_since = tick + 1
+        if self._marked <= self.answered:
+            self.waits_since = math.inf
 
     def overdue(self, tick: int, moving_since: float, timeout: float) -> bool:
         """Whether for `timeout` ticks nothing has moved that was sent before its oldest unanswered add.
 
-        What was sent since `moving_since` has not waited for the bookie. To be asked with each look when something was
-        remembered before it.
+        What was sent since `moving_since` has not waited for the bookie. To be asked with each look when something
+        waits since before it.
         """
-        marks = self._sent_at
-        if marks and marks[0][0] >= moving_since:
+        if self.waits_since >= moving_since:
             self._patient_since = tick
-        return bool(marks) and tick >= self._patient_since + timeout
+        return self.waits_since < tick and tick >= self._patient_since + timeout
 
     def expire(self) -> None:
         """It is overdue: fail the channel. Without a channel it is only reported."""
-        self._sent_at.clear()
+        self.waits_since, self._marked = math.inf, self.answered
+        self._later.clear()
         self.connection.count_failures(RequestTimeoutError.code, self.sent - self.answered)
         self.detach(RequestTimeoutError(ledger_id=self.ledger_id, bookie=self.connection.bookie))
         self.connection.give_up_route(self)
@@ -189,7 +202,7 @@ class AddRoute:
 
         Who appends now and then has nothing under way at many a tick: to let go and take up again costs more than a
         look."""
-        if self._moved or self._sent_at or not self.sent == self.answered == self._answered_before:
+        if self._moved or self.waits_since < math.inf or not self.sent == self.answered == self._answered_before:
             return False
         if self._owner is not None:
             self._owner.account()
