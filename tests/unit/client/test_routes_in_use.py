@@ -107,7 +107,7 @@ class Patience:
     ),
     st.integers(1, 3),
 )
-@example([("send", 1), ("tick", 4), ("tick", 4), ("send", 1), ("answer", 1), ("tick", 4), ("tick", 4)], 2)
+@example([("send", 1), ("tick", 4)] * 2 + [("send", 1), ("answer", 2), ("tick", 4), ("tick", 4)], 2)
 def test_a_route_is_overdue_when_nothing_moved_for_so_many_ticks(steps: list[tuple[str, int]], timeout: int) -> None:
     connection = Connection()
     routed = cast(RoutedConnection, connection)
