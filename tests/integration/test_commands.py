@@ -16,6 +16,7 @@ import pytest
 
 from bookkeeper.config import parse_properties
 from bookkeeper.runtime.ports import free_port
+from tests.support.commands import Commands
 
 
 class Result:
@@ -35,23 +36,36 @@ class Result:
         return lines[0]
 
 
+COMMANDS = Commands()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _commands() -> Iterator[None]:
+    yield
+    COMMANDS.close()
+
+
+def environ(uri: str | None, **more: str) -> dict[str, str]:
+    found = {**os.environ, "COLUMNS": "300", **more}
+    found.pop("BOOKKEEPER_URI", None)
+    return found if uri is None else {**found, "BOOKKEEPER_URI": uri}
+
+
 async def start(*arguments: object, uri: str | None = None, **more: str) -> asyncio.subprocess.Process:
     """A command that goes on until it is done or stopped; `more`: environment variables."""
-    environ = {**os.environ, "COLUMNS": "300", **more}
-    environ.pop("BOOKKEEPER_URI", None)
-    if uri is not None:
-        environ["BOOKKEEPER_URI"] = uri
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bookkeeper", *map(str, arguments)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environ,
+        env=environ(uri, **more),
     )
 
 
 async def run(*arguments: object, uri: str | None = None, stdin: bytes = b"", **more: str) -> Result:
     """Run a command to its end; ids, ports and errors come out as a user sees them."""
+    if not more:
+        return Result(*await asyncio.to_thread(COMMANDS.run, arguments, environ(uri), stdin))
     process = await start(*arguments, uri=uri, **more)
     out, err = await process.communicate(stdin)
     assert process.returncode is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -14,13 +15,15 @@ import pytest
 
 from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.commands import Commands
 
 
 class Shell:
     """Runs commands on one cluster."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, commands: Commands) -> None:
         self.uri = uri
+        self._commands = commands
 
     async def start(self, *words: str, group: tuple[str, ...] = ("stream",)) -> Process:
         return await asyncio.create_subprocess_exec(
@@ -37,10 +40,9 @@ class Shell:
         return await self.run(*words, group=("bench", "stream"))
 
     async def run(self, *words: str, text: bytes = b"", group: tuple[str, ...] = ("stream",)) -> tuple[int, str, str]:
-        process = await self.start(*words, group=group)
-        out, err = await process.communicate(text)
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
+        words = (*group, *words, "--uri", self.uri)
+        code, out, err = await asyncio.to_thread(self._commands.run, words, os.environ, text)
+        return code, out.decode(), err.decode()
 
     async def good(self, *words: str, text: bytes = b"") -> str:
         code, out, err = await self.run(*words, text=text)
@@ -49,9 +51,9 @@ class Shell:
 
 
 @pytest.fixture
-async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
+async def shell(tmp_path: Path, commands: Commands) -> AsyncIterator[Shell]:
     async with LocalCluster(RealRuntime(), tmp_path, 3) as cluster:
-        yield Shell(cluster.uri)
+        yield Shell(cluster.uri, commands)
 
 
 async def test_a_stream_from_its_beginning_to_its_end(shell: Shell) -> None:

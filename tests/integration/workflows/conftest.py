@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -11,8 +11,9 @@ import pytest
 import bookkeeper
 from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.runtime.real import RealRuntime
+from tests.support.commands import Commands
 
-from .operator import Operator, Section, Shell
+from .operator import Operator, Section
 
 SMALL = {
     "dbStorage_writeCacheMaxSizeMb": 16,
@@ -39,16 +40,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(server.uri(server.new_root(), scheme="zk+hierarchical"))
 
 
-@pytest.fixture(scope="session")
-def shell() -> Iterator[Shell]:
-    """Where commands are run."""
-    found = Shell()
-    yield found
-    found.close()
-
-
 @pytest.fixture
-def operating(request: pytest.FixtureRequest, store: str, shell: Shell, tmp_path: Path) -> Operating:
+def operating(request: pytest.FixtureRequest, store: str, commands: Commands, tmp_path: Path) -> Operating:
     """Starts a cluster for the workflow in the test's name. `async with operating(bookies=4, someSetting=1) as op:`"""
     section = Section.of_test(request.node.name)
 
@@ -59,7 +52,7 @@ def operating(request: pytest.FixtureRequest, store: str, shell: Shell, tmp_path
             LocalCluster(runtime, tmp_path, bookies, uri=store, settings={**SMALL, **settings}) as cluster,
             bookkeeper.connect(cluster.uri, runtime=runtime) as bk,
         ):
-            yield Operator(cluster, bk, section, shell)
+            yield Operator(cluster, bk, section, commands)
         section.check_all_ran()
 
     return start

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -24,6 +23,7 @@ from bookkeeper.client.client import BookKeeper
 from bookkeeper.metadata.api import Mode
 from bookkeeper.types import BookieId
 from tests.integration.processes import PASSWORD, payload
+from tests.support.commands import Commands
 from tests.support.http import Answer, curl
 from tests.support.scrub import bad_copies
 from tests.support.waiting import until
@@ -57,26 +57,6 @@ class Section:
         assert self.printed - self.ran == set(), "printed in docs/operations.md, and not run"
 
 
-class Shell:
-    """Where commands are run: each is a process of its own (`shell`)."""
-
-    def __init__(self) -> None:
-        words = [sys.executable, "-m", "tests.integration.workflows.shell"]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-
-    def run(self, words: list[str], uri: str) -> tuple[int, str]:
-        """A command's exit code, and what it wrote. Blocks."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps({"words": words, "uri": uri}), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
-        return answer["code"], answer["out"]
-
-    def close(self) -> None:
-        """Ends when its input does."""
-        self._process.communicate()
-
-
 @dataclass
 class Operator:
     """One cluster, and all that is known of it."""
@@ -84,7 +64,7 @@ class Operator:
     cluster: LocalCluster
     bk: BookKeeper
     section: Section
-    shell: Shell
+    commands: Commands
     written: dict[int, int] = field(default_factory=dict)
     """Ledgers, and how many entries of them were acknowledged."""
 
@@ -97,7 +77,9 @@ class Operator:
 
     async def command(self, words: str, code: int | None = 0) -> str:
         """Any other command, to look with. `code` None: whatever it is."""
-        found, text = await asyncio.to_thread(self.shell.run, shlex.split(words), self.cluster.uri)
+        environ = {**os.environ, "BOOKKEEPER_URI": self.cluster.uri, "COLUMNS": "300"}
+        ended = await asyncio.to_thread(self.commands.run, shlex.split(words), environ, together=True)
+        found, text = ended.code, ended.out.decode()
         assert code in (None, found), f"{words}: exit code {found}\n{text}"
         return text
 
