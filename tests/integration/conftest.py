@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.runtime.real import RealRuntime
-from tests.support.commands import Commands
 
 SMALL = {"dbStorage_writeCacheMaxSizeMb": 16, "dbStorage_readAheadCacheMaxSizeMb": 8, "flushInterval": 1000}
 """Little memory, so that caches overflow, and checkpoints so often that kills meet every stage of them."""
@@ -25,11 +24,3 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     """Four bookies on the embedded metadata store."""
     async with LocalCluster(RealRuntime(), tmp_path, 4, settings=SMALL) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def commands() -> Iterator[Commands]:
-    """Where commands are run that need not load the program each time."""
-    found = Commands()
-    yield found
-    found.close()

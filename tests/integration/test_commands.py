@@ -16,7 +16,7 @@ import pytest
 
 from bookkeeper.config import parse_properties
 from bookkeeper.runtime.ports import free_port
-from tests.support.commands import Commands
+from tests.support.commands import run_command
 
 
 class Result:
@@ -34,15 +34,6 @@ class Result:
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: ")
         return lines[0]
-
-
-COMMANDS = Commands()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _commands() -> Iterator[None]:
-    yield
-    COMMANDS.close()
 
 
 def environ(uri: str | None, **more: str) -> dict[str, str]:
@@ -65,7 +56,7 @@ async def start(*arguments: object, uri: str | None = None, **more: str) -> asyn
 async def run(*arguments: object, uri: str | None = None, stdin: bytes = b"", **more: str) -> Result:
     """Run a command to its end; ids, ports and errors come out as a user sees them."""
     if not more:
-        return Result(*await asyncio.to_thread(COMMANDS.run, arguments, environ(uri), stdin))
+        return Result(*await run_command(arguments, environ(uri), stdin))
     process = await start(*arguments, uri=uri, **more)
     out, err = await process.communicate(stdin)
     assert process.returncode is not None

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from asyncio.subprocess import PIPE
+import os
 from pathlib import Path
+
+from tests.support.commands import run_command
 
 
 async def bookkeeper_command(*words: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bookkeeper", *words, stdout=PIPE, stderr=PIPE)
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    code, out, err = await run_command(words, os.environ)
+    return code, out.decode(), err.decode()
 
 
 async def test_the_demo_of_healing_loses_nothing(tmp_path: Path) -> None:

@@ -15,15 +15,14 @@ import pytest
 
 from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.runtime.real import RealRuntime
-from tests.support.commands import Commands
+from tests.support.commands import run_command
 
 
 class Shell:
     """Runs commands on one cluster."""
 
-    def __init__(self, uri: str, commands: Commands) -> None:
+    def __init__(self, uri: str) -> None:
         self.uri = uri
-        self._commands = commands
 
     async def start(self, *words: str, group: tuple[str, ...] = ("stream",)) -> Process:
         return await asyncio.create_subprocess_exec(
@@ -41,7 +40,7 @@ class Shell:
 
     async def run(self, *words: str, text: bytes = b"", group: tuple[str, ...] = ("stream",)) -> tuple[int, str, str]:
         words = (*group, *words, "--uri", self.uri)
-        code, out, err = await asyncio.to_thread(self._commands.run, words, os.environ, text)
+        code, out, err = await run_command(words, os.environ, text)
         return code, out.decode(), err.decode()
 
     async def good(self, *words: str, text: bytes = b"") -> str:
@@ -51,9 +50,9 @@ class Shell:
 
 
 @pytest.fixture
-async def shell(tmp_path: Path, commands: Commands) -> AsyncIterator[Shell]:
+async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
     async with LocalCluster(RealRuntime(), tmp_path, 3) as cluster:
-        yield Shell(cluster.uri, commands)
+        yield Shell(cluster.uri)
 
 
 async def test_a_stream_from_its_beginning_to_its_end(shell: Shell) -> None:

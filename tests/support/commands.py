@@ -1,4 +1,4 @@
-"""`bookkeeper` commands as processes that need not load the program each time: `Commands`.
+"""`bookkeeper` commands as processes that need not load the program each time: `run_command`.
 
 `python -m tests.support.commands` is such a loader. It reads requests, a line of JSON each: `{"words": [...],
 "environ": {...}, "stdin": "...", "together": false}`. For each it forks, and the child is the command. Answers are
@@ -7,6 +7,8 @@ lines, too: `{"code": 0, "out": "...", "err": "..."}`, with all that was written
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import contextlib
 import json
 import os
@@ -59,6 +61,19 @@ class Commands:
         """Loaders end when their input does."""
         while self._idle:
             self._idle.pop().communicate()
+
+
+COMMANDS = Commands()
+"""Of this process."""
+
+atexit.register(COMMANDS.close)
+
+
+async def run_command(
+    words: Iterable[object], environ: Mapping[str, str], stdin: bytes = b"", *, together: bool = False
+) -> Ended:
+    """`Commands.run`."""
+    return await asyncio.to_thread(COMMANDS.run, words, environ, stdin, together=together)
 
 
 def _load() -> None:

@@ -11,7 +11,6 @@ import pytest
 import bookkeeper
 from bookkeeper.cli.local.cluster import LocalCluster
 from bookkeeper.runtime.real import RealRuntime
-from tests.support.commands import Commands
 
 from .operator import Operator, Section
 
@@ -41,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def operating(request: pytest.FixtureRequest, store: str, commands: Commands, tmp_path: Path) -> Operating:
+def operating(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> Operating:
     """Starts a cluster for the workflow in the test's name. `async with operating(bookies=4, someSetting=1) as op:`"""
     section = Section.of_test(request.node.name)
 
@@ -52,7 +51,7 @@ def operating(request: pytest.FixtureRequest, store: str, commands: Commands, tm
             LocalCluster(runtime, tmp_path, bookies, uri=store, settings={**SMALL, **settings}) as cluster,
             bookkeeper.connect(cluster.uri, runtime=runtime) as bk,
         ):
-            yield Operator(cluster, bk, section, commands)
+            yield Operator(cluster, bk, section)
         section.check_all_ran()
 
     return start

@@ -23,7 +23,7 @@ from bookkeeper.client.client import BookKeeper
 from bookkeeper.metadata.api import Mode
 from bookkeeper.types import BookieId
 from tests.integration.processes import PASSWORD, payload
-from tests.support.commands import Commands
+from tests.support.commands import run_command
 from tests.support.http import Answer, curl
 from tests.support.scrub import bad_copies
 from tests.support.waiting import until
@@ -64,7 +64,6 @@ class Operator:
     cluster: LocalCluster
     bk: BookKeeper
     section: Section
-    commands: Commands
     written: dict[int, int] = field(default_factory=dict)
     """Ledgers, and how many entries of them were acknowledged."""
 
@@ -78,7 +77,7 @@ class Operator:
     async def command(self, words: str, code: int | None = 0) -> str:
         """Any other command, to look with. `code` None: whatever it is."""
         environ = {**os.environ, "BOOKKEEPER_URI": self.cluster.uri, "COLUMNS": "300"}
-        ended = await asyncio.to_thread(self.commands.run, shlex.split(words), environ, together=True)
+        ended = await run_command(shlex.split(words), environ, together=True)
         found, text = ended.code, ended.out.decode()
         assert code in (None, found), f"{words}: exit code {found}\n{text}"
         return text
