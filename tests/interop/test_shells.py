@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from bookkeeper.runtime.real import RealRuntime
 from tests.interop.support import peer
 from tests.interop.support.cluster import JAVA, OURS, Cluster
 from tests.interop.support.report import verifies
+from tests.support import commands
 
 AREA = "Repair"
 
@@ -58,12 +59,7 @@ def facts(pattern: str, text: str) -> list[tuple[str, ...]]:
 
 
 def our_shell(cluster: Cluster, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "bookkeeper", "shell", *words, "--conf", str(cluster.bookies[0].conf)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = our_answer(cluster, *words)
     return done.stdout + done.stderr
 
 
@@ -178,5 +174,6 @@ async def test_the_shells_agree_about_a_stopped_bookie(new_cluster: MakeCluster,
 
 
 def our_answer(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bookkeeper", "shell", *words, "--conf", str(cluster.bookies[0].conf)]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    command = ["shell", *words, "--conf", str(cluster.bookies[0].conf)]
+    code, out, err = commands.COMMANDS.run(command, os.environ)
+    return subprocess.CompletedProcess(command, code, out.decode(), err.decode())
