@@ -34,11 +34,10 @@ def test_who_does_not_die_is_not_disturbed(seed: int) -> None:
 
 
 FIRST_FOUND = {
-    "abort deletes what it is told of": 45,
-    "fingerprint ignored": 32,
-    "skipped is done": 19,
-    "sweeps the living": 4,
-    "nothing is heard of a run": 2,
+    "abort deletes what it is told of": 5,
+    "fingerprint ignored": 15,
+    "skipped is done": 4,
+    "nothing is heard of a run": 6,
     "merged into nobody's ledger": 2,
 }
 """The seed that finds it as the code is now, which is tried first; the others are found by seed 0."""
