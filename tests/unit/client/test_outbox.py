@@ -288,6 +288,21 @@ async def test_what_was_put_in_this_turn_can_be_taken_back() -> None:
         assert (got.count(b"x"), got.count(b"y")) == (quorums[1], 0)
 
 
+async def test_what_is_taken_back_is_of_this_turn_however_many_there_were_in_another() -> None:
+    client = Client()
+    writer, other = client.writer(1), client.writer(2)
+    other.push(b"a")
+    other.outbox.take_back({0: b"never put in"})
+    await turn()
+    writer.push(b"b")
+    writer.outbox.take_back(writer.pushed)
+    other.push(b"c")
+    writer.outbox.take_back(writer.pushed)  # once more
+    await turn()
+    assert client.connections[BOOKIES[0]].got == [b"a", b"c"]
+    assert (writer.sent(), other.sent()) == ([0, 0, 0], [2, 2, 2])
+
+
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
 async def test_without_a_client_nothing_is_sent_and_every_entry_asks_again(quorums: tuple[int, int, int]) -> None:
     client = Client()

@@ -74,7 +74,7 @@ class Bundle:
         if self._taken_back:
             frames[:] = [frame for frame in frames if id(frame) not in self._taken_back]
             self._taken_back.clear()
-            self._here.clear()
+        self._here.clear()
         if frames:
             data = frames[0] if len(frames) == 1 else b"".join(frames)
             frames.clear()
