@@ -295,9 +295,9 @@ async def test_what_is_taken_back_is_of_this_turn_however_many_there_were_in_ano
     other.outbox.take_back({0: b"never put in"})
     await turn()
     writer.push(b"b")
-    writer.outbox.take_back(writer.pushed)
+    for _ in range(2):  # the second time there is nothing left of it
+        writer.outbox.take_back(writer.pushed)
     other.push(b"c")
-    writer.outbox.take_back(writer.pushed)  # once more
     await turn()
     assert client.connections[BOOKIES[0]].got == [b"a", b"c"]
     assert (writer.sent(), other.sent()) == ([0, 0, 0], [2, 2, 2])
