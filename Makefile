@@ -113,7 +113,7 @@ compatibility: jdk setup ## test-interop against 4.17.3 and 4.18.0, a history of
 	done
 
 .PHONY: ci
-ci: site test test-interop ## what continuous integration runs: the site first, as its libraries are needed by tests of it
+ci: $(VENV)/.docs test test-interop ## what continuous integration runs, tests of the site included
 
 .PHONY: simulate
 simulate: setup ## the cluster in the simulated world under faults (SEEDS=1000 FIRST=0; SEED=n replays one with a trace)
