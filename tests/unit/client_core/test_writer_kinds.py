@@ -250,6 +250,25 @@ async def test_an_idle_writer_tells_its_lac() -> None:
         await writer.close()
 
 
+async def test_a_lac_that_an_entry_under_way_carries_is_not_told() -> None:
+    async with World(3, explicitLacInterval=5) as world:
+        writer = await world.writer()
+        await writer.append(b"x")
+        explicit_lac = writer._appending.explicit_lac
+        assert explicit_lac._looked_at
+        for bookie in world.bookies.values():
+            bookie.hold = True
+        under_way = asyncio.ensure_future(writer.append(b"y"))
+        await until(lambda: not explicit_lac._looked_at)  # it was found quiet
+        await settle()
+        assert not any(bookie.explicit_lac for bookie in world.bookies.values())
+        for bookie in world.bookies.values():
+            bookie.release()
+        assert await under_way == 1
+        await until(lambda: all(b.explicit_lac.get(0) == 1 for b in world.bookies.values()))
+        await writer.close()
+
+
 async def test_explicit_lac_is_tried_again_and_never_beyond_what_was_forced() -> None:
     async with World(3, explicitLacInterval=5) as world:
         writer = await world.writer(flags=WriteFlag.DEFERRED_SYNC)

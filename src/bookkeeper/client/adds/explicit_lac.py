@@ -10,7 +10,9 @@ Theory of operation
   `client.lac_rounds`). If nothing was appended meanwhile, the LAC is told; else the appended entries carry it, and
   the writer is looked at again after the same time. So the LAC is known twice the interval after the last append, and
   one journey, at the latest; later only where thousands of writers become quiet in the same moment.
-- A writer that appends all the time sends nothing. One that is quiet and has told its LAC is not looked at.
+- A writer that appends all the time sends nothing, nor does one that has an entry under way that carries the LAC: where
+  thousands of writers have one entry at a time, and wait for it longer than the interval, that is all of them. One that
+  is quiet and has told its LAC is not looked at.
 - An ack quorum that took it is enough. If there is none it is tried again after pauses that double, for as long as
   nothing else happens: the LAC is of use to readers only, and failures are only logged.
 """
@@ -125,8 +127,18 @@ class ExplicitLac:
 
     def _tell_now(self) -> None:
         self._timer = None
-        if self._adds.stopped is None and not self._context.closed and self._window.lac > self._told:
-            self._tell(self._window.lac)
+        lac = self._window.lac
+        if (
+            self._adds.stopped is None
+            and not self._context.closed
+            and lac > self._told
+            and not self._is_on_its_way(lac)
+        ):
+            self._tell(lac)
+
+    def _is_on_its_way(self, lac: int) -> bool:
+        """An entry that is not confirmed carries it; when that is confirmed there is another LAC to tell."""
+        return self._window.lap > self._window.head and self._adds.carried >= lac
 
     def _tell(self, lac: int) -> None:
         """Send the LAC to its write set."""
