@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bookkeeper.runtime.ports import PORTS_VARIABLE, bounds
 from tests.support.java_classes import java_options
 
 if TYPE_CHECKING:
@@ -19,6 +20,18 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
+
+
+def _ports_of_this_process() -> str:
+    """Of what tests side by side each has a range of its own: a bookie that was killed finds its port free again."""
+    first, last = bounds()
+    share = (last + 1 - first) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    first += share * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return f"{first}-{first + share - 1}"
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ[PORTS_VARIABLE] = _ports_of_this_process()
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,22 @@ not name them.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import secrets
 import socket
 from collections.abc import Container
 from pathlib import Path
 
+from ..errors import ConfigurationError
+
 HOST = "127.0.0.1"
 FIRST_PORT = 10_000
 """Below it are too many well-known ones."""
+
+PORTS_VARIABLE = "BOOKKEEPER_PORTS"
+"""The environment variable with the first and the last port to choose from, such as `20000-20999`. Programs that run
+side by side and have ranges of their own never choose the same, nor that of a server that is down for a moment."""
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 OUTGOING_ELSEWHERE = 49_152
@@ -30,18 +38,29 @@ def free_port(count: int = 1, *, but: Container[int | None] = ()) -> int:
     """The first of `count` ports that follow each other, that nobody listens on, that no outgoing connection is given,
     that this process was not given before, and of which none is in `but`.
 
-    Raises `OSError` if no such ports are found.
+    Raises `OSError` if no such ports are found, and `ConfigurationError` if what the environment says is no range.
     """
-    last = first_outgoing() - count
-    choices = last - FIRST_PORT + 1
-    begin = secrets.randbelow(choices)  # programs that choose at the same time rarely choose the same
+    first, last = bounds()
+    choices = last - first + 2 - count
+    begin = secrets.randbelow(max(1, choices))  # programs that choose at the same time rarely choose the same
     for step in range(choices):
-        port = FIRST_PORT + (begin + step) % choices
+        port = first + (begin + step) % choices
         wanted = range(port, port + count)
         if not any(each in but or each in _given for each in wanted) and all(is_free(each) for each in wanted):
             _given.update(wanted)
             return port
-    raise OSError(f"no {count} ports that are free and follow each other between {FIRST_PORT} and {last}")
+    raise OSError(f"no {count} ports that are free and follow each other between {first} and {last}")
+
+
+def bounds() -> tuple[int, int]:
+    """The first and the last port to choose from."""
+    said = os.environ.get(PORTS_VARIABLE)
+    if said is None:
+        return FIRST_PORT, first_outgoing() - 1
+    found = re.fullmatch(r"(\d+)-(\d+)", said)
+    if found is None or not 0 < int(found[1]) <= int(found[2]) < 65_536:
+        raise ConfigurationError(f"{PORTS_VARIABLE}={said} is no range of ports, such as 20000-20999")
+    return int(found[1]), int(found[2])
 
 
 def is_free(port: int) -> bool:

@@ -21,7 +21,7 @@ from bookkeeper.autorecovery.daemon import run_autorecovery
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.config import ServerConfiguration
-from bookkeeper.errors import BKError
+from bookkeeper.errors import BKError, NoSuchLedgerError
 from bookkeeper.metadata.api import Mode
 from bookkeeper.peers import open_peers
 from bookkeeper.runtime import DiskUsage
@@ -59,6 +59,14 @@ class Served:
                 await writer.append_soon(b"%d" % number * size)
             await writer.flush()
         return writer.id
+
+    async def has(self, ledger_id: int) -> bool:
+        """Whether the bookie knows a ledger."""
+        try:
+            await self.bk.list_entries_of(ledger_id, self.bookie.bookie_id)
+        except NoSuchLedgerError:
+            return False
+        return True
 
     async def write_on(self) -> None:
         """Until the bookie takes no more, which raises."""
@@ -304,6 +312,8 @@ async def test_a_full_disk_is_given_back_by_hand(tmp_path: Path) -> None:
 
         await until(read_only, "the bookie is read-only")
         full = await api.json(f"{API}/ledger/list")
+        stored = [ledger for ledger in full if await api.has(int(ledger))]
+        assert len(stored) >= len(full) - 1, "of the last one the bookie may have taken nothing"
         for ledger in full:
             assert (await ask(api.port, f"{API}/ledger/delete?ledger_id={ledger}", "DELETE")).status == 200
         assert await read_only(), "nothing is given back before a collection"
@@ -316,7 +326,7 @@ async def test_a_full_disk_is_given_back_by_hand(tmp_path: Path) -> None:
         assert used() < 0.4 * whole
         page = parsed((await api.get("/metrics")).text)
         found = {sample.name: sample.value for family in page for sample in family.samples}
-        assert found["bookie_DELETED_LEDGER_TOTAL_total"] == len(full)
+        assert found["bookie_DELETED_LEDGER_TOTAL_total"] == len(stored)
         assert found["bookie_RECLAIMED_DELETION_SPACE_BYTES_total"] > 0
 
 

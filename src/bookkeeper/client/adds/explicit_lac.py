@@ -68,6 +68,7 @@ class ExplicitLac:
         self._interval = max(0.0, context.config.explicitLacInterval / 1000)
         self._told = self._window.lac  # the LAC that bookies were told, or are being told
         self._pushed = -1  # the last entry there was when it was last looked at
+        self._seen = (-1, -1)  # the LAC when it was last looked at, and the last entry there was when it was first seen
         self._looked_at = False  # by the rounds
         self._timer: TimerHandle | None = None  # the end of the pause before another attempt
         self._telling: AckSet | None = None  # what is under way: one at a time
@@ -107,6 +108,7 @@ class ExplicitLac:
         idle = self._timer is None and self._telling is None and not self._looked_at
         if idle and self._started and self._window.lac > self._told:
             self._pushed = self._window.lap
+            self._see()
             self._looked_at = True
             self._adds.on_confirmed = None  # until `quiet` there is nothing to hear
             self._context.lac_rounds.look_at(self)
@@ -116,6 +118,7 @@ class ExplicitLac:
 
     def appended(self) -> int:
         """See `lac_rounds`."""
+        self._see()
         before, self._pushed = self._pushed, self._window.lap
         return self._pushed - before if self._adds.stopped is None else 0
 
@@ -138,7 +141,12 @@ class ExplicitLac:
 
     def _is_on_its_way(self, lac: int) -> bool:
         """An entry that is not confirmed carries it; when that is confirmed there is another LAC to tell."""
-        return self._window.lap > self._window.head and self._adds.carried >= lac
+        seen, last_pushed = self._seen
+        return self._window.lap > self._window.head and lac == seen and self._window.lap > last_pushed
+
+    def _see(self) -> None:
+        if self._window.lac != self._seen[0]:
+            self._seen = (self._window.lac, self._window.lap)
 
     def _tell(self, lac: int) -> None:
         """Send the LAC to its write set."""

@@ -81,8 +81,8 @@ class AddPipeline:
 
     __slots__ = (
         "__weakref__", "_abandoned", "_change_is_due", "_clock", "_context", "_deadlines", "_encode", "_flushes",
-        "_index_of", "_ledger_id", "_may_confirm", "_owner", "carried", "end", "keeper", "lane", "on_confirmed",
-        "on_progress", "outbox", "stopped", "waiting", "window",
+        "_index_of", "_ledger_id", "_may_confirm", "_owner", "end", "keeper", "lane", "on_confirmed", "on_progress",
+        "outbox", "stopped", "waiting", "window",
     )  # fmt: skip
 
     def __init__(
@@ -109,8 +109,6 @@ class AddPipeline:
         """What failed when it stopped."""
         self.on_progress: Callable[[], None] = lambda: None
         """Called when a connection became writable; and, while there are `waiting`, for each answer."""
-        self.carried = -1
-        """The LAC that the entry pushed last carries."""
         self.waiting = 0
         """Those that wait for room; counted by who lets them in (`gate.Watched`). One more once it is abandoned."""
         self._context = context
@@ -154,8 +152,7 @@ class AddPipeline:
         if entry_id is None:
             entry_id = window.lap + 1
         size = len(payload)
-        lac = self.carried = window.lac
-        frame = self._encode(self._ledger_id, entry_id, lac, window.length + size, payload)
+        frame = self._encode(self._ledger_id, entry_id, window.lac, window.length + size, payload)
         window.now = self._clock.tick
         window.push(entry_id, size, frame, future)
         lane = self.lane
