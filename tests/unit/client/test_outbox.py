@@ -304,6 +304,21 @@ async def test_what_is_taken_back_is_of_this_turn_however_many_there_were_in_ano
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
+async def test_lanes_that_no_frame_is_put_in_any_more_are_looked_at_by_no_tick(quorums: tuple[int, int, int]) -> None:
+    client = Client()
+    writer = client.writer(1, quorums)
+    writer.push(b"a", b"b", b"c")
+    assert client.departures.watched
+    writer.outbox.open_channels()  # as when a bookie was replaced; nothing was answered
+    assert not client.departures.watched
+    assert writer.sent() == [3 * quorums[1] // quorums[0]] * quorums[0]
+    for channel in writer.outbox._channels:
+        channel._route, channel._bind = None, lambda channel: None  # the client is closed
+    writer.push(b"d", b"e")
+    assert len(client.departures.watched) <= 1  # each entry has lanes of its own
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
 async def test_without_a_client_nothing_is_sent_and_every_entry_asks_again(quorums: tuple[int, int, int]) -> None:
     client = Client()
     writer = client.writer(1, quorums)

@@ -162,7 +162,7 @@ class Outbox:
 
     def _prepare(self) -> None:
         """Make the lanes."""
-        self.account()
+        self._leave()
         without = self._routed_without
         ways = {
             index: way
@@ -230,7 +230,7 @@ class Outbox:
 
     def open_channels(self) -> None:
         """Have a channel for each index to the bookie that is there now."""
-        self.account()  # what was pushed so far is the old ensemble's
+        self._leave()  # what was pushed so far is the old ensemble's
         self._lanes = []
         kept = {channel.bookie: channel for channel in self._channels}
         channels = []
