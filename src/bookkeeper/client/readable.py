@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -409,10 +409,10 @@ class ReadableLedger(LedgerHandle):
             raise error
         return entries
 
-    async def _read_once(self, first: int, last: int) -> Chunk[LedgerEntry]:
+    def _read_once(self, first: int, last: int) -> Awaitable[Chunk[LedgerEntry]]:
         if first == last:
-            return await self._singles.read(first)
-        return await RangeRead(self._reads, first, last).run()
+            return self._singles.read(first)
+        return RangeRead(self._reads, first, last).run()
 
     async def _batch(self, start: int, max_count: int, max_size: int, *, in_parts: bool = False) -> list[LedgerEntry]:
         try:

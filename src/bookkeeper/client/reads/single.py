@@ -2,9 +2,11 @@
 
 Theory of operation
 
-Programs that jump read entries one by one, many side by side. Mostly the first replica gives a good copy at once: that
-costs a request, a check and an entry here. A read that meets trouble, an error, bad data or silence, becomes a
-`RangeRead` of one entry, which knows how to go on; what the first replica has answered, or answers yet, goes there.
+Programs that jump read entries one by one, many side by side. Those that are asked for in one turn of the loop and
+begin at the same replica leave together when the turn ends (`wire.departures`), and share one call. Mostly the replica
+gives a good copy at once: that costs an entry and its check here. A read that meets trouble, an error, bad data or
+silence, becomes a `RangeRead` of one entry, which knows how to go on; what the first replica has answered, or answers
+yet, goes there.
 
 One timer serves all such reads of a ledger: they have the same patience, so the oldest is due first.
 """
@@ -12,9 +14,10 @@ One timer serves all such reads of a ledger: they have the same patience, so the
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from ...errors import BKError, ClientClosedError, DigestMismatchError, TooManyRequestsError
-from ...runtime import TimerHandle
+from ...runtime import TimerHandle, guarded
 from ...types import BookieId
 from ..entry import LedgerEntry
 from ..wire.calls import Answer, ReadCall
@@ -32,141 +35,187 @@ Outcome = tuple[list[LedgerEntry], BKError | None]
 """As of `RangeRead.run`."""
 
 
-class _Read(ReadCall):
-    """A read of one entry, asked of its first replica."""
+class _SharedCall(ReadCall):
+    """Reads of single entries that leave together for the first replica of each of them."""
 
-    __slots__ = ("attempt", "due", "ensemble", "entry_id", "orders", "outcome", "owner", "run")
+    __slots__ = ("due", "ensemble", "late_at", "orders", "owner", "run", "taken_over", "waiting")
 
     def __init__(
-        self,
-        owner: SingleReads,
-        entry_id: int,
-        ensemble: tuple[BookieId, ...],
-        orders: Orders,
-        run: int,
-        deadline: float,
+        self, owner: SingleReads, index: int, ensemble: tuple[BookieId, ...], orders: Orders, run: int
     ) -> None:
-        index = orders[entry_id // run % len(orders)][0]
-        super().__init__(ensemble[index], index, self, deadline)
+        super().__init__(ensemble[index], index, self, 0.0)
         self.owner = owner
-        self.entry_id = entry_id
         self.ensemble = ensemble
         self.orders = orders
         self.run = run
-        self.due = 0.0  # when the next replica is asked as well
-        self.attempt: Attempt | None = None  # what it has become part of
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.due = False
+        """It leaves at the end of this turn."""
+        self.late_at = 0.0
+        """When the next replica is asked as well."""
+        self.waiting: dict[int, asyncio.Future[Outcome]] = {}
+        """By entry id, the reads that had no trouble yet."""
+        self.taken_over: dict[int, Attempt] = {}
+        """By entry id, what the others have become part of."""
+
+    def leave(self) -> None:
+        """The turn is over."""
+        self.due = False
+        self.owner.send(self)
 
     def on_answers(self, _call: ReadCall, answers: list[Answer]) -> None:
-        if self.outcome.done():
-            return
-        if self.attempt is None:
-            entry = self.owner.good(self.entry_id, answers[0])
-            if entry is not None:
-                self.outcome.set_result(([entry], None))
-                return
-            self.owner.take_trouble(self, late=False)
-        if self.attempt is not None:
-            self.attempt.sink.on_answers(self.attempt, answers)
+        self.owner.heard(self, answers)
 
 
 class SingleReads:
     """The reads of single entries of one ledger."""
 
-    __slots__ = ("_delay", "_reads", "_seen", "_timer", "_under_way")
+    __slots__ = ("_delay", "_leaving", "_reads", "_seen", "_timer", "_under_way")
 
     def __init__(self, reads: LedgerReads) -> None:
         self._reads = reads
         speculation = Speculation.for_reads(reads.context.config)
         self._delay = speculation.first if speculation is not None else None
-        self._under_way: dict[_Read, None] = {}  # those that had no trouble yet, oldest first
+        self._leaving: dict[tuple[tuple[BookieId, ...], int], _SharedCall] = {}  # of this turn, by the replica
+        self._under_way: dict[_SharedCall, None] = {}  # those with reads that had no trouble yet, oldest first
         self._timer: TimerHandle | None = None  # set while there are any, unless nothing is ever late
-        self._seen = 0  # entries that came
+        self._seen = SIZE_SAMPLE  # entries that came since one was looked at
 
-    async def read(self, entry_id: int) -> Outcome:
-        """The entry, or its error."""
+    def read(self, entry_id: int) -> asyncio.Future[Outcome]:
+        """The entry, or its error. It is asked for when this turn of the loop ends."""
         reads = self._reads
-        bookies = reads.context.bookies
         ensemble = reads.current_metadata().ensemble_at(entry_id)
-        read = _Read(self, entry_id, ensemble, reads.orders(ensemble), reads.run_length, bookies.read_deadline())
+        orders = reads.orders(ensemble)
+        run = reads.run_length
+        index = orders[entry_id // run % len(orders)][0]
+        call = self._leaving.get((ensemble, index))
+        if call is None or call.orders is not orders or call.run != run or entry_id in call.waiting:
+            call = self._leaving[ensemble, index] = _SharedCall(self, index, ensemble, orders, run)
+            reads.context.departures.leaves(call)
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        call.waiting[entry_id] = outcome
+        return outcome
+
+    # --- asking ---
+
+    def send(self, call: _SharedCall) -> None:
+        """A call leaves, without the reads that were cancelled meanwhile."""
+        self._leaving.pop((call.ensemble, call.index), None)
+        for entry_id in [entry_id for entry_id, outcome in call.waiting.items() if outcome.done()]:
+            del call.waiting[entry_id]
+        if not call.waiting:
+            return
+        call.deadline = self._reads.context.bookies.read_deadline()
+        self._begins(call)
+        self._ask(call, list(call.waiting))
+
+    def _ask(self, call: _SharedCall, entry_ids: Sequence[int]) -> None:
+        """As many of these as there is room for on the connection: there may be none for all of them together."""
         try:
-            bookies.read_entries(reads.ledger_id, (entry_id,), read)
+            self._reads.context.bookies.read_entries(self._reads.ledger_id, entry_ids, call)
         except (ClientClosedError, TooManyRequestsError) as error:
-            failed: list[Answer] = [(entry_id, error.code, None, None)]
-            asyncio.get_running_loop().call_soon(read.on_answers, read, failed)
-        self._begins(read)
-        try:
-            return await read.outcome
-        finally:
-            self._ends(read)
+            if len(entry_ids) == 1 or isinstance(error, ClientClosedError):
+                self.heard(call, [(entry_id, error.code, None, None) for entry_id in entry_ids])
+                return
+            half = len(entry_ids) // 2
+            self._ask(call, entry_ids[:half])
+            self._ask(call, entry_ids[half:])
 
-    def good(self, entry_id: int, answer: Answer) -> LedgerEntry | None:
-        """The entry of a good answer; None for any other."""
-        _, code, data, lac = answer
-        if code != OK or data is None:
-            return None
+    # --- hearing ---
+
+    def heard(self, call: _SharedCall, answers: list[Answer]) -> None:
+        """What one socket read brought for a call."""
         reads = self._reads
-        try:
-            _, length, payload = reads.digest.verify(reads.ledger_id, entry_id, data)
-        except DigestMismatchError:
-            return None
-        if lac is not None:
-            reads.raise_lac(lac)
-        if self._seen % SIZE_SAMPLE == 0:
-            reads.saw(1, len(payload), entry_id, length)
-        self._seen += 1
-        entry: LedgerEntry = _new_entry(LedgerEntry, (reads.ledger_id, entry_id, payload, length))
-        return entry
+        ledger_id = reads.ledger_id
+        verify = reads.digest.verify
+        waiting = call.waiting
+        best_lac = -1
+        entry: LedgerEntry | None = None
+        for answer in answers:
+            entry_id, code, data, lac = answer
+            outcome = waiting.pop(entry_id, None)
+            if outcome is None:
+                self._pass_on(call, answer)
+            elif not outcome.done():
+                try:
+                    good = verify(ledger_id, entry_id, data) if code == OK else None  # type: ignore[arg-type]
+                except DigestMismatchError:
+                    good = None
+                if good is None:
+                    self._take_trouble(call, entry_id, outcome, late=False)
+                    self._pass_on(call, answer)
+                else:
+                    entry = _new_entry(LedgerEntry, (ledger_id, entry_id, good[2], good[1]))
+                    outcome.set_result(([entry], None))
+                    self._seen += 1
+                    if lac is not None and lac > best_lac:
+                        best_lac = lac
+        if not waiting:
+            self._ends(call)
+        if best_lac >= 0:
+            reads.raise_lac(best_lac)
+        if entry is not None and self._seen >= SIZE_SAMPLE:
+            self._seen = 0
+            reads.saw(1, len(entry.data), entry.entry_id, entry.ledger_length)
 
-    def take_trouble(self, read: _Read, *, late: bool) -> None:
+    def _take_trouble(self, call: _SharedCall, entry_id: int, outcome: asyncio.Future[Outcome], *, late: bool) -> None:
         """Let a `RangeRead` go on with a read; what becomes of it there is its outcome.
 
         So is what prevents it from beginning, such as an error in a placement policy: others read on.
         """
         try:
-            rest = RangeRead(self._reads, read.entry_id, read.entry_id)
-            read.attempt = rest.take_over(read.index, read.ensemble, read.orders, read.run, late=late)
+            rest = RangeRead(self._reads, entry_id, entry_id)
+            call.taken_over[entry_id] = rest.take_over(call.index, call.ensemble, call.orders, call.run, late=late)
         except Exception as error:
-            read.outcome.set_exception(error)
+            outcome.set_exception(error)
             return
         going_on = self._reads.context.runtime.spawn(rest.wait(), name=f"entry of ledger {self._reads.ledger_id}")
 
         def ended(task: asyncio.Task[Outcome]) -> None:
-            if not read.outcome.done():
+            if not outcome.done():
                 if task.cancelled():
-                    read.outcome.cancel()
+                    outcome.cancel()
                 elif (failure := task.exception()) is not None:
-                    read.outcome.set_exception(failure)
+                    outcome.set_exception(failure)
                 else:
-                    read.outcome.set_result(task.result())
+                    outcome.set_result(task.result())
 
         going_on.add_done_callback(ended)
-        read.outcome.add_done_callback(lambda _: going_on.cancel())
+        outcome.add_done_callback(lambda _: going_on.cancel())
+
+    def _pass_on(self, call: _SharedCall, answer: Answer) -> None:
+        """Tell a read that was taken over what the first replica says."""
+        attempt = call.taken_over.pop(answer[0], None)
+        if attempt is not None:
+            with guarded(f"answer of bookie {call.bookie} to a read"):
+                attempt.sink.on_answers(attempt, [answer])
 
     # --- silence ---
 
-    def _begins(self, read: _Read) -> None:
-        if self._delay is not None and len(read.orders[0]) > 1:
-            read.due = self._reads.context.runtime.now() + self._delay
-            self._under_way[read] = None
+    def _begins(self, call: _SharedCall) -> None:
+        if self._delay is not None and len(call.orders[0]) > 1:
+            runtime = self._reads.context.runtime
+            call.late_at = runtime.now() + self._delay
+            self._under_way[call] = None
             if self._timer is None:
-                self._timer = self._reads.context.runtime.call_later(self._delay, self._look)
+                self._timer = runtime.call_later(self._delay, self._look)
 
-    def _ends(self, read: _Read) -> None:
-        self._under_way.pop(read, None)
+    def _ends(self, call: _SharedCall) -> None:
+        self._under_way.pop(call, None)
         if not self._under_way and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
-        """The oldest read may be due."""
+        """The oldest reads may be late."""
         self._timer = None
         runtime = self._reads.context.runtime
         now = runtime.now()
-        for read in list(self._under_way):
-            if read.due > now:
-                self._timer = runtime.call_later(read.due - now, self._look)
+        for call in list(self._under_way):
+            if call.late_at > now:
+                self._timer = runtime.call_later(call.late_at - now, self._look)
                 return
-            del self._under_way[read]
-            if read.attempt is None and not read.outcome.done():
-                self.take_trouble(read, late=True)
+            del self._under_way[call]
+            late, call.waiting = call.waiting, {}
+            for entry_id, outcome in late.items():
+                if not outcome.done():
+                    self._take_trouble(call, entry_id, outcome, late=True)

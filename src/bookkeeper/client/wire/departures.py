@@ -6,7 +6,8 @@ A client may have thousands of writers, each with one entry a turn, and few book
 is not a writer's, but that of all writers whose entries go to the same connections: a `Bundle`, whose frames are joined
 once and handed to each of them. A writer puts its frames in and has nothing to do when the turn ends. One callback then
 empties the bundles into the connections, and has each connection write what it was given in one piece. So a turn costs
-one callback and one write for each connection, and a writer that sends nothing costs nothing.
+one callback and one write for each connection, and a writer that sends nothing costs nothing. Reads of single entries
+leave in the same way (`reads.single`).
 
 An error of one bundle or connection is logged, and keeps nothing from the others.
 """
@@ -32,6 +33,16 @@ class Sending(Protocol):
 
     def send(self, frames: bytes) -> None:
         """Take complete frames."""
+
+
+class Leaving(Protocol):
+    """What was gathered in a turn of the loop."""
+
+    due: bool
+    """It leaves at the end of this turn."""
+
+    def leave(self) -> None:
+        """Hand it to connections, and be `due` no longer."""
 
 
 class Watched(Protocol):
@@ -89,7 +100,7 @@ class Departures:
 
     def __init__(self) -> None:
         self._bundles: WeakValueDictionary[tuple[Sending, ...], Bundle] = WeakValueDictionary()
-        self._leaving: list[Bundle] = []  # each once a turn
+        self._leaving: list[Leaving] = []  # each once a turn
         self._connections: list[Callable[[], None]] = []  # each once a turn
         self.due = False
         """Something was handed over in this turn of the loop, and has not left yet."""
@@ -114,14 +125,14 @@ class Departures:
         for lane in list(self.watched):
             lane.look()
 
-    def leaves(self, bundle: Bundle) -> None:
-        """At the end of this turn have a bundle handed over. Once a turn for each: look at its `due`."""
-        bundle.due = True
-        self._leaving.append(bundle)
+    def leaves(self, gathered: Leaving) -> None:
+        """At the end of this turn have this handed over. Once a turn for each: look at its `due`."""
+        gathered.due = True
+        self._leaving.append(gathered)
         self._schedule()
 
     def connection(self, write: Callable[[], None]) -> None:
-        """At the end of this turn, behind the bundles, have a connection write. Once a turn for each."""
+        """At the end of this turn, behind what was gathered, have a connection write. Once a turn for each."""
         self._connections.append(write)
         self._schedule()
 
@@ -131,12 +142,12 @@ class Departures:
             asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
-        bundles, self._leaving = self._leaving, []
-        for bundle in bundles:
+        leaving, self._leaving = self._leaving, []
+        for gathered in leaving:
             try:
-                bundle.leave()
+                gathered.leave()
             except Exception:
-                log.exception("the entries of some writers cannot be sent: unexpected error")
+                log.exception("some of what was gathered for bookies cannot be sent: unexpected error")
         connections, self._connections = self._connections, []
         self.due = False
         for write in connections:
