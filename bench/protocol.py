@@ -18,6 +18,7 @@ from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.frames import FrameSplitter
 from bookkeeper.protocol.messages import V2, V3, ReadRun
+from bookkeeper.protocol.protobuf import varints
 from bookkeeper.types import DigestType
 
 Stage = tuple[str, Callable[[], object]]
@@ -86,7 +87,7 @@ def _v3_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     ack_bodies = FrameSplitter().feed(acks)
     read_ids = range(FIRST_ENTRY, FIRST_ENTRY + len(ids))
     tokens = [v3.txn_token(txn_id) for txn_id in range(FIRST_TXN, FIRST_TXN + len(ids))]
-    read_bodies = FrameSplitter().feed(v3.encode_read_requests(FIRST_LEDGER, read_ids, tokens))
+    read_bodies = FrameSplitter().feed(v3.encode_read_requests(FIRST_LEDGER, varints(read_ids), tokens))
     read_run = ReadRun(FIRST_LEDGER, V3, list(read_ids), tokens)
     answers = FrameSplitter().feed(v3.encode_read_responses(read_run, entries, FIRST_ENTRY))
     decode_answer = v3.ReadAnswers().decode
@@ -97,7 +98,7 @@ def _v3_stages(ids: list[tuple[int, int]], entries: list[bytes]) -> Iterator[Sta
     yield "v3 bookie: encode acks", lambda: [v3.encode_add_responses(run) for run in runs]
     yield "v3 client: split and decode acks", lambda: v3.Responses().feed(acks)
     yield "v3 client: decode acks one by one", lambda: [v3.decode_response(body) for body in ack_bodies]
-    yield "v3 client: encode reads", lambda: v3.encode_read_requests(FIRST_LEDGER, read_ids, tokens)
+    yield "v3 client: encode reads", lambda: v3.encode_read_requests(FIRST_LEDGER, varints(read_ids), tokens)
     yield "v3 bookie: decode reads", lambda: v3.decode_read_run(read_bodies, 0, len(ids))
     yield "v3 bookie: decode reads one by one", lambda: [v3.decode_request(body) for body in read_bodies]
     yield "v3 bookie: encode answers", lambda: v3.encode_read_responses(read_run, entries, FIRST_ENTRY)

@@ -51,7 +51,8 @@ class Home:
 
     def check(self) -> None:
         """Raises `WrongLoopError` anywhere but on this loop: in a forked process it does not run either."""
-        if self.loop is not None and asyncio._get_running_loop() is not self.loop:
+        loop = self.loop
+        if loop is not None and not (self.thread.runs_here() and loop.is_running()):
             raise wrong_loop()
 
 

@@ -10,6 +10,7 @@ from bookkeeper.errors import ProtocolError
 from bookkeeper.protocol import v3
 from bookkeeper.protocol.frames import FrameSplitter
 from bookkeeper.protocol.messages import V3, Flags, ReadRequest, ReadResponse, ReadRun, Status
+from bookkeeper.protocol.protobuf import varint, varints
 from tests.support.wire import v3_read_requests
 
 from .vectors import KEY, bytes_of
@@ -36,7 +37,7 @@ def reads_of(run: ReadRun) -> list[tuple[int, int, int]]:
 
 @given(LEDGERS, st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12))
 def test_requests_in_bulk_are_those_written_one_by_one(ledger: int, reads: list[tuple[int, int]]) -> None:
-    frames = v3.encode_read_requests(ledger, [i for i, _ in reads], [v3.txn_token(txn) for _, txn in reads])
+    frames = v3.encode_read_requests(ledger, [varint(i) for i, _ in reads], [v3.txn_token(txn) for _, txn in reads])
     assert frames == b"".join(v3.encode_request(ReadRequest(ledger, i, txn_id=txn)) for i, txn in reads)
 
 
@@ -177,7 +178,7 @@ def test_any_bytes_are_refused_without_an_exception() -> None:
 
 def test_a_run_answered_by_a_bookie_is_understood_by_a_client() -> None:
     tokens = list(map(v3.txn_token, range(120, 140)))
-    bodies = FrameSplitter().feed(v3.encode_read_requests(9, range(120, 140), tokens))
+    bodies = FrameSplitter().feed(v3.encode_read_requests(9, varints(range(120, 140)), tokens))
     run = v3.decode_read_run(bodies, 0, len(bodies))
     assert run == ReadRun(9, V3, list(range(120, 140)), tokens)
     answers = v3.ReadAnswers()

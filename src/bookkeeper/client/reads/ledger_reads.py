@@ -62,6 +62,8 @@ class LedgerReads:
         self.batches_under_way = 0  # calls for a batch that wait for bookies
         self._recent_size = 0.0  # average payload of the entries that came last; 0: none came
         self._coming_size = self._average_behind(INVALID_ENTRY_ID, 0)  # of those behind the last; 0: unknown
+        self.run_length = self._run_for(self.entry_size)
+        """How many entries in a row are asked of the same bookie first: those from a multiple of it on."""
         self._orders: dict[tuple[BookieId, ...], Orders] = {}
         self._orders_version: int | None = None  # placement's version for which _orders holds
         config = context.config
@@ -90,6 +92,7 @@ class LedgerReads:
         weight = count / (count + SIZE_MEMORY) if self._recent_size else 1.0
         self._recent_size += (size - self._recent_size) * weight
         self._coming_size = self._average_behind(entry_id, ledger_length)
+        self.run_length = self._run_for(self.entry_size)
 
     def _average_behind(self, entry_id: int, ledger_length: int) -> float:
         metadata = self.current_metadata()
@@ -98,13 +101,10 @@ class LedgerReads:
 
     # --- which bookies to ask ---
 
-    @property
-    def run_length(self) -> int:
-        """How many entries in a row are asked of the same bookie first: those from a multiple of it on."""
-        size = self.entry_size
-        if not (self._everywhere and size):
+    def _run_for(self, entry_size: float) -> int:
+        if not (self._everywhere and entry_size):
             return 1
-        return 1 << (max(1, min(LARGEST_RUN, int(RUN_BYTES / size))).bit_length() - 1)
+        return 1 << (max(1, min(LARGEST_RUN, int(RUN_BYTES / entry_size))).bit_length() - 1)
 
     def can_batch(self, entry_id: int) -> bool:
         """Whether a bookie holds this entry and those behind it, and can be asked for them at once.

@@ -14,7 +14,7 @@ One timer serves all such reads of a ledger: they have the same patience, so the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...errors import BKError, ClientClosedError, DigestMismatchError, TooManyRequestsError
 from ...runtime import TimerHandle, guarded
@@ -66,40 +66,47 @@ class _SharedCall(ReadCall):
         self.owner.heard(self, answers)
 
 
+_Turn = tuple[Orders, int, dict[int, _SharedCall]]
+"""What the reads from one ensemble have in common during a turn: orders, the length of the runs that they are for, and
+by ensemble index the call that leaves for that replica."""
+
+
 class SingleReads:
     """The reads of single entries of one ledger."""
 
-    __slots__ = ("_delay", "_leaving", "_reads", "_seen", "_timer", "_under_way")
+    __slots__ = ("_delay", "_leaving", "_new_outcome", "_reads", "_seen", "_timer", "_under_way")
 
     def __init__(self, reads: LedgerReads) -> None:
         self._reads = reads
         speculation = Speculation.for_reads(reads.context.config)
+        self._new_outcome: Callable[[], asyncio.Future[Outcome]] = asyncio.get_running_loop().create_future
         self._delay = speculation.first if speculation is not None else None
-        self._leaving: dict[tuple[tuple[BookieId, ...], int], _SharedCall] = {}  # of this turn, by the replica
+        self._leaving: dict[tuple[BookieId, ...], _Turn] = {}  # of this turn, by ensemble
         self._under_way: dict[_SharedCall, None] = {}  # those with reads that had no trouble yet, oldest first
         self._timer: TimerHandle | None = None  # set while there are any, unless nothing is ever late
         self._seen = SIZE_SAMPLE  # entries that came since one was looked at
 
     def read(self, entry_id: int) -> asyncio.Future[Outcome]:
         """The entry, or its error. It is asked for when this turn of the loop ends."""
-        reads = self._reads
-        ensemble = reads.current_metadata().ensemble_at(entry_id)
-        orders = reads.orders(ensemble)
-        run = reads.run_length
+        ensemble = self._reads.current_metadata().ensemble_at(entry_id)
+        orders, run, calls = self._leaving.get(ensemble) or self._begins_turn(ensemble)
         index = orders[entry_id // run % len(orders)][0]
-        call = self._leaving.get((ensemble, index))
-        if call is None or call.orders is not orders or call.run != run or entry_id in call.waiting:
-            call = self._leaving[ensemble, index] = _SharedCall(self, index, ensemble, orders, run)
-            reads.context.departures.leaves(call)
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        call.waiting[entry_id] = outcome
+        call = calls.get(index)
+        if call is None or entry_id in call.waiting:
+            call = calls[index] = _SharedCall(self, index, ensemble, orders, run)
+            self._reads.context.departures.leaves(call)
+        outcome = call.waiting[entry_id] = self._new_outcome()
         return outcome
+
+    def _begins_turn(self, ensemble: tuple[BookieId, ...]) -> _Turn:
+        turn = self._leaving[ensemble] = (self._reads.orders(ensemble), self._reads.run_length, {})
+        return turn
 
     # --- asking ---
 
     def send(self, call: _SharedCall) -> None:
         """A call leaves, without the reads that were cancelled meanwhile."""
-        self._leaving.pop((call.ensemble, call.index), None)
+        self._leaving.clear()  # all calls of a turn leave together
         for entry_id in [entry_id for entry_id, outcome in call.waiting.items() if outcome.done()]:
             del call.waiting[entry_id]
         if not call.waiting:

@@ -28,7 +28,7 @@ from ...protocol.messages import (
     Status,
     UnsupportedRequest,
 )
-from ...protocol.protobuf import varint
+from ...protocol.protobuf import varints
 from ...types import BookieId
 from .add_channel import AddAnswers
 from .calls import OnReply, ReadCall, deliver
@@ -45,8 +45,8 @@ class V3Connection(Connection):
     def __init__(self, dialer: Dialer, bookie: BookieId, on_closed: Callable[[Connection], None]) -> None:
         super().__init__(dialer, bookie, on_closed, v3.Responses(dialer.config.nettyMaxFrameSizeBytes))
         self._answers = v3.ReadAnswers()
-        self._reads: dict[bytes, tuple[ReadCall, int]] = {}
-        """Outstanding entry reads by transaction id: who waits, and for which entry."""
+        self._reads: dict[bytes, tuple[ReadCall, int, bytes]] = {}
+        """Outstanding entry reads by transaction id: who waits, for which entry, and the entry's id on the wire."""
 
     @property
     def outstanding(self) -> int:
@@ -65,10 +65,11 @@ class V3Connection(Connection):
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
         self._check_room(len(entry_ids))
-        tokens = list(map(v3.txn_token, self._dialer.take_txn_ids(len(entry_ids))))
+        tokens = varints(self._dialer.take_txn_ids(len(entry_ids)))
+        numbers = varints(entry_ids)
         self._sent(call)
-        self._reads.update(zip(tokens, zip(repeat(call), entry_ids, strict=False), strict=True))
-        self.send(v3.encode_read_requests(ledger_id, entry_ids, tokens))
+        self._reads.update(zip(tokens, zip(repeat(call), entry_ids, numbers, strict=False), strict=True))
+        self.send(v3.encode_read_requests(ledger_id, numbers, tokens))
 
     # --- receiving ---
 
@@ -81,12 +82,12 @@ class V3Connection(Connection):
             for body in bodies:
                 found = decode(body)
                 waiting = None if found is None else reads.get(found[0])
-                if found is None or waiting is None or found[1] != varint(waiting[1]):
+                if found is None or waiting is None or found[1] != waiting[2]:
                     if not self._other_received(v3.decode_response(body), adds, calls):
                         return
                     continue
                 token, _, entry, lac = found
-                call, entry_id = waiting
+                call, entry_id, _ = waiting
                 del reads[token]
                 if not call.answers:
                     calls.append(call)
@@ -118,7 +119,7 @@ class V3Connection(Connection):
 
     def _read_answered(self, token: bytes, response: Response, calls: list[ReadCall]) -> None:
         """An entry read has failed, or its answer is not in the usual form."""
-        call, entry_id = self._reads.pop(token)
+        call, entry_id, _ = self._reads.pop(token)
         code = result_code(response.status, READ)
         if not call.answers:
             calls.append(call)
@@ -142,7 +143,7 @@ class V3Connection(Connection):
     def _expire_requests(self, now: int, moving_since: float) -> None:
         super()._expire_requests(now, moving_since)
         overdue = []
-        for token, (call, _) in self._reads.items():
+        for token, (call, _, _) in self._reads.items():
             if call.sent >= moving_since:
                 call.deadline = max(call.deadline, now + call.patience)
             elif call.deadline <= now:
@@ -155,7 +156,7 @@ class V3Connection(Connection):
 
     def _fail_reads(self, code: int, tokens: list[bytes]) -> None:
         calls: dict[ReadCall, None] = {}
-        for call, entry_id in [self._reads.pop(token) for token in tokens]:
+        for call, entry_id, _ in [self._reads.pop(token) for token in tokens]:
             if code == TIMEOUT:
                 self.count_failures(code)
             call.answers.append((entry_id, code, None, None))

@@ -30,6 +30,9 @@ READ_HEADER = b"\x08\x03\x10\x01\x18"
 READ_TAG = tag(100, BYTES)
 """`readRequest` in a request, `readResponse` in a response."""
 
+MOST_LAYOUTS = 1024
+"""Sizes of answers that a connection knows by heart."""
+
 HEADER_AT = 2
 """Where `READ_HEADER` begins in a body."""
 
@@ -68,15 +71,15 @@ def _head(token_size: int) -> bytes:
 # --- requests --------------------------------------------------------------------------------------------------
 
 
-def encode_read_requests(ledger_id: int, entry_ids: Iterable[int], tokens: Iterable[bytes]) -> bytes:
-    """The frames of plain reads of entries. `tokens`: a transaction id for each, as `v3.txn_token` writes it."""
+def encode_read_requests(ledger_id: int, numbers: Iterable[bytes], tokens: Iterable[bytes]) -> bytes:
+    """The frames of plain reads of entries, all in the encoding of the wire: `numbers` are their ids, and `tokens`
+    a transaction id for each."""
     ledger = varint(ledger_id)
     token_size = number_size = 0
     start = middle = b""
     pieces: list[bytes] = []
     add = pieces.append
-    for token, entry_id in zip(tokens, entry_ids, strict=True):
-        number = varint(entry_id)
+    for token, number in zip(tokens, numbers, strict=True):
         if len(token) != token_size or len(number) != number_size:
             token_size = len(token)
             number_size = len(number)
@@ -220,7 +223,7 @@ class ReadAnswers:
 
     def __init__(self) -> None:
         self._shape: _AnswerShape | None = None  # that of the example
-        self._layouts: dict[int, _AnswerLayout | None] = {}  # by size of the body, for _shape
+        self._layouts: dict[int, _AnswerLayout | None] = {}  # by size of the body, what it was like last
         self._tail = b""  # the example's field with the LAC, ...
         self._lac: int | None = None  # ... and what it says
 
@@ -232,7 +235,7 @@ class ReadAnswers:
         size = len(body)
         layout = self._layouts.get(size)
         if layout is None and self._shape is not None and size not in self._layouts:
-            layout = self._layouts[size] = _answer_layout(size, self._shape)
+            layout = self._keep(size, self._shape)
         if layout is not None:
             head, token, middle, number, with_size = layout.unpack(body)
             if (
@@ -258,13 +261,18 @@ class ReadAnswers:
             return None
         if header_size != varint(len(READ_HEADER) + len(token)) or unvarint(size) != len(body) - found.end(3):
             return None
-        shape = (len(token), ledger, len(number), len(tail))
-        if shape != self._shape:
-            self._shape = shape
-            self._layouts.clear()
+        self._shape = (len(token), ledger, len(number), len(tail))
+        self._keep(len(body), self._shape)
         self._tail = tail
         self._lac = unvarint(with_lac[1]) if with_lac is not None else None
         return token, number, body[entry_at:entry_end], self._lac
+
+    def _keep(self, size: int, shape: _AnswerShape) -> _AnswerLayout | None:
+        """Take bodies of this size to be laid out so from now on."""
+        if len(self._layouts) >= MOST_LAYOUTS:
+            self._layouts.clear()
+        layout = self._layouts[size] = _answer_layout(size, shape)
+        return layout
 
 
 _AnswerShape = tuple[int, bytes, int, int]
@@ -284,7 +292,7 @@ class _AnswerLayout(NamedTuple):
     entry_end: int
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=MOST_LAYOUTS)
 def _answer_layout(size: int, shape: _AnswerShape) -> _AnswerLayout | None:
     """The layout of a body of `size` bytes; None if no answer of that shape has that size."""
     token_size, ledger, number_size, tail_size = shape
