@@ -36,3 +36,42 @@ def test_large_objects_cost_no_page_faults() -> None:
 
 def test_it_may_be_said_again() -> None:
     assert keep_freed_memory() == keep_freed_memory()
+
+
+HEAPS = """
+import threading
+from pathlib import Path
+from bookkeeper.runtime.heap import keep_freed_memory
+print(keep_freed_memory() if {keep} else False)
+end = threading.Event()
+
+def work(freed):
+    pieces = [b"x" * 40_000 for _ in range(1000)]
+    del pieces
+    freed.set()
+    end.wait()
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+before = resident()
+for _ in range(4):
+    freed = threading.Event()
+    threading.Thread(target=work, args=[freed]).start()
+    freed.wait()
+print(resident() - before)
+end.set()
+"""
+
+
+def growth(*, keep: bool) -> int:
+    """Bytes that four threads take which have 40 MB each, one after the other, and live on."""
+    script = [sys.executable, "-c", HEAPS.format(keep=keep)]
+    kept, size = subprocess.run(script, capture_output=True, text=True, check=True).stdout.split()
+    if keep and kept == "False":
+        pytest.skip("the C library is not glibc")
+    return int(size)
+
+
+def test_what_one_thread_has_freed_serves_the_next() -> None:
+    assert growth(keep=True) < 60e6
