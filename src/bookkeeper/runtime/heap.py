@@ -34,4 +34,4 @@ def keep_freed_memory() -> bool:
     if mallopt is None:  # another C library, which has no such setting
         return False
     settings = ((_M_MMAP_THRESHOLD, LARGEST_BYTES), (_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_ARENA_MAX, 1))
-    return all([mallopt(setting, value) for setting, value in settings])
+    return all(mallopt(setting, value) for setting, value in settings)

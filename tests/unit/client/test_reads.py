@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from bookkeeper.client.entry import LedgerEntry
 from bookkeeper.client.reads.batch import SMALLEST_PART, parts_of
 from bookkeeper.client.reads.range import RangeRead
+from bookkeeper.client.wire.calls import ReadCall
 from bookkeeper.errors import (
     BookieUnavailableError,
     DigestMismatchError,
@@ -353,6 +354,45 @@ async def test_reads_of_one_entry_side_by_side(cluster: FakeCluster) -> None:
     with pytest.raises(BookieUnavailableError):
         await reader.read_unconfirmed(99, 99)
     assert not reader._singles._under_way
+
+
+@PROTOCOLS
+@pytest.mark.usefixtures("turn_by_turn")
+async def test_reads_of_one_turn_leave_together(
+    cluster: FakeCluster, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call for each replica; nothing for a read that was cancelled before the turn ended."""
+    ledger = await make_ledger(cluster, 12)
+    client = await cluster.connect(protocol=protocol)
+    reader = await ledger.open(client)
+    calls: list[list[int]] = []
+    read_entries = client._bookies.read_entries
+
+    def counted(ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
+        calls.append([*entry_ids])
+        read_entries(ledger_id, entry_ids, call)
+
+    monkeypatch.setattr(client._bookies, "read_entries", counted)
+    reads = [asyncio.ensure_future(reader.read_entry(entry)) for entry in (0, 3, 1, 6, 4, 6)]
+    asyncio.get_running_loop().call_soon(reads[3].cancel)  # in the turn in which they are begun
+    found = await asyncio.gather(*reads, return_exceptions=True)
+    assert isinstance(found.pop(3), asyncio.CancelledError)
+    assert [entry.data for entry in found if isinstance(entry, LedgerEntry)] == [payload(i) for i in (0, 3, 1, 4, 6)]
+    assert sorted(calls) == [[0, 3], [1, 4], [6]]
+
+
+@pytest.mark.usefixtures("turn_by_turn")
+async def test_reads_that_have_no_room_together_take_what_there_is(cluster: FakeCluster) -> None:
+    ledger = await make_ledger(cluster, 15)
+    for bookie in ledger.bookies:
+        stop_reads(bookie, HOLD)
+    reader = await ledger.open(await cluster.connect(maxOutstandingRequestsPerChannel=2, speculativeReadTimeout=0))
+    reading = asyncio.gather(*(reader.read_entry(entry) for entry in (0, 3, 6, 9, 12)))  # all of the same replica
+    await eventually(lambda: sum(bookie.count(ReadRequest) for bookie in ledger.bookies) == 5)
+    assert sorted(bookie.count(ReadRequest) for bookie in ledger.bookies) == [1, 2, 2]
+    for bookie in ledger.bookies:
+        bookie.release()
+    assert [entry.data for entry in await reading] == [payload(i) for i in (0, 3, 6, 9, 12)]
 
 
 async def test_the_speculation_timer_ends_with_the_read(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
