@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -99,7 +98,7 @@ def bookies(directory: Path) -> Iterator[str]:
         )
         yield uri
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # an interrupt is ignored in the background of a shell
         process.wait(60)
 
 
