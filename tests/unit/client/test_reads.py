@@ -395,6 +395,24 @@ async def test_reads_that_have_no_room_together_take_what_there_is(cluster: Fake
     assert [entry.data for entry in await reading] == [payload(i) for i in (0, 3, 6, 9, 12)]
 
 
+async def test_what_cannot_be_sent_fails_each_read_of_its_turn(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing is ever late, so that nobody would look for them."""
+    ledger = await make_ledger(cluster, 6)
+    client = await cluster.connect(speculativeReadTimeout=0)
+    reader = await ledger.open(client)
+
+    def fails(*_: object) -> None:
+        monkeypatch.undo()
+        raise PolicyError
+
+    monkeypatch.setattr(client._bookies, "read_entries", fails)
+    found = await asyncio.gather(*(reader.read_entry(entry) for entry in (0, 1)), return_exceptions=True)
+    assert [type(error) for error in found] == [PolicyError, PolicyError]
+    assert (await reader.read_entry(0)).data == payload(0)
+
+
 async def test_the_speculation_timer_ends_with_the_read(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scenario 50."""
     timers = SpeculationTimers(cluster, monkeypatch)

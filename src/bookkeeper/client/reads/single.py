@@ -89,18 +89,16 @@ class SingleReads:
     def read(self, entry_id: int) -> asyncio.Future[Outcome]:
         """The entry, or its error. It is asked for when this turn of the loop ends."""
         ensemble = self._reads.current_metadata().ensemble_at(entry_id)
-        orders, run, calls = self._leaving.get(ensemble) or self._begins_turn(ensemble)
+        turn = self._leaving.get(ensemble) or (self._reads.orders(ensemble), self._reads.run_length, {})
+        orders, run, calls = turn
         index = orders[entry_id // run % len(orders)][0]
         call = calls.get(index)
         if call is None or entry_id in call.waiting:
             call = calls[index] = _SharedCall(self, index, ensemble, orders, run)
+            self._leaving[ensemble] = turn
             self._reads.context.departures.leaves(call)
         outcome = call.waiting[entry_id] = self._new_outcome()
         return outcome
-
-    def _begins_turn(self, ensemble: tuple[BookieId, ...]) -> _Turn:
-        turn = self._leaving[ensemble] = (self._reads.orders(ensemble), self._reads.run_length, {})
-        return turn
 
     # --- asking ---
 
@@ -111,9 +109,15 @@ class SingleReads:
             del call.waiting[entry_id]
         if not call.waiting:
             return
-        call.deadline = self._reads.context.bookies.read_deadline()
+        try:
+            call.deadline = self._reads.context.bookies.read_deadline()
+            self._ask(call, list(call.waiting))
+        except Exception as error:
+            for outcome in call.waiting.values():
+                if not outcome.done():
+                    outcome.set_exception(error)
+            raise
         self._begins(call)
-        self._ask(call, list(call.waiting))
 
     def _ask(self, call: _SharedCall, entry_ids: Sequence[int]) -> None:
         """As many of these as there is room for on the connection: there may be none for all of them together."""
@@ -199,7 +203,7 @@ class SingleReads:
     # --- silence ---
 
     def _begins(self, call: _SharedCall) -> None:
-        if self._delay is not None and len(call.orders[0]) > 1:
+        if self._delay is not None and len(call.orders[0]) > 1 and call.waiting:
             runtime = self._reads.context.runtime
             call.late_at = runtime.now() + self._delay
             self._under_way[call] = None
