@@ -52,8 +52,11 @@ class Home:
     def check(self) -> None:
         """Raises `WrongLoopError` anywhere but on this loop: in a forked process it does not run either."""
         loop = self.loop
-        if loop is not None and not (self.thread.runs_here() and loop.is_running()):
+        if loop is None or (self.thread.runs_here() and loop.is_running()):
+            return
+        if asyncio._get_running_loop() is not loop:
             raise wrong_loop()
+        self.thread = ThisThread()  # the loop goes on in another thread than the one it was connected in
 
 
 def wrong_loop() -> WrongLoopError:

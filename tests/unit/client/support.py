@@ -6,16 +6,29 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
+
 from bookkeeper.client.client import BookKeeper
 from bookkeeper.client.reader import LedgerReader
 from bookkeeper.metadata.ledger_metadata import LedgerMetadata
 from bookkeeper.protocol.digest import digest_for
+from bookkeeper.protocol.messages import BatchReadRequest, ReadRequest, Status
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.types import BookieId, DigestType, LedgerState
-from tests.support.fake_bookie import FakeBookie, FakeCluster
+from tests.support.fake_bookie import FakeBookie, FakeCluster, Fault
 
 PASSWORD = b"s"
 DIGEST = digest_for(DigestType.CRC32C, PASSWORD)
+PROTOCOLS = pytest.mark.parametrize("protocol", ["auto", "v2", "v3"])
+
+
+def refuse(status: Status | Fault, *kinds: type) -> object:
+    wanted = kinds or (ReadRequest, BatchReadRequest)
+    return lambda request: status if isinstance(request, wanted) else None
+
+
+def stop_reads(bookie: FakeBookie, how: Status | Fault) -> None:
+    bookie.on_request = refuse(how)  # type: ignore[assignment]
 
 
 def payload(entry_id: int) -> bytes:

@@ -21,9 +21,7 @@ from bookkeeper.errors import (
 from bookkeeper.protocol.messages import ReadLacRequest, ReadRequest, Request, Status
 from tests.support.fake_bookie import CLOSE, HOLD, SILENT, FakeCluster, fake_cluster
 
-from .support import DIGEST, eventually, make_ledger, package, payload
-
-PROTOCOLS = pytest.mark.parametrize("protocol", ["auto", "v2", "v3"])
+from .support import DIGEST, PROTOCOLS, eventually, make_ledger, package, payload
 
 
 def is_long_poll(request: Request) -> bool:

@@ -38,7 +38,7 @@ Outcome = tuple[list[LedgerEntry], BKError | None]
 class _SharedCall(ReadCall):
     """Reads of single entries that leave together for the first replica of each of them."""
 
-    __slots__ = ("due", "ensemble", "late_at", "orders", "owner", "run", "taken_over", "waiting")
+    __slots__ = ("ensemble", "late_at", "orders", "owner", "run", "taken_over", "waiting")
 
     def __init__(
         self, owner: SingleReads, index: int, ensemble: tuple[BookieId, ...], orders: Orders, run: int
@@ -48,8 +48,6 @@ class _SharedCall(ReadCall):
         self.ensemble = ensemble
         self.orders = orders
         self.run = run
-        self.due = False
-        """It leaves at the end of this turn."""
         self.late_at = 0.0
         """When the next replica is asked as well."""
         self.waiting: dict[int, asyncio.Future[Outcome]] = {}
@@ -59,7 +57,6 @@ class _SharedCall(ReadCall):
 
     def leave(self) -> None:
         """The turn is over."""
-        self.due = False
         self.owner.send(self)
 
     def on_answers(self, _call: ReadCall, answers: list[Answer]) -> None:
@@ -96,7 +93,7 @@ class SingleReads:
         if call is None or entry_id in call.waiting:
             call = calls[index] = _SharedCall(self, index, ensemble, orders, run)
             self._leaving[ensemble] = turn
-            self._reads.context.departures.leaves(call)
+            self._reads.context.departures.gathered(call.leave)
         outcome = call.waiting[entry_id] = self._new_outcome()
         return outcome
 

@@ -35,16 +35,6 @@ class Sending(Protocol):
         """Take complete frames."""
 
 
-class Leaving(Protocol):
-    """What was gathered in a turn of the loop."""
-
-    due: bool
-    """It leaves at the end of this turn."""
-
-    def leave(self) -> None:
-        """Hand it to connections, and be `due` no longer."""
-
-
 class Watched(Protocol):
     """What a writer puts frames in by."""
 
@@ -100,7 +90,7 @@ class Departures:
 
     def __init__(self) -> None:
         self._bundles: WeakValueDictionary[tuple[Sending, ...], Bundle] = WeakValueDictionary()
-        self._leaving: list[Leaving] = []  # each once a turn
+        self._leaving: list[Callable[[], None]] = []  # each once a turn
         self._connections: list[Callable[[], None]] = []  # each once a turn
         self.due = False
         """Something was handed over in this turn of the loop, and has not left yet."""
@@ -125,10 +115,14 @@ class Departures:
         for lane in list(self.watched):
             lane.look()
 
-    def leaves(self, gathered: Leaving) -> None:
-        """At the end of this turn have this handed over. Once a turn for each: look at its `due`."""
-        gathered.due = True
-        self._leaving.append(gathered)
+    def leaves(self, bundle: Bundle) -> None:
+        """At the end of this turn have a bundle handed over. Once a turn for each: look at its `due`."""
+        bundle.due = True
+        self.gathered(bundle.leave)
+
+    def gathered(self, leave: Callable[[], None]) -> None:
+        """At the end of this turn have something handed to connections. Once a turn for each."""
+        self._leaving.append(leave)
         self._schedule()
 
     def connection(self, write: Callable[[], None]) -> None:
@@ -143,9 +137,9 @@ class Departures:
 
     def _depart(self) -> None:
         leaving, self._leaving = self._leaving, []
-        for gathered in leaving:
+        for leave in leaving:
             try:
-                gathered.leave()
+                leave()
             except Exception:
                 log.exception("some of what was gathered for bookies cannot be sent: unexpected error")
         connections, self._connections = self._connections, []
