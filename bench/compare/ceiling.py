@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.runtime import File, Files
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 
 BOOKIES = 3
 CHUNK = 512 << 10

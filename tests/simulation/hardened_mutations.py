@@ -58,7 +58,7 @@ UNREST = ("kill bookie", "isolate bookie", "stop bookie cleanly", "expire sessio
     calm=False,
     faults=("store loses requests", "store loses answers"),
     fault_count=8,
-    programs={"claimers": 3},
+    programs={"claimers": 6},
 )
 def claims_leave_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     original = client_module.replace  # type: ignore[attr-defined]

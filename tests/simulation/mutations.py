@@ -395,6 +395,7 @@ def dropped_handles_forget_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutation("BI-1: an add is answered when it is synced", faults=CRASHES)
 def journal_does_not_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JournalFile, "sync", lambda self, end: end)
+    monkeypatch.setattr(JournalFile, "begin_sync", lambda self, background, done: False)
 
 
 # MU-17
@@ -421,6 +422,20 @@ def failed_syncs_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
             return original(self, end)
 
     monkeypatch.setattr(JournalFile, "sync", sync)
+    monkeypatch.setattr(JournalFile, "begin_sync", lambda self, background, done: False)
+
+
+# MU-36
+@mutation(
+    "BI-17: a failed sync is the end", calm=False, faults=("fail next sync", "power off all bookies"), fault_count=10
+)
+def failed_syncs_in_the_background_are_not_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = JournalFile.begin_sync
+
+    def begin_sync(self: JournalFile, background: Any, done: Any) -> bool:
+        return original(self, background, lambda _reached, _error: done(self.end, None))
+
+    monkeypatch.setattr(JournalFile, "begin_sync", begin_sync)
 
 
 # MU-22

@@ -19,7 +19,7 @@ from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.frames import FrameSplitter
 from bookkeeper.runtime import DiskUsage, File
-from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.disk.files import RealFile, RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import DigestType
 

@@ -241,9 +241,11 @@ class ResponseStream(ABC):
         that of arrival. Raises the `ProtocolError` of a stream that is broken already.
         """
         splitter = self._splitter
-        if splitter.error is not None or splitter.pending >= self._max_ack_size:
+        held = splitter.pending
+        if splitter.error is not None or held >= self._max_ack_size:
             return self._no_acks, splitter.feed(data)
-        data = splitter.take_pending() + data
+        if held:
+            data = splitter.take_pending() + data
         acks, end = self._leading_acks(data)
         rest = data[end:]
         return acks, splitter.feed(rest) if rest else []

@@ -2,7 +2,7 @@
 
 api         the seam
 real        the real world
-files       files of the operating system; direct_io writes past their page cache
+disk        files of the operating system
 network     TCP
 threads     threads of workers
 ports       ports for servers to try things out with
@@ -18,6 +18,7 @@ transitions state machines as tables
 
 from .api import (
     NO_SPACE,
+    BackgroundSync,
     DiskUsage,
     File,
     Files,
@@ -35,6 +36,7 @@ from .tasks import TaskScope, guarded
 
 __all__ = [
     "NO_SPACE",
+    "BackgroundSync",
     "DiskUsage",
     "File",
     "Files",

@@ -13,7 +13,8 @@ Theory of operation
 - Blocking calls (file system, key-value index) are made by functions handed to `Workers`. Such a function gets
   its input as arguments, does blocking things through `Files` and `KeyValueStore`, and returns a result that
   is delivered on the loop. It touches no state of the loop. Between construction and serving (boot, replay,
-  offline tools) blocking calls may be made directly.
+  offline tools) blocking calls may be made directly; and a journal makes small writes on the loop, which only reach
+  the page cache (`bookie.journal.lanes`).
 - A `Workers` of one is a lane: its calls run strictly one after the other, in the order they were handed in.
 - In the simulation a worker's function runs at some virtual moment in one piece, unless the simulated machine
   crashes in it: then it is cut at one of its file calls, and its result is never delivered.
@@ -81,6 +82,22 @@ class Workers(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finish the calls already handed in, then end the threads. Idempotent."""
+
+
+class BackgroundSync(ABC):
+    """Has the system sync a file while the loop goes on, without a thread of this process; one at a time."""
+
+    @abstractmethod
+    def start(self, file: File, done: Callable[[OSError | None], None]) -> bool:
+        """Begin to make durable what is written to `file` by now, as `File.fdatasync` does; then `done(error)` on the
+        loop, never before this has returned.
+
+        False if the system does not take it: nothing has begun.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Wait for what was begun; nothing can be begun any more. Idempotent."""
 
 
 class File(ABC):
@@ -399,6 +416,10 @@ class Runtime(ABC):
     @abstractmethod
     def workers(self, name: str, count: int = 1) -> Workers:
         """New background threads. The caller closes them."""
+
+    def background_sync(self) -> BackgroundSync | None:
+        """Syncs without a thread, if the system has that. The caller closes it."""
+        return None
 
     @abstractmethod
     def open_key_value(self, path: str, options: Mapping[str, Any] | None = None) -> KeyValueStore:

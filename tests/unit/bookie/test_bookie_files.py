@@ -32,7 +32,7 @@ from bookkeeper.errors import (
     UnauthorizedAccessError,
 )
 from bookkeeper.protocol.messages import V2, V3, Status
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 
 FILES = RealFiles()
 

@@ -22,7 +22,7 @@ from bookkeeper.errors import (
     UnauthorizedAccessError,
 )
 from bookkeeper.runtime import File
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from tests.support import golden
 from tests.support.storage import KEY, StorageMachine, add, check, configuration, entry, opened, record

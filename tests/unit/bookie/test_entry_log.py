@@ -21,7 +21,7 @@ from bookkeeper.bookie.storage.entry_log.writer import (
 from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime import File
 from bookkeeper.runtime.api import Buffer
-from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.disk.files import RealFile, RealFiles
 from tests.support.storage import entry, record
 
 FILES = RealFiles()

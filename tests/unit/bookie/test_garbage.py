@@ -17,7 +17,7 @@ from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.bookie.storage.entry_log.writer import EntryLogWriter, last_log_id
 from bookkeeper.bookie.storage.garbage import GarbageCollector
 from bookkeeper.bookie.storage.index.locations import LocationIndex
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from tests.support.storage import KEY, StorageMachine, add, configuration, entry, located, opened, record
 

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.bookie.storage.entry_log.page_cache import BYTES_PER_READ, LARGE_ENTRY, PageCacheChoice
 from bookkeeper.runtime import File
 from bookkeeper.runtime.api import Buffer
-from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.disk.files import RealFile, RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from tests.support.storage import add, check, opened
 

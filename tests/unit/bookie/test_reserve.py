@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.bookie.file_names import RESERVED_SPACE
 from bookkeeper.bookie.storage.reserve import LEAST_FREE, MAX_SHARE, PLENTY, Reserve
 from bookkeeper.runtime import DiskUsage
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 
 SIZE = 1 << 20
 

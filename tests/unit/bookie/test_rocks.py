@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import CorruptStorageError
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 from bookkeeper.runtime.rocks import RocksStore
 from bookkeeper.runtime.rocks_wal import FILE_NAME
 

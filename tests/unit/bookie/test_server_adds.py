@@ -16,7 +16,7 @@ from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.messages import Flags, Status
 from bookkeeper.runtime import File
-from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.disk.files import RealFile, RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import WriteFlag
 from tests.support.bookie import (

@@ -18,7 +18,7 @@ from bookkeeper.protocol.digest import digest_for, master_key
 from bookkeeper.protocol.messages import Status
 from bookkeeper.quorum.distribution import Distribution
 from bookkeeper.runtime import KeyValueStore
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId, DigestType
 from tests.support import golden

@@ -16,7 +16,7 @@ from bookkeeper.protocol import messages as m
 from bookkeeper.protocol import v2
 from bookkeeper.protocol.messages import Status
 from bookkeeper.runtime import DiskUsage, File
-from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.disk.files import RealFile, RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from tests.support.bookie import (
     DIGEST,

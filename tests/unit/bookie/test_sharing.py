@@ -25,11 +25,13 @@ from bookkeeper.bookie.sharing.memory import (
 )
 from bookkeeper.bookie.sharing.shares import Shares
 from bookkeeper.bookie.sharing.turns import (
+    ADD_LATER_SECONDS,
     HICCUP_SECONDS,
     IN_JOURNAL_BESIDE_LIGHT,
     IN_JOURNAL_BESIDE_OTHERS,
     SLICE_BESIDE_OTHERS,
     SLICE_SECONDS,
+    WORTH_CHARGING_SECONDS,
     Turns,
 )
 from bookkeeper.config import ServerConfiguration
@@ -482,6 +484,37 @@ async def test_what_fences_cost_after_they_were_served_is_charged_for() -> None:
     assert turns.may_serve(good, clock.time)
     turns.journal_gets(good)
     assert turns.may_serve(good, clock.time), "one is little"
+
+
+@pytest.mark.parametrize("part", [0.00001, 0.01])
+async def test_what_is_owed_is_charged_for_little_by_little_or_at_once(part: float) -> None:
+    """By what follows a request: the journal, the answer."""
+    clock = Clock()
+    turns = Turns(clock, 0.25)
+    flood, good = Peer("flood"), Peer("good")
+    clock.time = 10.0
+    turns.spent(good, 0.00001, clock.time)
+    for _ in range(round(0.02 / part)):
+        turns.owe(flood, part)
+        assert flood.owes < WORTH_CHARGING_SECONDS
+    assert not turns.may_serve(flood, clock.time)
+    turns.owe(good, 0.00001)
+    assert turns.may_serve(good, clock.time), "that is little"
+
+
+async def test_what_is_owed_is_charged_with_what_comes_next() -> None:
+    clock = Clock()
+    turns = Turns(clock, 0.25)
+    alone, good = Peer("alone"), Peer("good")
+    clock.time = 10.0
+    turns.spent(good, 0.00001, clock.time)
+    owed = WORTH_CHARGING_SECONDS / 2
+    turns.journal_gets_adds(alone, 0, int(owed / ADD_LATER_SECONDS))
+    assert alone.owes > 0
+    turns.spent(alone, BURST_SECONDS - owed / 2, clock.time)
+    await asyncio.sleep(0)
+    assert alone.owes == 0
+    assert not turns.may_serve(alone, clock.time), "both together were more than it may"
 
 
 async def test_nobody_rests_long_because_the_process_stood_still() -> None:

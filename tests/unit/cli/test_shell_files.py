@@ -26,7 +26,7 @@ from bookkeeper.bookie.storage.index import ledger_data, ledgers
 from bookkeeper.bookie.storage.index.ledger_data import LedgerData
 from bookkeeper.bookie.storage.index.locations import LocationIndex
 from bookkeeper.cli.app import app
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from tests.support import golden
 from tests.support.storage import entry, located

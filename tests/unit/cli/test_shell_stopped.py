@@ -25,7 +25,7 @@ from bookkeeper.errors import CookieNotFound, CorruptStorageError
 from bookkeeper.metadata import open_driver
 from bookkeeper.metadata.api import MetadataDriver
 from bookkeeper.metadata.formats.cookie import Cookie, encode_cookie, parse_cookie
-from bookkeeper.runtime.files import RealFiles
+from bookkeeper.runtime.disk.files import RealFiles
 from bookkeeper.runtime.real import RealRuntime
 from bookkeeper.types import BookieId
 from tests.support.storage import entry

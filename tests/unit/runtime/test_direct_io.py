@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.runtime import direct_io
-from bookkeeper.runtime.direct_io import cut, whole_pages
-from bookkeeper.runtime.files import RealFile, RealFiles
+from bookkeeper.runtime.disk import direct_io
+from bookkeeper.runtime.disk.direct_io import cut, whole_pages
+from bookkeeper.runtime.disk.files import RealFile, RealFiles
 
 PAGE = mmap.PAGESIZE
 SIZES = st.one_of(st.integers(0, 3 * PAGE), st.sampled_from([PAGE, PAGE - 1, 2 * PAGE]))
@@ -101,7 +101,7 @@ def test_a_file_system_that_cannot_is_asked_once(tmp_path: Path, monkeypatch: py
             asked.append(path)
             raise OSError(errno.EINVAL, "not here", path)
 
-    monkeypatch.setattr("bookkeeper.runtime.files.DirectWriter", Refusing)
+    monkeypatch.setattr("bookkeeper.runtime.disk.files.DirectWriter", Refusing)
     pieces = [os.urandom(2 * PAGE)]
     assert write(tmp_path / "file", [pieces, pieces]) == pieces[0] * 2
     assert asked == [str(tmp_path / "file")]

@@ -1,17 +1,18 @@
 """One journal file while it is written (layout: `format`).
 
 Its methods block and run on the journal's lanes: `write` on the write lane, `sync` on the force lane, at the same time.
-What they share are two numbers, each set by one of them: `end`, how far the file is written, and `synced`.
+What they share are two numbers, each set by one of them: `end`, how far the file is written, and `synced`. While the
+lanes have nothing to do the loop may write and `begin_sync` in their place, what `is_small` (`lanes`).
 After a failure every further call fails: a second sync that succeeds would prove nothing about the first.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...errors import FatalBookieError
-from ...runtime import File, Files
+from ...runtime import BackgroundSync, File, Files
 from ..file_names import journal_name
 from ..storage.packing import JOIN_BELOW
 from .format import SEALED_SINCE, SealHeader, encode_header, sealed_padding
@@ -21,6 +22,9 @@ CACHE_BEHIND = 8 << 20
 
 CHUNK = 4 << 20
 """Bytes written again at once."""
+
+SMALL = 128 << 10
+"""Bytes of records that are copied to the page cache so quickly that the loop may do it."""
 
 
 def write_again(files: Files, path: str, start: int, end: int) -> None:
@@ -105,13 +109,40 @@ class JournalFile:
             reached = self.end  # whatever is written before the sync begins is covered by it
             self._file.fdatasync()
             self.synced = reached
-            if self._drop_cache and reached - CACHE_BEHIND - self._dropped >= CACHE_BEHIND:
+            if self._is_to_drop(reached):
                 self._file.drop_cache(self._dropped, reached - CACHE_BEHIND - self._dropped)
                 self._dropped = reached - CACHE_BEHIND
             return reached
         except BaseException as error:
             self._error = error
             raise
+
+    def is_small(self, size: int) -> bool:
+        """Whether to write and sync so many bytes of records is quick, with nothing to be done beside it."""
+        return (
+            size <= SMALL
+            and self.end + size + 2 * self._alignment <= self._allocated
+            and not self._is_to_drop(self.synced)
+        )
+
+    def begin_sync(self, background: BackgroundSync, done: Callable[[int | None, BaseException | None], None]) -> bool:
+        """Make what is written durable in the background, then `done(how far, error)` on the loop; False if that is
+        refused. Nothing is to be written or synced meanwhile."""
+        self._check()
+        reached = self.end
+
+        def is_over(error: OSError | None) -> None:
+            if error is None:
+                self.synced = reached
+                done(reached, None)
+            else:
+                self._error = error
+                done(None, error)
+
+        return background.start(self._file, is_over)
+
+    def _is_to_drop(self, synced: int) -> bool:
+        return self._drop_cache and synced - CACHE_BEHIND - self._dropped >= CACHE_BEHIND
 
     def close(self) -> None:
         self._file.close()

@@ -154,7 +154,9 @@ class AddBatch:
 
         Nothing has happened with the others.
         """
-        if len(runs) == 1 or not self._path.has_room_for_all(self._caller, runs):
+        if len(runs) == 1:
+            return int(self.add(runs[0]))
+        if not self._path.has_room_for_all(self._caller, runs):
             return next((taken for taken, run in enumerate(runs) if not self.add(run)), len(runs))
         admitted = [(run, handle) for run in runs if (handle := self._admit(run)) is not None]
         if admitted:
@@ -246,6 +248,10 @@ class AddBatch:
     def _journal(self, admitted: list[Admitted]) -> None:
         """Gather records, those of each ledger in order."""
         journals = len(self._path.journals)
+        if len(admitted) == 1:
+            run = admitted[0][0]
+            self._gather(run.ledger_id % journals, admitted, early=_is_early(run))
+            return
         if journals == 1 and not any(run.write_flags for run, _ in admitted):
             self._gather(0, admitted, early=False)
             return
@@ -358,7 +364,7 @@ def greatest_lac(entries: Sequence[bytes]) -> int:
 
 def encode_all_responses(runs: Sequence[AddRun | MixedAdds]) -> bytes:
     """The frames that say that all adds of these runs are stored."""
-    versions = {run.version for run in runs}
+    versions = {runs[0].version} if len(runs) == 1 else {run.version for run in runs}
     if versions == {V2}:
         return v2.encode_adds_stored(runs)
     if versions == {V3}:

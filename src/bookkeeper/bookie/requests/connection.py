@@ -34,7 +34,7 @@ from ...errors import ProtocolError
 from ...protocol import messages as m
 from ...protocol import v2, v3
 from ...protocol.auth import AUTH_DISABLED_PLUGIN
-from ...protocol.frames import version_of
+from ...protocol.frames import MIXED_FROM, version_of
 from ...protocol.messages import V2, V3, AddRun, MixedAdds, Status
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, Peer
@@ -296,11 +296,13 @@ class BookieConnection(asyncio.Protocol):
     def _plain_adds(self, batch: AddBatch, bodies: list[bytes], at: int, seconds: float) -> int:
         """Handle adds in bulk, about as many as there is time for; returns how many, 0 if what stands there must be
         looked at by itself."""
-        row = bodies[at : at + adds_at_once(seconds, self._add_seconds)]
+        row = bodies
+        if at or len(row) > ADDS_AT_ONCE:
+            row = bodies[at : at + adds_at_once(seconds, self._add_seconds)]
         codec: Any = v3 if version_of(row[0]) == V3 else v2
         if codec is v2 and row[0][:2] != _V2_ADD:
             return 0
-        mixed: MixedAdds | None = codec.decode_mixed_adds(row)
+        mixed: MixedAdds | None = codec.decode_mixed_adds(row) if len(row) >= MIXED_FROM else None
         if mixed is not None:
             if self._paused & _ADDS or not batch.add_mixed(mixed):
                 self._add(batch, mixed.runs())
@@ -487,7 +489,7 @@ class BookieConnection(asyncio.Protocol):
 
     def _wrote(self, seconds: float) -> None:
         """Answers took so long to be written: that is part of what the peer asks for."""
-        self._service.turns.charge(self.source, seconds, self._now())
+        self._service.turns.owe(self.source, seconds)
 
     def _takes_nothing(self) -> None:
         log.info("closing the connection of %s, which does not read its answers", self.peer)

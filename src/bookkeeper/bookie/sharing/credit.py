@@ -38,10 +38,14 @@ class Credit:
 
     def spend(self, seconds: float, now: float, share: float) -> float:
         """So much was used until now. Returns for how long to rest then: 0 while credit is left."""
-        left = min(BURST_SECONDS, self._left + (now - self._at) * share) - seconds
-        self._left = left = max(left, -LONGEST_REST_SECONDS * share)
+        left = self._left + (now - self._at) * share
+        left = (left if left < BURST_SECONDS else BURST_SECONDS) - seconds
         self._at = now
-        return max(0.0, -left / share)
+        if left >= 0.0:
+            self._left = left
+            return 0.0
+        self._left = left = max(left, -LONGEST_REST_SECONDS * share)
+        return -left / share
 
 
 class Lately(Generic[P]):

@@ -55,6 +55,7 @@ class Peer:
         "in_debt_at",
         "in_debt_since",
         "in_journal",
+        "owes",
         "rests_until",
         "spent",
     )
@@ -68,6 +69,8 @@ class Peer:
         """Bytes that wait for the journal, of all its connections (`turns`)."""
         self.spent = 0.0
         """Seconds of the loop's turn that its requests have taken (`turns`)."""
+        self.owes = 0.0
+        """Seconds of the loop's time that it was not charged for yet (`turns`)."""
         self.credit = Credit()
         self.in_debt_at = -math.inf
         self.in_debt_since = -math.inf

@@ -63,6 +63,9 @@ REQUEST_LATER_SECONDS = 5e-5
 """What a fence, WRITE_LAC or FORCE does, by itself: mostly a fence, after which is read, and whose ledger is written to
 the index."""
 
+WORTH_CHARGING_SECONDS = 0.0001
+"""What a peer owes is charged at once when it is so much."""
+
 HICCUP_SECONDS = 0.1
 """A debt that is paid back within so long tells nothing of what a peer wants: the machine may have given the processor
 to others while a single request was served."""
@@ -132,6 +135,8 @@ class Turns:
         )
 
     def _must_wait(self, peer: Peer, now: float) -> bool:
+        if now >= peer.rests_until and peer.in_journal < IN_JOURNAL_BESIDE_LIGHT:
+            return False
         return self._rests(peer, now) or self.fills_journal(peer, now)
 
     def fills_journal(self, peer: Peer, now: float) -> bool:
@@ -144,7 +149,7 @@ class Turns:
     def journal_gets_adds(self, peer: Peer, size: int, count: int) -> None:
         """So many adds of this peer, of so many bytes together, wait for the journal now."""
         peer.in_journal += size + count * ADD_IN_JOURNAL
-        self.charge(peer, size * BYTE_LATER_SECONDS + count * ADD_LATER_SECONDS, self.now())
+        self.owe(peer, size * BYTE_LATER_SECONDS + count * ADD_LATER_SECONDS)
 
     def journal_has_adds(self, peer: Peer, size: int, count: int) -> None:
         self.journal_has(peer, size + count * ADD_IN_JOURNAL)
@@ -169,9 +174,16 @@ class Turns:
             self._had_theirs.append(peer)
             self._schedule()
 
+    def owe(self, peer: Peer, seconds: float) -> None:
+        """It made the loop work for so long, or will: charged with what comes next of it, if it is little."""
+        peer.owes += seconds
+        if peer.owes >= WORTH_CHARGING_SECONDS:
+            self.charge(peer, 0.0, self.now())
+
     def charge(self, peer: Peer, seconds: float, now: float) -> None:
         """This peer made the loop work for so long, until now."""
         self._served.came(peer.address, now)
+        seconds, peer.owes = seconds + peer.owes, 0.0
         rest = peer.credit.spend(seconds, now, self._share)
         if rest > 0:
             if now - peer.in_debt_at >= LATELY_SECONDS:

@@ -111,6 +111,8 @@ class Arrivals:
 
     def tell(self) -> None:
         """Tell of all that is kept, now. What comes next begins a new row."""
+        if not self._heard:
+            return
         before, self._heard = self._heard, {}
         for connection, heard in before.items():
             if heard.told < len(heard.acks):

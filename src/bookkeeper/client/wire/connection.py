@@ -378,7 +378,7 @@ class Connection(asyncio.Protocol):
     def _deliver_acks(self, acks: Acks) -> None:
         """Nothing else came with them, as nearly always: each row goes to its ledger as it stands."""
         route_of = self.routes.get
-        if are_of_many(acks):
+        if len(acks) == 1 or are_of_many(acks):
             bookie = self.bookie
             for ledger_id, entry_id in acks:
                 route = route_of(ledger_id)

@@ -123,17 +123,18 @@ class Departures:
     def gathered(self, leave: Callable[[], None]) -> None:
         """At the end of this turn have something handed to connections. Once a turn for each."""
         self._leaving.append(leave)
-        self._schedule()
+        if not self.due:
+            self._schedule()
 
     def connection(self, write: Callable[[], None]) -> None:
         """At the end of this turn, behind what was gathered, have a connection write. Once a turn for each."""
         self._connections.append(write)
-        self._schedule()
+        if not self.due:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if not self.due:
-            self.due = True
-            asyncio.get_running_loop().call_soon(self._depart)
+        self.due = True
+        asyncio.get_running_loop().call_soon(self._depart)
 
     def _depart(self) -> None:
         leaving, self._leaving = self._leaving, []

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ...runtime.api import KeyValueStore, Runtime, Workers
+from ...runtime.api import BackgroundSync, File, KeyValueStore, Runtime, Workers
 from .disk import MachineCrashed, SimulatedDisk, SimulatedFiles
 from .keyvalue import open_store
 from .loop import MACHINE, SimulatedLoop, Thaw, from_outside
@@ -382,6 +382,33 @@ class SimulatedWorkers(Workers):
             await self._idle.wait()
 
 
+class SimulatedBackgroundSync(BackgroundSync):
+    """Takes as long as a call to a background thread."""
+
+    def __init__(self, runtime: SimulatedRuntime) -> None:
+        self._runtime = runtime
+        self._workers = runtime.workers("background sync")
+        self._done: Callable[[OSError | None], None] | None = None
+        self._closed = False
+
+    def start(self, file: File, done: Callable[[OSError | None], None]) -> bool:
+        if self._done is not None or self._closed or self._runtime.buggify("no sync in the background", 0.2):
+            return False
+        self._done = done
+        self._workers.post(file.fdatasync, (), self._is_over)
+        return True
+
+    def _is_over(self, _result: None, error: BaseException | None) -> None:
+        done, self._done = self._done, None
+        assert done is not None
+        assert error is None or isinstance(error, OSError)
+        done(error)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._workers.close()
+
+
 class SimulatedRuntime(Runtime):
     """The world as one incarnation of a machine sees it."""
 
@@ -418,6 +445,9 @@ class SimulatedRuntime(Runtime):
 
     def workers(self, name: str, count: int = 1) -> Workers:
         return SimulatedWorkers(self.world, self.incarnation, name, count)
+
+    def background_sync(self) -> BackgroundSync | None:
+        return SimulatedBackgroundSync(self)
 
     def open_key_value(self, path: str, options: Mapping[str, Any] | None = None) -> KeyValueStore:
         return open_store(self.incarnation.machine.disk, path, options or {})

@@ -3,7 +3,7 @@
 Theory of operation
 
 What goes through the page cache is copied once more, which takes longer than anything else that a bookie does with
-large entries; in return it is there for those who read it soon. Past it (`runtime.direct_io`) a flush takes less
+large entries; in return it is there for those who read it soon. Past it (`runtime.disk.direct_io`) a flush takes less
 processor time, and a disk that it keeps busy takes a quarter more. So with `auto` a flush goes past it when all of this
 holds:
 

@@ -21,7 +21,7 @@ import mmap
 import os
 from collections.abc import Sequence
 
-from .api import Buffer
+from ..api import Buffer
 
 BUFFER = 1 << 20
 """Bytes that are written at once. Disks take no more a second with larger ones."""

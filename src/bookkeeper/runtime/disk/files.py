@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from .api import (
+from ..api import (
     Buffer,
     DiskUsage,
     File,
@@ -107,6 +107,10 @@ class RealFile(File):
     def start_writeback(self, size: int, offset: int) -> None:
         if _sync_file_range is not None:
             _sync_file_range(self._fd, offset, size, _SYNC_FILE_RANGE_WRITE)  # what fails, the next sync tells
+
+    def fileno(self) -> int:
+        """The system's number for it while it is open."""
+        return self._fd
 
     def fdatasync(self) -> None:
         try:
