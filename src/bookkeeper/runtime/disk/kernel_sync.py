@@ -86,10 +86,11 @@ class KernelSync(BackgroundSync):
         # With the interpreter held: to get it back from another thread takes longer than these calls.
         self._call = ctypes.PyDLL(None, use_errno=True).syscall
         self._context = ctypes.c_ulong(0)
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if self._call(calls.setup, 1, ctypes.byref(self._context)) < 0:
             number = ctypes.get_errno()
+            os.close(self._eventfd)
             raise OSError(number, os.strerror(number))
-        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._request = _Request(opcode=_FDSYNC, flags=_TELL_EVENTFD, eventfd=self._eventfd)
         self._requests = ctypes.byref((ctypes.c_void_p * 1)(ctypes.addressof(self._request)))
         self._outcome = _Outcome()
@@ -107,7 +108,7 @@ class KernelSync(BackgroundSync):
             return None
         try:
             return cls(loop, calls)
-        except (OSError, AttributeError, NotImplementedError) as error:  # a loop may have no readers, libc no `syscall`
+        except (OSError, AttributeError) as error:  # a C library may have no `syscall`
             log.debug("the kernel does not sync in the background: %s", error)
             return None
 
