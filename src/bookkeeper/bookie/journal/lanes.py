@@ -74,10 +74,10 @@ class Lanes:
     def write_and_sync(self, file: JournalFile, batch: Batch, done: Completion) -> None:
         """Both on the write lane, or without a thread. The lanes must have nothing to do."""
         background, started = self._background, self._runtime.now()
-        if background is None or not batch.size or started < self._rests_until or not file.is_small(batch.size):
-            self.write.post(_write_and_sync, (file, batch), functools.partial(done, batch))
-            return
         told = functools.partial(done, batch)
+        if background is None or not batch.size or started < self._rests_until or not file.is_small(batch.size):
+            self.write.post(_write_and_sync, (file, batch), told)
+            return
         try:
             end = file.write(batch.pieces, batch.count)
         except Exception as error:

@@ -34,7 +34,7 @@ from ...errors import ProtocolError
 from ...protocol import messages as m
 from ...protocol import v2, v3
 from ...protocol.auth import AUTH_DISABLED_PLUGIN
-from ...protocol.frames import MIXED_FROM, version_of
+from ...protocol.frames import version_of
 from ...protocol.messages import V2, V3, AddRun, MixedAdds, Status
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, Peer
@@ -302,7 +302,7 @@ class BookieConnection(asyncio.Protocol):
         codec: Any = v3 if version_of(row[0]) == V3 else v2
         if codec is v2 and row[0][:2] != _V2_ADD:
             return 0
-        mixed: MixedAdds | None = codec.decode_mixed_adds(row) if len(row) >= MIXED_FROM else None
+        mixed: MixedAdds | None = codec.decode_mixed_adds(row)
         if mixed is not None:
             if self._paused & _ADDS or not batch.add_mixed(mixed):
                 self._add(batch, mixed.runs())
