@@ -170,7 +170,7 @@ _JAVA_ONLY = """
     fileInfoCacheInitialCapacity
     dbStorage_directIOEntryLoggerTotalWriteBufferSizeMB dbStorage_directIOEntryLoggerTotalReadBufferSizeMB
     dbStorage_directIOEntryLoggerReadBufferSizeMB dbStorage_directIOEntryLoggerMaxFdCacheTimeSeconds
-    dbStorage_rocksDB_numLevels dbStorage_rocksDB_numFilesInLevel0 dbStorage_rocksDB_format_version
+    dbStorage_rocksDB_numLevels dbStorage_rocksDB_format_version
     dbStorage_rocksDB_checksum_type dbStorage_rocksDB_logPath dbStorage_rocksDB_logLevel defaultRocksdbConf
     entryLocationRocksdbConf ledgerMetadataRocksdbConf maxOperationNumbersInSingleRocksdbWriteBatch
     gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath tlsProvider
@@ -369,6 +369,9 @@ class ServerConfiguration(StoreSettings):
     dbStorage_rocksDB_sstSizeInMB: int = 64
     dbStorage_rocksDB_blockSize: int = 65536
     dbStorage_rocksDB_bloomFilterBitsPerKey: int = 10
+    dbStorage_rocksDB_numFilesInLevel0: int = Field(16, gt=0)
+    """From how many files of the size of a write buffer on RocksDB merges them into those that it has. Java's default
+    is 4, of buffers four times as large."""
     dbStorage_rocksDB_maxSizeInLevel1MB: int = 256
     dbStorage_rocksDB_lz4CompressionEnabled: bool = True
 

@@ -36,6 +36,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from struct import Struct
 
 from ..errors import ProtocolError
@@ -350,20 +351,18 @@ def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
     """
     if not (begin_alike(bodies, _HEAD_AT, _PLAIN_ADD) and are_mixed(bodies, _LEDGER_ID_AT)):
         return None
-    unpack = _MIXED.unpack_from
-    adds: list[tuple[int, bytes, int, int, int]] = []
-    for body in bodies:
-        try:
-            add = unpack(body)
-        except struct.error:
-            break
-        if add[0] != ADD_WORD or add[2] < 0 or add[3] < 0:
-            break
-        adds.append(add)
-    if not adds:
-        return None
-    _, keys, ledger_ids, entry_ids, lacs = zip(*adds, strict=True)
-    return MixedAdds(V2, ledger_ids, keys, entry_ids, lacs, [body[_ENTRY_AT:] for body in bodies[: len(adds)]], ())
+    if min(map(len, bodies)) < _MIXED.size:
+        bodies = [*takewhile(lambda body: len(body) >= _MIXED.size, bodies)]
+        if not bodies:
+            return None
+    words, keys, ledger_ids, entry_ids, lacs = zip(*map(_MIXED.unpack_from, bodies), strict=True)
+    count = len(bodies)
+    if words.count(ADD_WORD) != count or min(ledger_ids) < 0 or min(entry_ids) < 0:
+        plain = zip(words, ledger_ids, entry_ids, strict=True)
+        count = len([*takewhile(lambda add: add[0] == ADD_WORD and add[1] >= 0 and add[2] >= 0, plain)])
+    entries = [body[_ENTRY_AT:] for body in bodies]
+    whole = MixedAdds(V2, ledger_ids, keys, entry_ids, lacs, entries, ())
+    return whole if count == len(bodies) else whole.at(range(count)) if count else None
 
 
 def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | None:

@@ -427,7 +427,7 @@ class Runtime(ABC):
 
         Options (all optional): `compression` "lz4"|"snappy"|"none", `block_size`, `bloom_bits`,
         `block_cache` (bytes), `write_buffer` (bytes), `max_write_buffers`, `target_file_size`,
-        `max_level1` (bytes), `read_only` (bool).
+        `level0_files` (how many are merged), `max_level1` (bytes), `read_only` (bool).
         """
 
     def give_way(self) -> None:  # noqa: B027 - nothing to do where workers do not share an interpreter lock

@@ -65,6 +65,9 @@ MEMORY_SHARE = 0.75
 
 DEFAULT_WRITE_BUFFER = 64 << 20
 
+SLOW_BEHIND, STOP_BEHIND = 16, 32
+"""So many files more than are to be merged, and RocksDB holds writes back, as with its own defaults."""
+
 STALL_SECONDS = 600.0
 """How long RocksDB may hold writes back before that counts as a failure."""
 
@@ -132,6 +135,10 @@ def rocks_options(choices: Mapping[str, Any]) -> Options:
         options.set_max_write_buffer_number(choices["max_write_buffers"])
     if "target_file_size" in choices:
         options.set_target_file_size_base(choices["target_file_size"])
+    if "level0_files" in choices:
+        options.set_level_zero_file_num_compaction_trigger(choices["level0_files"])
+        options.set_level_zero_slowdown_writes_trigger(choices["level0_files"] + SLOW_BEHIND)
+        options.set_level_zero_stop_writes_trigger(choices["level0_files"] + STOP_BEHIND)
     if "max_level1" in choices:
         options.set_max_bytes_for_level_base(choices["max_level1"])
     return options

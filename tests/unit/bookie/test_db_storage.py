@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.bookie.file_names import log_name
+from bookkeeper.bookie.storage import directory_jobs as jobs
 from bookkeeper.bookie.storage.db_storage import DbLedgerStorage, directory_options, memory_budget
+from bookkeeper.bookie.storage.write_cache import LedgerBuffer
 from bookkeeper.config import ServerConfiguration
 from bookkeeper.errors import (
     ConfigurationError,
@@ -603,3 +605,25 @@ async def test_lists_of_a_new_cache_soon_count_as_old(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             while not any(one is buffer.run for one in gc.get_objects(generation=2)):
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("ledgers", [3, 1500])
+async def test_what_was_flushed_is_freed_by_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledgers: int
+) -> None:
+    """Not by the loop, which a cache of thousands of ledgers would stop: nobody else holds a buffer any more."""
+    seen: list[int] = []
+
+    def release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> None:
+        gc.collect()
+        seen.extend(len(gc.get_referrers(pair)) + len(gc.get_referrers(pair[1])) for pair in buffers[:20])
+        real_release(buffers, give_way)
+
+    real_release = jobs.release
+    monkeypatch.setattr(jobs, "release", release)
+    async with opened(tmp_path) as storage:
+        for ledger_id in range(ledgers):
+            await add(storage, ledger_id, range(2))
+        await storage.flush()
+        await check(storage, ledgers - 1, 2)
+    assert seen == [3] * min(ledgers, 20)  # the list and this test have the pair, the pair has the buffer

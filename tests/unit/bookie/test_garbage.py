@@ -61,6 +61,24 @@ async def fill(storage: DbLedgerStorage, ledgers: range, count: int = 100) -> No
     await storage.flush()
 
 
+async def test_a_pass_flushes_only_what_it_needs(tmp_path: Path) -> None:
+    """Nothing, as long as no ledger was deleted: what was added since the last flush is in no closed log."""
+    async with opened(tmp_path, logSizeLimit=LOGS) as storage:
+        await fill(storage, range(5))
+        await add(storage, 6, range(10), size=100)
+        (directory,) = storage.directories
+        assert directory.dirty
+        assert not directory.has_deleted
+        await collect(storage, tmp_path)
+        assert directory.dirty
+        storage.delete_ledger(1)
+        assert directory.has_deleted
+        await collect(storage, tmp_path)
+        assert not directory.dirty
+        assert not directory.has_deleted
+        await check(storage, 6, range(10))
+
+
 async def test_logs_of_deleted_ledgers_are_deleted(tmp_path: Path) -> None:
     """LV-8."""
     async with opened(tmp_path, logSizeLimit=LOGS) as storage:

@@ -14,6 +14,7 @@ from bookkeeper.errors import CorruptStorageError
 from bookkeeper.runtime.disk.files import RealFiles
 from bookkeeper.runtime.rocks import RocksStore
 from bookkeeper.runtime.rocks_wal import FILE_NAME
+from tests.support.waiting import wait_until
 
 
 def opened(path: Path, **choices: Any) -> RocksStore:
@@ -182,6 +183,28 @@ def test_a_memory_table_is_handed_over_before_a_write_finds_it_full(tmp_path: Pa
     assert not list(tmp_path.glob("*.log"))[flushes + 1 :]
     store.write(store.batch(), sync=True)
     assert len(numbers(store)) == 300_000
+
+
+def test_tables_are_merged_when_there_are_as_many_as_is_said(tmp_path: Path) -> None:
+    """`dbStorage_rocksDB_numFilesInLevel0`."""
+
+    def fill(name: str, level0_files: int) -> RocksStore:
+        store = opened(tmp_path / name, level0_files=level0_files)
+        for start in range(8):
+            put(store, range(start, 100, 8))
+            store._db.flush()  # type: ignore[union-attr]
+        return store
+
+    def in_level0(store: RocksStore) -> int:
+        return sum(file["level"] == 0 for file in store._db.live_files())  # type: ignore[union-attr]
+
+    many = fill("many", 9)
+    assert in_level0(many) == 8
+    few = fill("few", 2)
+    wait_until(lambda: in_level0(few) < 2, "tables are merged", 60)
+    assert numbers(many) == numbers(few) == [*range(100)]
+    many.close()
+    few.close()
 
 
 # --- no space ---

@@ -180,6 +180,11 @@ class DbDirectory:
             self.caches.active.ledgers or self.caches.flushing is not None or self._index.dirty or self._deleted
         )
 
+    @property
+    def has_deleted(self) -> bool:
+        """Whether the location index still has entries of deleted ledgers, which the next flush drops."""
+        return bool(self._deleted)
+
     async def flush(self) -> None:
         """Make everything durable that was added or changed before the call.
 
@@ -214,6 +219,7 @@ class DbDirectory:
         held, deleted = list(cache.ledgers.items()), dict(self._deleted)
         few = len(held) <= LEDGERS_AT_ONCE
         buffers = jobs.in_order(held) if few else await self._lane.submit(jobs.in_order, held)
+        del held  # at the end `jobs.release` must be the last owner of each buffer
         await self._note_rewrites(buffers)
         changes = await self._index.take_changes()
         later: Changes = {i: None for i, value in changes.items() if value is None and i not in deleted}

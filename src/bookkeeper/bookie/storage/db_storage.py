@@ -75,6 +75,7 @@ def directory_options(configuration: ServerConfiguration, budget: int, directori
             "write_buffer": configuration.dbStorage_rocksDB_writeBufferSizeMB * MIB,
             "max_write_buffers": 4,
             "target_file_size": configuration.dbStorage_rocksDB_sstSizeInMB * MIB,
+            "level0_files": configuration.dbStorage_rocksDB_numFilesInLevel0,
             "max_level1": configuration.dbStorage_rocksDB_maxSizeInLevel1MB * MIB,
         },
         ledgers={"compression": "snappy", "block_cache": LEDGERS_BLOCK_CACHE},

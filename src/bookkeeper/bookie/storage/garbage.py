@@ -14,9 +14,9 @@ One collector serves all directories of a storage. Every `gcWaitTime` it makes a
 Whatever stays in doubt stays on disk (BI-13). What the writer counted while it wrote a log is proof: of ledgers that it
 did not write there, nothing can be there. What a disk says about a log is not: such a log is only deleted after a pass
 over its records found none that the index points at. A log that was never sealed, or cannot be read to its end, may be
-shorter than it was: it needs the proof that the index has no pointer into it. The flush that begins step 2 makes
-deletions of ledgers durable in the index first. When that finds no space, which only this collector can give back, the
-logs go first that surely have records of deleted ledgers only: whatever the index says of those, no client asks for
+shorter than it was: it needs the proof that the index has no pointer into it. If ledgers were deleted, step 2 begins
+with a flush, which makes that durable in the index. When that finds no space, which only this collector can give back,
+the logs go first that surely have records of deleted ledgers only: whatever the index says of those, no client asks for
 them again. Should a crash bring such a ledger back, the next pass deletes it once more.
 
 Failures end the pass, or skip one log; the next pass tries again, whatever the failure was.
@@ -175,13 +175,18 @@ class GarbageCollector:
         if self.ledgers is not None:
             await self.ledgers.collect()
         for number, directory in enumerate(self._directories):
-            try:
-                await directory.flush()
-            except OSError as error:
-                log.warning("%s: garbage collection begins without a flush: %s", directory.path, error)
-                await self._delete_dead_logs(number, directory)
-                await directory.flush()
+            if directory.has_deleted:
+                await self._drop_locations(number, directory)
             await self._clean_logs(number, directory)
+
+    async def _drop_locations(self, number: int, directory: DbDirectory) -> None:
+        """Have the index forget the deleted ledgers, so that their logs can go."""
+        try:
+            await directory.flush()
+        except OSError as error:
+            log.warning("%s: garbage collection begins without a flush: %s", directory.path, error)
+            await self._delete_dead_logs(number, directory)
+            await directory.flush()
 
     async def _delete_dead_logs(self, number: int, directory: DbDirectory) -> None:
         """Delete closed logs that have nothing but records of deleted ledgers, though the index may still have them."""

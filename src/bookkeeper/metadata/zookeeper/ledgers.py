@@ -189,8 +189,7 @@ class ZooKeeperLedgers:
         """Ids below a directory, one non-empty list per lowest directory, ascending."""
         names = await self._listing("/".join((self._root, *above)), op_timeout)
         if len(above) == len(tree.widths) - 1:
-            ids = [found for name in names if (found := tree.ledger_id((*above, name))) is not None]
-            if ids:
+            if ids := tree.ledger_ids(above, names):
                 yield sorted(ids)
             return
         for name in names:

@@ -16,6 +16,7 @@ In every scheme the order of the paths is the order of the ids, short paths befo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...errors import LedgerIdOverflow
@@ -37,6 +38,7 @@ SPECIAL_NODES = (
 """Names below the root that are no ledgers; besides them every `ID-...`."""
 
 _FLAT_DIGITS = 10
+_MOST_DIGITS = len(str(MAX_LEDGER_ID))
 
 
 def is_special(name: str) -> bool:
@@ -73,16 +75,25 @@ class Tree:
     def ledger_id(self, parts: tuple[str, ...]) -> int | None:
         """The ledger of a path, given by its names; None if it is none of this tree."""
         *directories, leaf = parts
-        if len(parts) != len(self.widths) or not leaf.startswith("L"):
+        if len(parts) != len(self.widths):
             return None
         if not all(self.is_directory(name, level) for level, name in enumerate(directories)):
             return None
-        digits = leaf[1:]
-        exact = len(digits) == self.widths[-1] or (not directories and len(digits) > self.widths[-1])
-        if not (exact and digits.isascii() and digits.isdecimal()):
-            return None
-        ledger_id = int("".join(directories) + digits)
-        return ledger_id if ledger_id < self.limit else None
+        found = self.ledger_ids(directories, [leaf])
+        return found[0] if found else None
+
+    def ledger_ids(self, directories: Sequence[str], names: Iterable[str]) -> list[int]:
+        """The ledgers among the names in a lowest directory of this tree, in the order of the names."""
+        least = most = 1 + self.widths[-1]
+        if not directories:
+            most = 1 + _MOST_DIGITS
+        digits = (name[1:] for name in names if least <= len(name) <= most and name[0] == "L")
+        first = int("".join(directories) or "0") * 10 ** self.widths[-1]
+        return [
+            ledger_id
+            for text in digits
+            if text.isdecimal() and text.isascii() and (ledger_id := first + int(text)) < self.limit
+        ]
 
 
 FLAT_TREE = Tree((_FLAT_DIGITS,), MAX_LEDGER_ID + 1)

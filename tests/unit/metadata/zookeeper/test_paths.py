@@ -91,6 +91,17 @@ def test_other_names_are_no_ledgers(path: str) -> None:
     assert paths.MIXED.ledger_id(path) is None
 
 
+@given(st.lists(ids, max_size=30), st.sampled_from([paths.FLAT_TREE, paths.SHORT_TREE, paths.LONG_TREE]))
+def test_the_names_of_a_directory_are_read_together(ledger_ids: list[int], tree: paths.Tree) -> None:
+    directories: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+    for ledger_id in ledger_ids:
+        *above, name = tree.path(ledger_id % tree.limit).split("/")
+        directories.setdefault(tuple(above), []).append((ledger_id % tree.limit, name))
+    others = ["available", "L", "L1", "Lxxxx", "L-001", "L\u0660000", "M0001", "", "L" + 5000 * "9"]
+    for names_above, held in directories.items():
+        assert tree.ledger_ids(names_above, [*others, *(name for _, name in held)]) == [each for each, _ in held]
+
+
 def test_flat_does_not_take_other_nodes_for_ledgers() -> None:
     """SEC-36."""
     for name in ("ID-0000000001", "LAYOUT", "L1", "L00000000001", "available"):
