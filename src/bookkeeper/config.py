@@ -156,6 +156,10 @@ class Settings(BaseModel):
                 log.warning("%s: unknown setting %s is ignored%s", source, key, hint)
 
 
+MAX_ROCKS_MB = 1 << 20
+MAX_ROCKS_BYTES = MAX_ROCKS_MB << 20
+"""RocksDB's sizes: a terabyte is more than anybody means, and fits its numbers."""
+
 _JAVA_ONLY = """
     enableLocalTransport disableServerSocketBind serverTcpLinger byteBufAllocatorSizeInitial
     byteBufAllocatorSizeMin byteBufAllocatorSizeMax serverNumIOThreads serverNumAcceptorThreads enableBusyWait
@@ -363,16 +367,16 @@ class ServerConfiguration(StoreSettings):
     dbStorage_reservedSpaceMb: int = Field(64, ge=0)
     """Kept in each index directory for what must be written on a full disk (fences, deletions, a start); at most 1/32
     of the file system. Not a Java key."""
-    dbStorage_rocksDB_blockCacheSize: int | None = None
-    dbStorage_rocksDB_writeBufferSizeMB: int = Field(16, gt=0)
+    dbStorage_rocksDB_blockCacheSize: int | None = Field(None, ge=0, le=MAX_ROCKS_BYTES)
+    dbStorage_rocksDB_writeBufferSizeMB: int = Field(16, gt=0, le=MAX_ROCKS_MB)
     """Java's default is 64: with up to four of them, that would be as much memory as all caches."""
-    dbStorage_rocksDB_sstSizeInMB: int = 64
-    dbStorage_rocksDB_blockSize: int = 65536
+    dbStorage_rocksDB_sstSizeInMB: int = Field(64, gt=0, le=MAX_ROCKS_MB)
+    dbStorage_rocksDB_blockSize: int = Field(65536, gt=0, le=1 << 30)
     dbStorage_rocksDB_bloomFilterBitsPerKey: int = 10
-    dbStorage_rocksDB_numFilesInLevel0: int = Field(16, gt=0)
+    dbStorage_rocksDB_numFilesInLevel0: int = Field(16, gt=0, le=10_000)
     """From how many files of the size of a write buffer on RocksDB merges them into those that it has. Java's default
     is 4, of buffers four times as large."""
-    dbStorage_rocksDB_maxSizeInLevel1MB: int = 256
+    dbStorage_rocksDB_maxSizeInLevel1MB: int = Field(256, gt=0, le=MAX_ROCKS_MB)
     dbStorage_rocksDB_lz4CompressionEnabled: bool = True
 
     # garbage collection and compaction

@@ -38,3 +38,13 @@ def test_what_is_neither_true_nor_false_nor_auto_is_complained_about_once() -> N
     assert str(caught.value) == (
         "bk.conf: dbStorage_directIOEntryLogger: Value error, should be true, false or auto (got 'sometimes')"
     )
+
+
+@pytest.mark.parametrize("value", [-1, 10**20])
+@pytest.mark.parametrize(
+    "name",
+    ["blockCacheSize", "writeBufferSizeMB", "sstSizeInMB", "blockSize", "numFilesInLevel0", "maxSizeInLevel1MB"],
+)
+def test_sizes_that_rocksdb_cannot_have_are_refused(name: str, value: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"dbStorage_rocksDB_{name}: .*got '{value}'"):
+        ServerConfiguration.from_mapping({f"dbStorage_rocksDB_{name}": str(value)})

@@ -35,6 +35,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
 from struct import Struct
@@ -267,6 +268,7 @@ _HEAD_AT = slice(0, 4)
 _RUN_MEMBER = Struct(">32sqq")
 """Packet header, master key and ledger id, which are equal within a run; entry id; LAC."""
 _MIXED = Struct(">I20sqqq")
+_Add = tuple[int, bytes, int, int, int]
 """Packet header, master key, ledger id, entry id, LAC."""
 _RUN_START = Struct(">BBH20sq")
 
@@ -351,18 +353,17 @@ def decode_mixed_adds(bodies: Sequence[bytes]) -> MixedAdds | None:
     """
     if not (begin_alike(bodies, _HEAD_AT, _PLAIN_ADD) and are_mixed(bodies, _LEDGER_ID_AT)):
         return None
-    if min(map(len, bodies)) < _MIXED.size:
-        bodies = [*takewhile(lambda body: len(body) >= _MIXED.size, bodies)]
-        if not bodies:
-            return None
-    words, keys, ledger_ids, entry_ids, lacs = zip(*map(_MIXED.unpack_from, bodies), strict=True)
-    count = len(bodies)
-    if words.count(ADD_WORD) != count or min(ledger_ids) < 0 or min(entry_ids) < 0:
-        plain = zip(words, ledger_ids, entry_ids, strict=True)
-        count = len([*takewhile(lambda add: add[0] == ADD_WORD and add[1] >= 0 and add[2] >= 0, plain)])
-    entries = [body[_ENTRY_AT:] for body in bodies]
-    whole = MixedAdds(V2, ledger_ids, keys, entry_ids, lacs, entries, ())
-    return whole if count == len(bodies) else whole.at(range(count)) if count else None
+    adds: list[_Add] = []
+    with suppress(struct.error):  # of a body that is too short; what stands in front of it is in the list then
+        adds.extend(takewhile(_is_plain, map(_MIXED.unpack_from, bodies)))
+    if not adds:
+        return None
+    _, keys, ledger_ids, entry_ids, lacs = zip(*adds, strict=True)
+    return MixedAdds(V2, ledger_ids, keys, entry_ids, lacs, [body[_ENTRY_AT:] for body in bodies[: len(adds)]], ())
+
+
+def _is_plain(add: _Add) -> bool:
+    return add[0] == ADD_WORD and add[2] >= 0 and add[3] >= 0
 
 
 def decode_read_run(bodies: Sequence[bytes], start: int, end: int) -> ReadRun | None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for
-from bookkeeper.protocol.frames import LENGTH_SIZE, MIXED_FROM
+from bookkeeper.protocol.frames import LENGTH_SIZE, LOOKED_AT, MIXED_FROM
 from bookkeeper.protocol.messages import V2, V3, AddRequest, AddRun, Flags, MixedAdds, ReadRequest, Status
 from bookkeeper.types import DigestType
 
@@ -100,6 +100,19 @@ def test_rows_of_many_ledgers_are_mixed_and_others_are_not(codec: ModuleType, ve
     other = bodies_of(codec, [ReadRequest(7, 1, version=version)])
     assert codec.decode_mixed_adds(row(40)[:2] + other + row(40)) is None  # not looked through again and again
     assert len(codec.decode_mixed_adds(row(40)[:30] + other + row(40)[:9]).entries) == 30
+
+
+@pytest.mark.parametrize(("codec", "version"), CODECS)
+def test_nothing_behind_the_end_of_the_adds_is_looked_at(codec: ModuleType, version: int) -> None:
+    """Else a peer that sends few adds and something else by turns has each of them decoded again and again."""
+    adds = [
+        AddRequest(number, 0, DIGEST.package(number, 0, -1, 5, b"x"), KEYS[0], txn_id=7, version=version)
+        for number in range(LOOKED_AT)
+    ]
+    other = bodies_of(codec, [ReadRequest(7, 1, version=version)])
+    behind: list[Any] = [None] * 10
+    mixed = codec.decode_mixed_adds(bodies_of(codec, adds) + other + behind)
+    assert list(mixed.ledger_ids) == list(range(LOOKED_AT))
 
 
 def test_protobuf_reads_what_is_not_canonical() -> None:
