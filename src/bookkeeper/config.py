@@ -186,7 +186,7 @@ _JAVA_ONLY = """
     httpServerTrustStorePassword entryLogPerLedgerEnabled fileInfoFormatVersionToWrite fileInfoMaxIdleTime
     openFileLimit pageLimit pageSize skipListSizeLimit
     reppEnableValidation reppDisallowBookiePlacementInRegionFeatureName
-    reppDisableDurabilityFeatureName allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
+    reppDisableDurabilityFeatureName allocatorPoolingConcurrency allocatorOutOfMemoryPolicy
     allocatorLeakDetectionPolicy allocatorExitOnOutOfMemory storageserver.grpc.port dlog.bkcEnsembleSize
     dlog.bkcWriteQuorumSize dlog.bkcAckQuorumSize storage.range.store.dirs storage.serve.readonly.tables
     storage.cluster.controller.schedule.interval.ms
@@ -197,8 +197,11 @@ IGNORED_KEYS: frozenset[str] = frozenset(_JAVA_ONLY.split())
 
 
 class StoreSettings(Settings):
-    """What bookies and clients say alike of the metadata store (spec metadata §11)."""
+    """What bookies and clients say alike: of the metadata store (spec metadata §11), and of memory."""
 
+    allocatorPoolingPolicy: Literal["PooledDirect", "UnpooledHeap"] = "PooledDirect"
+    """Whether the process keeps memory of large objects that it freed, up to 64 MB, for the next ones (glibc), instead
+    of giving it back to the system each time: PooledDirect. Once kept it stays so for the whole process."""
     metadataServiceUri: str | None = None
     zkServers: str | None = None
     zkLedgersRootPath: str = "/ledgers"
@@ -219,6 +222,10 @@ class StoreSettings(Settings):
     shadedLedgerManagerFactoryClassPrefix: str = "dlshade."
     ledgerManagerFactoryClass: str | None = None
     ledgerMetadataVersion: int = -1
+
+    @property
+    def keeps_freed_memory(self) -> bool:
+        return self.allocatorPoolingPolicy == "PooledDirect"
 
 
 class ServerConfiguration(StoreSettings):

@@ -24,7 +24,6 @@ from ..bookie.scrub.scrubber import wanted
 from ..config import ServerConfiguration
 from ..errors import BookKeeperError, ConfigurationError
 from ..runtime import Runtime
-from ..runtime.heap import keep_freed_memory
 from ..types import BookieId
 from .output import console, execute, fail, notes, text_of
 from .settings import bookie_settings
@@ -101,7 +100,6 @@ def bookie(
     }
     config = _settings(conf, **overrides)
     if instances is None:
-        keep_freed_memory()  # frames, batches and answers are large, and there is always a next one
         raise typer.Exit(int(execute(lambda runtime: _serve(runtime, config))))
     _run_instances(conf, config, instances, overrides, level)
 
@@ -176,6 +174,8 @@ async def _recover(runtime: Runtime, config: ServerConfiguration) -> None:
 
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
+    if config.keeps_freed_memory:  # frames, batches and answers are large, and there is always a next one
+        runtime.keep_freed_memory()
     server = Bookie(runtime, config, open_peers=_way_to_peers(config))
     try:
         async with _published(runtime, config, server) as told:

@@ -128,6 +128,8 @@ def connect(
     config = config if config is not None else ClientConfiguration.from_mapping({})
     name = uri if uri is not None else "(given as a driver)"
     config.refuse_promises()
+    if config.keeps_freed_memory:
+        runtime.keep_freed_memory()
     if driver is None:
         name = uri if uri is not None else configured_service_uri(config)
         driver = open_driver(name, runtime, config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import NamedTuple
 
 
@@ -34,6 +36,17 @@ class LedgerEntry(NamedTuple):
 
     def __bool__(self) -> bool:
         return True
+
+
+def ledger_entries(
+    ledger_id: int, entry_ids: Iterable[int], data: Iterable[bytes], lengths: Iterable[int]
+) -> list[LedgerEntry]:
+    """Entries of a ledger, given by columns of one length."""
+    fields = zip(repeat(ledger_id), entry_ids, data, lengths)
+    return list(map(_new_entry, repeat(LedgerEntry), fields))
+
+
+_new_entry = tuple.__new__
 
 
 class LastConfirmedAndEntry(NamedTuple):

@@ -123,7 +123,9 @@ class ReadableLedger(LedgerHandle):
         """
         self._check_range(first, last)
         self._check_confirmed(last)
-        return await self._read_range(first, last)
+        self._check_open()
+        entries, error = await self._read_once(first, last)
+        return entries if error is None else await self._read_again(first, last, error)
 
     async def read_entry(self, entry_id: int) -> LedgerEntry:
         """One confirmed entry. Raises as `read`."""
@@ -146,7 +148,9 @@ class ReadableLedger(LedgerHandle):
         Raises as `read`, and `NoSuchEntryError` for what is not written yet.
         """
         self._check_range(first, last)
-        return await self._read_range(first, last)
+        self._check_open()
+        entries, error = await self._read_once(first, last)
+        return entries if error is None else await self._read_again(first, last, error)
 
     async def batch_read(self, start: int, *, max_count: int, max_size: int = 0) -> list[LedgerEntry]:
         """Some confirmed entries from `start` on, at least one.
@@ -400,14 +404,14 @@ class ReadableLedger(LedgerHandle):
         """An entry could not be read: whether the store knows of other bookies for it. A writer knows best itself."""
         return False
 
-    async def _read_range(self, first: int, last: int) -> list[LedgerEntry]:
-        self._check_open()
-        entries, error = await self._read_once(first, last)
-        if error is not None and await self._look_again(error):
-            entries, error = await self._read_once(first, last)
-        if error is not None:
-            raise error
-        return entries
+    async def _read_again(self, first: int, last: int, error: BKError) -> list[LedgerEntry]:
+        """After a read that failed with `error`."""
+        if await self._look_again(error):
+            entries, again = await self._read_once(first, last)
+            if again is None:
+                return entries
+            error = again
+        raise error
 
     def _read_once(self, first: int, last: int) -> Awaitable[Chunk[LedgerEntry]]:
         if first == last:

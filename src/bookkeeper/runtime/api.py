@@ -471,6 +471,9 @@ class Runtime(ABC):
     def physical_memory(self) -> int:
         """Bytes of memory this process may use."""
 
+    def keep_freed_memory(self) -> None:  # noqa: B027  # a world without a heap of its own has nothing to do
+        """Let this process keep memory that it freed, for what comes next (`runtime.heap`). Idempotent."""
+
     def open_files_limit(self) -> int:
         """How many files and connections this process may have open. Raises the limit as far as the system lets it."""
         return 1 << 20

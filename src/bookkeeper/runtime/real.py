@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from . import heap
 from .api import (
     BackgroundSync,
     KeyValueStore,
@@ -92,6 +93,9 @@ class RealRuntime(Runtime):
             asyncio.get_running_loop().call_later(after, gc.collect, 1)
         else:
             gc.collect(1)
+
+    def keep_freed_memory(self) -> None:
+        heap.keep_freed_memory()
 
     def settle_memory(self) -> None:
         gc.collect()

@@ -20,7 +20,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..client import client as aio
 from ..config import ClientConfiguration
 from ..errors import ZKError
-from ..runtime.heap import keep_freed_memory
 from ..runtime.loop_thread import LoopThread
 from ..streams.ledgers import Replication
 from ..streams.namespace import Namespace
@@ -125,7 +124,6 @@ class _Cache:
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
-                keep_freed_memory()
                 kept = self._kept[key] = _Kept(make())
             else:
                 kept.users += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.client.wire.add_channel import AddChannel, AddRoute
-from bookkeeper.client.wire.calls import Answer, ReadCall
+from bookkeeper.client.wire.calls import Answer, ReadCall, ReadSink
 from bookkeeper.client.wire.connection import Connection
 from bookkeeper.client.wire.connection_v2 import V2Connection
 from bookkeeper.client.wire.connection_v3 import V3Connection
@@ -24,7 +25,7 @@ from bookkeeper.types import BookieId
 
 BOOKIE = BookieId("b:1")
 LEDGERS = 3
-ENTRIES = 6
+ENTRIES = 12
 
 
 class Wire(asyncio.Transport):
@@ -61,7 +62,7 @@ class Adds:
     def on_writable(self, bookie: BookieId) -> None: ...
 
 
-class Reads:
+class Reads(ReadSink):
     def __init__(self) -> None:
         self.answers: dict[int, tuple[int, bytes | None]] = {}
 
@@ -72,23 +73,44 @@ class Reads:
             self.answers[entry_id] = (code, entry)
 
 
+Script = list[tuple[bool, int, int, Status]]
 statuses = st.sampled_from([Status.EOK, Status.EOK, Status.EOK, Status.ENOENTRY, Status.EIO])
-answers = st.lists(
-    st.tuples(st.booleans(), st.integers(0, LEDGERS - 1), st.integers(0, ENTRIES - 1), statuses),
-    unique_by=lambda answer: answer[:3],
+mixed = st.lists(st.tuples(st.booleans(), st.integers(0, LEDGERS - 1), st.integers(0, ENTRIES - 1), statuses))
+rows = st.lists(
+    st.tuples(
+        st.integers(0, LEDGERS - 1), st.integers(0, ENTRIES), st.integers(0, ENTRIES), st.sampled_from([1, 1, -1])
+    )
+).map(
+    lambda parts: [
+        (False, ledger, entry, Status.EOK)
+        for ledger, first, last, step in parts
+        for entry in range(first, last)[::step]
+    ]
 )
 
 
+@st.composite
+def scripts(draw: st.DrawFn) -> Script:
+    """Answers to adds and reads: rows of good reads, and anything between them."""
+    script = [answer for part in draw(st.lists(st.one_of(mixed, rows))) for answer in part]
+    return list({answer[:3]: answer for answer in script}.values())
+
+
 @pytest.mark.parametrize("version", [2, 3])
-@given(answers, st.lists(st.integers(1, 60), min_size=1))
-@settings(max_examples=60)
+@given(
+    scripts(),
+    st.lists(st.one_of(st.integers(1, 60), st.integers(500, 4000)), min_size=1),
+    st.lists(st.integers(1, ENTRIES - 1)),
+)
+@settings(max_examples=100)
 def test_answers_are_the_same_however_they_arrive(
-    version: int, script: list[tuple[bool, int, int, Status]], cuts: list[int]
+    version: int, script: Script, cuts: list[int], calls: list[int]
 ) -> None:
-    asyncio.run(play(version, script, cuts))
+    asyncio.run(play(version, script, cuts, calls))
 
 
-async def play(version: int, script: list[tuple[bool, int, int, Status]], cuts: list[int]) -> None:
+async def play(version: int, script: Script, cuts: list[int], calls: list[int]) -> None:
+    """`cuts`: how long the pieces are in which the answers come; `calls`: with which entries a call begins."""
     config = ClientConfiguration.from_mapping({})
     dialer = LocalDialer(RealRuntime(), config, cast(Any, None))
     connection: Connection = (V2Connection if version == 2 else V3Connection)(dialer, BOOKIE, lambda _: None)
@@ -100,8 +122,8 @@ async def play(version: int, script: list[tuple[bool, int, int, Status]], cuts: 
         channel = AddChannel(BOOKIE, ledger_id, adds[ledger_id], version, lambda _: None)
         connection.add_route(AddRoute(connection, channel, ledger_id))
         last = dialer._last_txn_id
-        call = ReadCall(BOOKIE, 0, reads[ledger_id], 1e18)
-        connection.read_entries(ledger_id, range(ENTRIES), call)
+        for first, end in pairwise(sorted({0, *calls, ENTRIES})):
+            connection.read_entries(ledger_id, range(first, end), ReadCall(BOOKIE, 0, reads[ledger_id], 1e18))
         txn_ids |= {(ledger_id, entry_id): last + 1 + entry_id for entry_id in range(ENTRIES)}
 
     stream = b""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.wire.calls import Answer, ReadCall
+from bookkeeper.client.wire.calls import Answer, ReadCall, ReadSink
 from bookkeeper.client.wire.connection import Connection
 from bookkeeper.client.wire.pool import ConnectionPool
 from bookkeeper.config import ClientConfiguration
@@ -186,9 +186,7 @@ async def test_time_in_which_the_process_stood_still_is_not_held_against_the_boo
 # --- everything else ---
 
 
-class Reads:
-    """A `ReadSink`."""
-
+class Reads(ReadSink):
     def __init__(self) -> None:
         self.answers: list[Answer] = []
 

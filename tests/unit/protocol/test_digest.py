@@ -176,6 +176,29 @@ def test_a_damaged_run_gives_its_good_prefix(digest: Digest, payloads: list[byte
     assert damaged is not ends_between
 
 
+@given(DIGESTS, st.lists(st.sampled_from([0, 1, 50, 4095, 4096, 5000]), min_size=1, max_size=8), st.data())
+def test_a_row_is_good_exactly_if_each_of_its_entries_is(digest: Digest, sizes: list[int], data: st.DataObject) -> None:
+    first, step = data.draw(st.integers(0, 1000)), data.draw(st.integers(1, 3))
+    entry_ids = tuple(range(first, first + step * len(sizes), step))
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    entries = [digest.package(9, i, i - 1, i * 7, payload) for i, payload in zip(entry_ids, payloads, strict=True)]
+    assert digest.verify_row(9, entry_ids, entries) == (tuple(i * 7 for i in entry_ids), payloads)
+    assert digest.verify_row(8, entry_ids, entries) is None
+    assert digest.verify_row(9, (*entry_ids[:-1], entry_ids[-1] + 1), entries) is None
+    which = data.draw(st.integers(0, len(entries) - 1))
+    odd = bytearray(entries[which])
+    odd[data.draw(st.integers(0, len(odd) - 1))] ^= data.draw(st.integers(1, 255))
+    odd = odd[: data.draw(st.one_of(st.just(len(odd)), st.integers(0, len(odd))))]
+    entries[which] = bytes(odd)
+    try:
+        one_by_one = [digest.verify(9, i, entry) for i, entry in zip(entry_ids, entries, strict=True)]
+    except DigestMismatchError:
+        assert digest.verify_row(9, entry_ids, entries) is None
+    else:
+        lengths, payloads = [length for _, length, _ in one_by_one], [payload for _, _, payload in one_by_one]
+        assert digest.verify_row(9, entry_ids, entries) == (tuple(lengths), payloads)
+
+
 @given(DIGESTS, st.binary(max_size=200))
 def test_bytes_that_are_no_run_are_damaged(digest: Digest, body: bytes) -> None:
     verified, damaged = digest.verify_run(9, 5, body)

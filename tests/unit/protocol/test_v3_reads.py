@@ -167,6 +167,36 @@ def test_an_answer_like_the_one_before_except_for_a_byte_is_not_mistaken(
     assert (usual.entry, usual.max_lac) == found[2:]
 
 
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6),
+    st.sampled_from([0, 1, 100, 127, 128]),
+    LACS,
+    st.one_of(st.none(), st.tuples(st.integers(0, 5), st.integers(0, 2**31), st.integers(1, 255))),
+)
+def test_answers_taken_together_are_those_taken_one_by_one(
+    reads: list[tuple[int, int]], size: int, lac: int | None, odd: tuple[int, int, int] | None
+) -> None:
+    bodies = [
+        v3.encode_response(ReadResponse(Status.EOK, 300, i, bytes(size), lac, txn_id=txn))[4:] for i, txn in reads
+    ]
+    answers = v3.ReadAnswers()
+    assert answers.decode_row(bodies) is None  # nothing was seen yet
+    assert answers.decode(bodies[0]) is not None
+    if odd is not None:
+        which, at, change = odd
+        changed = bytearray(bodies[which % len(bodies)])
+        changed[at % len(changed)] ^= change
+        bodies[which % len(bodies)] = bytes(changed)
+    row = answers.decode_row(bodies)
+    if row is None:
+        sizes = {len(body) for body in bodies}
+        assert odd is not None or len(sizes) > 1 or len({(len(varint(i)), len(varint(txn))) for i, txn in reads}) > 1
+        return
+    tokens, numbers, entries, its_lac = row
+    found = [(token, number, entry, its_lac) for token, number, entry in zip(tokens, numbers, entries, strict=True)]
+    assert found == [answers.decode(body) for body in bodies]
+
+
 def test_any_bytes_are_refused_without_an_exception() -> None:
     answers = v3.ReadAnswers()
     good = bytes_of("0a06 0803 1001 1802 1000 a20610 0800 10b424 1805 2205 68656c6c6f 2804")

@@ -25,8 +25,8 @@ from ...errors import BKError, ClientClosedError, DigestMismatchError, TooManyRe
 from ...protocol.entry import HEADER_SIZE
 from ...quorum.reading import EntryRead
 from ...types import BookieId
-from ..entry import LedgerEntry
-from ..wire.calls import Answer, ReadCall
+from ..entry import LedgerEntry, ledger_entries
+from ..wire.calls import Answer, ReadCall, ReadSink, Row, answers_of
 from ..wire.results import DIGEST_MISMATCH, OK
 from .budget import ReadBudget
 from .ledger_reads import ENTRY_OVERHEAD, LedgerReads, Orders
@@ -79,7 +79,7 @@ class Attempt(ReadCall):
         return self.orders[entry_id // self.run % len(self.orders)]
 
 
-class RangeRead:
+class RangeRead(ReadSink):
     """Reads `first`..`last` once: `await RangeRead(...).run()`.
 
     With `whole`, the data of what it returns are the entries as bookies store them, header and digest included.
@@ -193,6 +193,30 @@ class RangeRead:
 
     # --- hearing ---
 
+    def on_row(self, call: ReadCall, row: Row) -> None:
+        assert isinstance(call, Attempt)
+        entry_ids, entries, lac = row
+        place = self._place_of(entry_ids)
+        checked = None if place is None else self._digest.verify_row(self._reads.ledger_id, entry_ids, entries)
+        if place is None or checked is None:
+            self.on_answers(call, answers_of(row))
+            return
+        lengths, payloads = checked
+        kept = entries if self._whole else payloads
+        self._results[place] = ledger_entries(self._reads.ledger_id, entry_ids, kept, lengths)
+        if lac is not None:
+            self._reads.raise_lac(lac)
+        self._arrived(call, len(entry_ids), entry_ids, entries)
+
+    def _place_of(self, entry_ids: Sequence[int]) -> slice | None:
+        """Where the results of these are kept, if they are in order, at equal distances, and all are missing."""
+        first, last = entry_ids[0], entry_ids[-1]
+        step = entry_ids[1] - first if len(entry_ids) > 1 else 1
+        if step < 1 or last >= self._end or entry_ids != (*range(first, last + 1, step),):
+            return None
+        place = slice(first - self._first, last + 1 - self._first, step)
+        return place if self._results[place].count(None) == len(entry_ids) else None
+
     def on_answers(self, call: ReadCall, answers: list[Answer]) -> None:
         assert isinstance(call, Attempt)
         ledger_id = self._reads.ledger_id
@@ -226,9 +250,11 @@ class RangeRead:
         if retries:
             self._send_retries(retries, call)
         if got:
-            self._arrived(call, got, answers)
+            entry_ids, _, entries, _ = zip(*answers, strict=True)
+            self._arrived(call, got, entry_ids, entries)
 
-    def _arrived(self, call: Attempt, count: int, answers: list[Answer]) -> None:
+    def _arrived(self, call: Attempt, count: int, entry_ids: Sequence[int], entries: Sequence[bytes | None]) -> None:
+        """So many entries are new, of those that a bookie has answered for."""
         self._responsive[call.bookie] = None
         self._outstanding -= count
         if self._error is None:
@@ -236,21 +262,20 @@ class RangeRead:
         else:
             self._missing = self._results[: self._end - self._first].count(None)
         if self._troubled:
-            self._note_slow(call, answers)
-        self._learn(count, answers)
+            self._note_slow(call, entry_ids)
+        self._learn(count, entry_ids[-1], entries)
         if self._missing == 0:
             self._finish()
         elif self._outstanding <= self._budget.outstanding(self._reads.entry_size) // 2:
             self._send_waves()
 
-    def _learn(self, count: int, answers: list[Answer]) -> None:
-        """How large entries are, from some of those that came."""
-        sizes = [len(data) - self._head_size for _, _, data, _ in answers[::SIZE_SAMPLE] if data]
+    def _learn(self, count: int, last: int, entries: Sequence[bytes | None]) -> None:
+        """How large entries are, from some of those that came, up to `last`."""
+        sizes = [len(entry) - self._head_size for entry in entries[::SIZE_SAMPLE] if entry]
         if not sizes:
             return
         size = sum(sizes) / len(sizes)
         self._budget.received(count * (size + ENTRY_OVERHEAD))
-        last = answers[-1][0]
         entry = self._results[last - self._first] if last < self._end else None
         if entry is not None:
             self._reads.saw(count, size, last, entry.ledger_length)
@@ -293,10 +318,10 @@ class RangeRead:
         if not self._finished.done():
             self._finished.set_result(None)
 
-    def _note_slow(self, call: Attempt, answers: Iterable[Answer]) -> None:
+    def _note_slow(self, call: Attempt, entry_ids: Iterable[int]) -> None:
         """Replicas that were asked before the one that delivered count as slow."""
         slow: dict[BookieId, None] = {}
-        for entry_id, _, _, _ in answers:
+        for entry_id in entry_ids:
             state = self._troubled.get(entry_id)
             if state is None or self._results[entry_id - self._first] is None:
                 continue  # no trouble, or this answer was no good copy either

@@ -38,7 +38,7 @@ from ...protocol.messages import (
 from ...quorum.distribution import Distribution
 from ...types import BookieId
 from ..context import ClientContext
-from ..wire.calls import Answer, ReadCall
+from ..wire.calls import Answer, ReadCall, ReadSink
 from ..wire.results import (
     BOOKIE_UNAVAILABLE,
     EXPLICIT_NEGATIVES,
@@ -290,7 +290,7 @@ class Replicas:
         return Diagnosis(lost, reasons)
 
 
-class _Collector:
+class _Collector(ReadSink):
     """Gathers the answers of reads from one bookie."""
 
     def __init__(self, count: int) -> None:

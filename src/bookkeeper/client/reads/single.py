@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from ...errors import BKError, ClientClosedError, DigestMismatchError, TooManyRequestsError
 from ...runtime import TimerHandle, guarded
 from ...types import BookieId
-from ..entry import LedgerEntry
-from ..wire.calls import Answer, ReadCall
+from ..entry import LedgerEntry, ledger_entries
+from ..wire.calls import Answer, ReadCall, ReadSink, Row, answers_of
 from ..wire.results import OK
 from .ledger_reads import LedgerReads, Orders
 from .range import Attempt, RangeRead
@@ -35,7 +35,7 @@ Outcome = tuple[list[LedgerEntry], BKError | None]
 """As of `RangeRead.run`."""
 
 
-class _SharedCall(ReadCall):
+class _SharedCall(ReadCall, ReadSink):
     """Reads of single entries that leave together for the first replica of each of them."""
 
     __slots__ = ("ensemble", "late_at", "orders", "owner", "run", "taken_over", "waiting")
@@ -61,6 +61,9 @@ class _SharedCall(ReadCall):
 
     def on_answers(self, _call: ReadCall, answers: list[Answer]) -> None:
         self.owner.heard(self, answers)
+
+    def on_row(self, _call: ReadCall, row: Row) -> None:
+        self.owner.heard_row(self, row)
 
 
 _Turn = tuple[Orders, int, dict[int, _SharedCall]]
@@ -130,6 +133,24 @@ class SingleReads:
 
     # --- hearing ---
 
+    def heard_row(self, call: _SharedCall, row: Row) -> None:
+        """`heard`, where all is good."""
+        entry_ids, data, lac = row
+        reads = self._reads
+        waiting = call.waiting
+        outcomes = [waiting[entry_id] for entry_id in entry_ids if entry_id in waiting]
+        checked = reads.digest.verify_row(reads.ledger_id, entry_ids, data) if len(outcomes) == len(data) else None
+        if checked is None:
+            self.heard(call, answers_of(row))
+            return
+        lengths, payloads = checked
+        entries = ledger_entries(reads.ledger_id, entry_ids, payloads, lengths)
+        for outcome, entry in zip(outcomes, entries, strict=True):
+            del waiting[entry.entry_id]
+            if not outcome.done():
+                outcome.set_result(([entry], None))
+        self._came(call, len(entries), entries[-1], -1 if lac is None else lac)
+
     def heard(self, call: _SharedCall, answers: list[Answer]) -> None:
         """What one socket read brought for a call."""
         reads = self._reads
@@ -137,6 +158,7 @@ class SingleReads:
         verify = reads.digest.verify
         waiting = call.waiting
         best_lac = -1
+        count = 0
         entry: LedgerEntry | None = None
         for answer in answers:
             entry_id, code, data, lac = answer
@@ -154,16 +176,21 @@ class SingleReads:
                 else:
                     entry = _new_entry(LedgerEntry, (ledger_id, entry_id, good[2], good[1]))
                     outcome.set_result(([entry], None))
-                    self._seen += 1
+                    count += 1
                     if lac is not None and lac > best_lac:
                         best_lac = lac
-        if not waiting:
+        self._came(call, count, entry, best_lac)
+
+    def _came(self, call: _SharedCall, count: int, last: LedgerEntry | None, lac: int) -> None:
+        """So many good entries, of which the last is this, were handed out; a bookie knows of this LAC."""
+        if not call.waiting:
             self._ends(call)
-        if best_lac >= 0:
-            reads.raise_lac(best_lac)
-        if entry is not None and self._seen >= SIZE_SAMPLE:
+        if lac >= 0:
+            self._reads.raise_lac(lac)
+        self._seen += count
+        if last is not None and self._seen >= SIZE_SAMPLE:
             self._seen = 0
-            reads.saw(1, len(entry.data), entry.entry_id, entry.ledger_length)
+            self._reads.saw(1, len(last.data), last.entry_id, last.ledger_length)
 
     def _take_trouble(self, call: _SharedCall, entry_id: int, outcome: asyncio.Future[Outcome], *, late: bool) -> None:
         """Let a `RangeRead` go on with a read; what becomes of it there is its outcome.

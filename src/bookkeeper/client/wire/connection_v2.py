@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 from ...errors import IllegalOpError, ProtocolError
 from ...protocol import v2
@@ -27,7 +28,7 @@ from ...protocol.messages import (
 )
 from ...types import BookieId
 from .add_channel import AddAnswers
-from .calls import Answer, OnReply, ReadCall, deliver
+from .calls import LONGEST_ROW, ROW_FROM, Answer, OnReply, ReadCall, ReadSink, deliver, side_by_side
 from .connection import Connection
 from .dialer import Dialer
 from .results import LOCAL_FAILURES, OK, READ, TIMEOUT, WRITE, result_code, status_of
@@ -83,6 +84,34 @@ class V2Connection(Connection):
     # --- receiving ---
 
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
+        for at in range(0, len(bodies), LONGEST_ROW):
+            some = bodies[at : at + LONGEST_ROW]
+            if len(some) < ROW_FROM or not self._row_received(some):
+                self._received_by_turns(some, adds)
+
+    def _row_received(self, bodies: list[bytes]) -> bool:
+        """Take entries of one ledger, if these are nothing else and each is waited for by one call."""
+        if min(map(len, bodies)) < v2.RESPONSE_HEAD_SIZE:
+            return False
+        count = len(bodies)
+        words, codes, ledger_ids, entry_ids = zip(*map(v2.unpack_response_head, bodies), strict=True)
+        reads = self._reads.get(ledger_ids[0])
+        if reads is None or any(codes) or words.count(v2.READ_WORD) != count or len(set(ledger_ids)) > 1:
+            return False
+        waiting = [*map(reads.pop, entry_ids, repeat(None))]
+        calls = [who for who in waiting if isinstance(who, ReadCall)]
+        parts = side_by_side(calls) if len(calls) == count else []
+        if not parts:  # as it was
+            reads.update((entry_id, who) for entry_id, who in zip(entry_ids, waiting, strict=True) if who is not None)
+            return False
+        head_size = v2.RESPONSE_HEAD_SIZE
+        for call, begin, end in parts:
+            self._progress.answered(call.sent)
+            call.rows.append((entry_ids[begin:end], [body[head_size:] for body in bodies[begin:end]], None))
+        self._deliver([call for call, _, _ in parts], ledger_ids[:1])
+        return True
+
+    def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> None:
         unpack = v2.unpack_response_head
         read_word = v2.READ_WORD
         head_size = v2.RESPONSE_HEAD_SIZE
@@ -141,7 +170,7 @@ class V2Connection(Connection):
             if ledger_id in self._reads and not self._reads[ledger_id]:
                 del self._reads[ledger_id]
         for call in calls:
-            self._reads_outstanding -= len(call.answers)
+            self._reads_outstanding -= call.collected
         deliver(calls)
 
     # --- failing ---
@@ -196,7 +225,7 @@ def _next_in_queue(reads: dict[int, Waiting], entry_id: int, waiting: deque[Read
     return call
 
 
-class _SingleRead:
+class _SingleRead(ReadSink):
     """Makes the outcome of a read of one entry a `ReadResponse`."""
 
     __slots__ = ("_done", "_message")

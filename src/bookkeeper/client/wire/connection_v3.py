@@ -31,7 +31,7 @@ from ...protocol.messages import (
 from ...protocol.protobuf import varints
 from ...types import BookieId
 from .add_channel import AddAnswers
-from .calls import OnReply, ReadCall, deliver
+from .calls import LONGEST_ROW, ROW_FROM, OnReply, ReadCall, deliver, side_by_side
 from .connection import Connection
 from .dialer import Dialer
 from .results import OK, READ, TIMEOUT, WRITE, default_code, operation_of, result_code
@@ -74,6 +74,31 @@ class V3Connection(Connection):
     # --- receiving ---
 
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
+        for at in range(0, len(bodies), LONGEST_ROW):
+            some = bodies[at : at + LONGEST_ROW]
+            if len(some) < ROW_FROM or not self._row_received(some):
+                self._received_by_turns(some, adds)
+
+    def _row_received(self, bodies: list[bytes]) -> bool:
+        """Take entries that were asked for, if these are nothing else."""
+        row = self._answers.decode_row(bodies)
+        if row is None:
+            return False
+        tokens, numbers, entries, lac = row
+        waiting = [*map(self._reads.pop, tokens, repeat(None))]
+        if None not in waiting:
+            calls, entry_ids, wanted = zip(*waiting, strict=True)
+            parts = side_by_side(calls) if wanted == numbers else []
+            for call, begin, end in parts:
+                self._progress.answered(call.sent)
+                call.rows.append((entry_ids[begin:end], entries[begin:end], lac))
+            if parts:
+                deliver([call for call, _, _ in parts])
+                return True
+        self._reads.update((token, who) for token, who in zip(tokens, waiting, strict=True) if who is not None)
+        return False
+
+    def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> None:
         decode = self._answers.decode
         reads = self._reads
         answered = self._progress.answered

@@ -215,6 +215,9 @@ ReadAnswer = tuple[bytes, bytes, bytes, int | None]
 """A plain read's successful answer: its transaction id as it stands on the wire, its entry id as it stands there (to be
 compared with what was asked for), the entry, and the LAC that the bookie knows."""
 
+ReadAnswerRow = tuple[tuple[bytes, ...], tuple[bytes, ...], list[bytes], int | None]
+"""Several of these by columns, with the LAC of all of them."""
+
 
 class ReadAnswers:
     """Reads answers to plain reads, of one connection."""
@@ -246,6 +249,27 @@ class ReadAnswers:
             ):
                 return token, number, body[layout.entry_at : layout.entry_end], self._lac
         return self._learn(body)
+
+    def decode_row(self, bodies: Sequence[bytes]) -> ReadAnswerRow | None:
+        """Answers of one size and with one LAC, one at least, all at once; None if they are not all that, or are none
+        that `decode` would take."""
+        size = len(bodies[0])
+        layout = self._layouts.get(size)
+        if layout is None or self._layouts.get(len(bodies[-1])) is not layout or set(map(len, bodies)) != {size}:
+            return None
+        heads, tokens, middles, numbers, with_sizes = zip(*map(layout.unpack, bodies), strict=True)
+        count = len(bodies)
+        tail = self._tail
+        end = layout.entry_end
+        if (
+            heads.count(layout.head) != count
+            or middles.count(layout.middle) != count
+            or with_sizes.count(layout.with_size) != count
+            or [body[end:] for body in bodies].count(tail) != count
+        ):
+            return None
+        start = layout.entry_at
+        return tokens, numbers, [body[start:end] for body in bodies], self._lac
 
     def _learn(self, body: bytes) -> ReadAnswer | None:
         """Read an answer by the pattern, and make it the example."""
