@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 import bookkeeper.spark
 import bookkeeper.sync
+from bookkeeper.config import ClientConfiguration
 from bookkeeper.spark import read_ledgers
 from bookkeeper.types import DigestType
 
@@ -38,6 +39,12 @@ def failure(action: Callable[[], object]) -> str:
     text = str(caught.value)
     assert "Traceback" not in text
     return text
+
+
+def silent(cluster: LiveCluster) -> bookkeeper.sync.BookKeeper:
+    """A client whose writers do not announce their LAC when they are quiet: so a reader sees what the next entry
+    confirms, however long it takes until it looks."""
+    return bookkeeper.sync.connect(cluster.uri, config=ClientConfiguration(explicitLacInterval=0))
 
 
 def test_every_column_of_every_entry(spark: SparkSession, cluster: LiveCluster) -> None:
@@ -178,7 +185,7 @@ def test_a_dataframe_used_twice_gives_each_use_its_rows(spark: SparkSession, clu
 
 
 def test_the_first_action_fixes_what_a_dataframe_reads(spark: SparkSession, cluster: LiveCluster) -> None:
-    with bookkeeper.sync.connect(cluster.uri) as bk, bk.create_ledger() as writer:
+    with silent(cluster) as bk, bk.create_ledger() as writer:
         writer.append_many([b"x"] * 10)
         writer.append(b"carries the confirmation of those before")
         frame = read(spark, cluster, writer.id)
@@ -215,7 +222,7 @@ def test_entry_bounds_as_options(spark: SparkSession, cluster: LiveCluster) -> N
 
 def test_a_ledger_that_is_being_written(spark: SparkSession, cluster: LiveCluster) -> None:
     data = payloads(500)
-    with bookkeeper.sync.connect(cluster.uri) as bk:
+    with silent(cluster) as bk:
         writer = bk.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
         writer.append_many(data)
         assert read(spark, cluster, writer.id, openLedgers="skip").count() == 0
