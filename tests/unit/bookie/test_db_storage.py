@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -627,3 +628,28 @@ async def test_what_was_flushed_is_freed_by_a_worker(
         await storage.flush()
         await check(storage, ledgers - 1, 2)
     assert seen == [3] * min(ledgers, 20)  # the list and this test have the pair, the pair has the buffer
+
+
+async def test_a_deleted_ledgers_entries_are_freed_by_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those of the flush: a large one takes its time."""
+    freed: dict[int, int] = {}
+
+    def release(buffers: list[tuple[int, LedgerBuffer]], give_way: Callable[[], None]) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        freed.update((ledger_id, len(buffer)) for ledger_id, buffer in buffers)
+        real_release(buffers, give_way)
+
+    real_release = jobs.release
+    monkeypatch.setattr(jobs, "release", release)
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(100))
+        await add(storage, 2, range(5))
+        storage.delete_ledger(1)
+        assert freed == {}
+        await storage.flush()
+        assert freed == {1: 100, 2: 5}
+        storage.directories[0]._swap()
+        await add(storage, 3, range(50))
+        storage.delete_ledger(3)  # nothing else is to be written
+        await storage.flush()
+        assert freed[3] == 50

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import DigestMismatchError
 from bookkeeper.protocol import entry as packaged
-from bookkeeper.protocol.digest import Digest, digest_for, mac_key, master_key
+from bookkeeper.protocol.digest import CHECKED_TOGETHER, Digest, digest_for, mac_key, master_key
 from bookkeeper.types import DigestType
 
 from .vectors import ENTRY, LAC_PACKET
@@ -174,6 +174,37 @@ def test_a_damaged_run_gives_its_good_prefix(digest: Digest, payloads: list[byte
     assert verified == expected[: len(verified)]
     ends_between = sum(36 + digest.size + len(payload) for payload in payloads[: len(verified)]) == cut
     assert damaged is not ends_between
+
+
+@given(DIGESTS, st.integers(0, 1000), st.sampled_from([0, 1, 50, 4095, 4096]), st.integers(1, 6), st.data())
+def test_an_even_run_is_good_exactly_if_the_same_run_is(
+    digest: Digest, first: int, size: int, count: int, data: st.DataObject
+) -> None:
+    body, expected = _batch(digest, first, [bytes([number]) * size for number in range(count)])
+    lengths, payloads = [length for _, _, length, _ in expected], [payload for *_, payload in expected]
+    for given_as in (body, memoryview(body)):
+        assert digest.verify_even_run(9, first, given_as) == (None if size == 4096 else (lengths, payloads))
+    assert digest.verify_even_run(8, first, body) is None
+    assert digest.verify_even_run(9, first + 1, body) is None
+    odd = bytearray(body)
+    odd[data.draw(st.integers(0, len(odd) - 1))] ^= data.draw(st.integers(1, 255))
+    changed = bytes(odd[: data.draw(st.one_of(st.just(len(odd)), st.integers(0, len(odd))))])
+    verified, damaged = digest.verify_run(9, first, changed)
+    even = digest.verify_even_run(9, first, changed)
+    if even is not None:
+        assert (even, damaged) == (([length for *_, length, _ in verified], [part for *_, part in verified]), False)
+
+
+def test_a_long_even_run_is_checked_to_its_end() -> None:
+    digest = digest_for(DigestType.CRC32C, b"")
+    count = 2 * CHECKED_TOGETHER + 7
+    body, expected = _batch(digest, 5, [b"%06d" % number for number in range(count)])
+    assert digest.verify_even_run(9, 5, body) == (list(range(count)), [payload for *_, payload in expected])
+    pitch = len(body) // count
+    for bad in (0, CHECKED_TOGETHER - 1, CHECKED_TOGETHER, count - 1):
+        assert digest.verify_even_run(9, 5, body[: (bad + 1) * pitch - 1] + b"!" + body[(bad + 1) * pitch :]) is None
+    swapped = body[pitch : 2 * pitch] + body[:pitch] + body[2 * pitch :]
+    assert digest.verify_even_run(9, 5, swapped) is None
 
 
 @given(DIGESTS, st.lists(st.sampled_from([0, 1, 50, 4095, 4096, 5000]), min_size=1, max_size=8), st.data())

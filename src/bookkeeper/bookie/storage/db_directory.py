@@ -175,9 +175,10 @@ class DbDirectory:
 
     @property
     def dirty(self) -> bool:
-        """Whether anything is not on disk yet."""
+        """Whether anything is not on disk yet, or is in memory for nothing."""
+        active = self.caches.active
         return bool(
-            self.caches.active.ledgers or self.caches.flushing is not None or self._index.dirty or self._deleted
+            active.ledgers or active.dropped or self.caches.flushing is not None or self._index.dirty or self._deleted
         )
 
     @property
@@ -243,6 +244,8 @@ class DbDirectory:
                 del self._deleted[ledger_id]
         self._room.serve()
         cache.ledgers.clear()
+        buffers += cache.dropped
+        cache.dropped.clear()
         await self._lane.submit(self._reserve.restore)
         await self._lane.submit(jobs.release, buffers, self._runtime.give_way)
 

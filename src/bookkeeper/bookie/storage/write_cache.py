@@ -141,6 +141,8 @@ class WriteCache:
         """Bytes of memory this cache may take."""
         self.used = 0
         self.ledgers: dict[int, LedgerBuffer] = {}
+        self.dropped: list[tuple[int, LedgerBuffer]] = []
+        """Of deleted ledgers: freed with the cache, by whoever frees that, as a large one takes its time."""
 
     @property
     def entries(self) -> int:
@@ -208,5 +210,7 @@ class WriteCache:
         return None if buffer is None else buffer.get(entry_id)
 
     def drop_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger. Its memory is counted until the cache goes."""
-        self.ledgers.pop(ledger_id, None)
+        """Forget a ledger. Its memory is kept, and counted, until the cache goes."""
+        buffer = self.ledgers.pop(ledger_id, None)
+        if buffer is not None:
+            self.dropped.append((ledger_id, buffer))

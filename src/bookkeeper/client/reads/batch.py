@@ -20,12 +20,11 @@ from ...protocol.messages import BatchReadRequest, BatchReadResponse, Packed, Re
 from ...quorum.reading import EntryRead
 from ...runtime import TimerHandle
 from ...types import BookieId
-from ..entry import LedgerEntry
+from ..entry import LedgerEntry, ledger_entries
 from ..wire.results import DIGEST_MISMATCH, OK
 from .ledger_reads import LedgerReads
 from .speculation import Speculation
 
-_new_entry = tuple.__new__
 _SIZE = 4
 """Of the size in front of each entry."""
 
@@ -128,17 +127,21 @@ class BatchRead(PackedBatchRead[list[LedgerEntry]]):
 
     def _take(self, _bookie: BookieId, body: Packed) -> list[LedgerEntry] | None:
         ledger_id = self._reads.ledger_id
-        verified, _ = self._reads.digest.verify_run(ledger_id, self._first, bytes(body))
-        if not verified:
-            return None
-        last_id, _, ledger_length, _ = verified[-1]
-        head_size = _SIZE + HEADER_SIZE + self._reads.digest.size
-        self._reads.saw(len(verified), len(body) / len(verified) - head_size, last_id, ledger_length)
-        new = _new_entry
-        return [
-            new(LedgerEntry, (ledger_id, entry_id, payload, length))
-            for entry_id, _, length, payload in verified[: self._max_count]
-        ]
+        digest = self._reads.digest
+        even = digest.verify_even_run(ledger_id, self._first, body)
+        if even is None:
+            verified, _ = digest.verify_run(ledger_id, self._first, bytes(body))
+            if not verified:
+                return None
+            _, _, lengths, payloads = map(list, zip(*verified, strict=True))
+        else:
+            lengths, payloads = even
+        count = len(payloads)
+        last_id = self._first + count - 1
+        self._reads.saw(count, len(body) / count - (_SIZE + HEADER_SIZE + digest.size), last_id, lengths[-1])
+        if count > self._max_count:
+            lengths, payloads = lengths[: self._max_count], payloads[: self._max_count]
+        return ledger_entries(ledger_id, range(self._first, last_id + 1), payloads, lengths)
 
 
 def parts_of(first: int, count: int, replicas: int) -> list[range]:

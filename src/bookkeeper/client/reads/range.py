@@ -212,7 +212,9 @@ class RangeRead(ReadSink):
         """Where the results of these are kept, if they are in order, at equal distances, and all are missing."""
         first, last = entry_ids[0], entry_ids[-1]
         step = entry_ids[1] - first if len(entry_ids) > 1 else 1
-        if step < 1 or last >= self._end or entry_ids != (*range(first, last + 1, step),):
+        if step < 1 or last >= self._end or last - first != step * (len(entry_ids) - 1):
+            return None
+        if entry_ids != (*range(first, last + 1, step),):
             return None
         place = slice(first - self._first, last + 1 - self._first, step)
         return place if self._results[place].count(None) == len(entry_ids) else None
