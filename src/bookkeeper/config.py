@@ -223,10 +223,6 @@ class StoreSettings(Settings):
     ledgerManagerFactoryClass: str | None = None
     ledgerMetadataVersion: int = -1
 
-    @property
-    def keeps_freed_memory(self) -> bool:
-        return self.allocatorPoolingPolicy == "PooledDirect"
-
 
 class ServerConfiguration(StoreSettings):
     """A bookie's settings (spec bookie-server §6.3, bookie-storage §13)."""

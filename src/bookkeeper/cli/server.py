@@ -174,7 +174,7 @@ async def _recover(runtime: Runtime, config: ServerConfiguration) -> None:
 
 
 async def _serve(runtime: Runtime, config: ServerConfiguration) -> ExitCode:
-    if config.keeps_freed_memory:  # frames, batches and answers are large, and there is always a next one
+    if config.allocatorPoolingPolicy == "PooledDirect":  # batches and answers are large, and there is always a next one
         runtime.keep_freed_memory()
     server = Bookie(runtime, config, open_peers=_way_to_peers(config))
     try:

@@ -128,7 +128,7 @@ def connect(
     config = config if config is not None else ClientConfiguration.from_mapping({})
     name = uri if uri is not None else "(given as a driver)"
     config.refuse_promises()
-    if config.keeps_freed_memory:
+    if config.allocatorPoolingPolicy == "PooledDirect":
         runtime.keep_freed_memory()
     if driver is None:
         name = uri if uri is not None else configured_service_uri(config)
