@@ -8,13 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from bookkeeper.client.wire.calls import Answer, ReadCall, ReadSink, Row
+from bookkeeper.client.wire.calls import LONGEST_ROW, Answer, ReadCall, ReadSink, Row
 from bookkeeper.client.wire.connection import Connection
 from bookkeeper.client.wire.connection_v2 import V2Connection
 from bookkeeper.client.wire.connection_v3 import V3Connection
 from bookkeeper.config import ClientConfiguration
+from bookkeeper.errors import UnauthorizedError
 from bookkeeper.protocol import v2, v3
-from bookkeeper.protocol.messages import ReadResponse, Status
+from bookkeeper.protocol.frames import frame
+from bookkeeper.protocol.messages import HeaderOnlyResponse, Operation, ReadResponse, Status
 from bookkeeper.runtime.real import RealRuntime
 
 from .test_streams import BOOKIE, LocalDialer
@@ -56,16 +58,20 @@ class Peer:
             self._asked.setdefault(entry_id, []).append(first + number)
         return reads
 
-    def answer(self, entry_ids: list[int], failed: int = -1) -> None:
-        """All in one piece."""
+    def answer(
+        self, entry_ids: list[int], failed: int = -1, between: tuple[int, bytes] = (0, b""), behind: bytes = b""
+    ) -> None:
+        """All in one piece, with some bytes in front of one of the answers, and behind all."""
         stream = b""
-        for entry_id in entry_ids:
+        for number, entry_id in enumerate(entry_ids):
+            if number == between[0]:
+                stream += between[1]
             good = entry_id != failed
             status, entry = (Status.EOK, payload(entry_id)) if good else (Status.ENOENTRY, None)
             txn_id = self._asked[entry_id].pop(0)
             response = ReadResponse(status, LEDGER, entry_id, entry, txn_id=txn_id, version=self.version)
             stream += (v2 if self.version == 2 else v3).encode_response(response)
-        self.connection.data_received(stream)
+        self.connection.data_received(stream + behind)
 
 
 def payload(entry_id: int) -> bytes:
@@ -143,3 +149,17 @@ async def test_the_late_in_a_row_are_passed_over(peer: Peer) -> None:
     assert len(late.heard) == before == 10
     assert reads.heard == good(*range(20, 30))
     assert peer.connection.outstanding == 0
+
+
+async def test_nothing_is_heard_of_what_stands_behind_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """An add that is refused without its ids ends the connection; behind it is more than a row, and no message."""
+    peer = Peer(3)
+    await asyncio.sleep(0)
+    reads = peer.ask(range(2 * LONGEST_ROW))
+    refused = v3.encode_response(HeaderOnlyResponse(Status.EUA, Operation.ADD_ENTRY, txn_id=1 << 62))
+    peer.answer([*range(2 * LONGEST_ROW)], between=(10, refused), behind=frame(b"\xff\xff"))
+    assert reads.heard[:10] == good(*range(10))
+    assert {code for _, code, _ in reads.heard[10:]} == {UnauthorizedError.code}
+    assert len(reads.heard) == 2 * LONGEST_ROW
+    assert "the connection is closed" not in caplog.text
+    await peer.dialer.tasks.close()

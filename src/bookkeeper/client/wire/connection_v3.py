@@ -76,8 +76,9 @@ class V3Connection(Connection):
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
         for at in range(0, len(bodies), LONGEST_ROW):
             some = bodies[at : at + LONGEST_ROW]
-            if len(some) < ROW_FROM or not self._row_received(some):
-                self._received_by_turns(some, adds)
+            taken = len(some) >= ROW_FROM and self._row_received(some)
+            if not taken and not self._received_by_turns(some, adds):
+                return
 
     def _row_received(self, bodies: list[bytes]) -> bool:
         """Take entries that were asked for, if these are nothing else."""
@@ -98,7 +99,8 @@ class V3Connection(Connection):
         self._reads.update((token, who) for token, who in zip(tokens, waiting, strict=True) if who is not None)
         return False
 
-    def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> None:
+    def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> bool:
+        """Whether the connection goes on."""
         decode = self._answers.decode
         reads = self._reads
         answered = self._progress.answered
@@ -109,7 +111,7 @@ class V3Connection(Connection):
                 waiting = None if found is None else reads.get(found[0])
                 if found is None or waiting is None or found[1] != waiting[2]:
                     if not self._other_received(v3.decode_response(body), adds, calls):
-                        return
+                        return False
                     continue
                 token, _, entry, lac = found
                 call, entry_id, _ = waiting
@@ -120,6 +122,7 @@ class V3Connection(Connection):
                 call.answers.append((entry_id, OK, entry, lac))
         finally:
             deliver(calls)  # also what came in front of an illegal message
+        return True
 
     def _other_received(self, response: Response, adds: AddAnswers, calls: list[ReadCall]) -> bool:
         """Whether the connection goes on."""
