@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+import bookkeeper
+from bookkeeper.config import ClientConfiguration
 from bookkeeper.runtime.heap import keep_freed_memory
+from bookkeeper.runtime.real import RealRuntime
 
 FAULTS = """
 import resource
@@ -36,3 +39,17 @@ def test_large_objects_cost_no_page_faults() -> None:
 
 def test_it_may_be_said_again() -> None:
     assert keep_freed_memory() == keep_freed_memory()
+
+
+@pytest.mark.parametrize(("policy", "keeps"), [(None, True), ("PooledDirect", True), ("UnpooledHeap", False)])
+def test_a_client_keeps_freed_memory_unless_it_is_told_not_to(policy: str | None, keeps: bool) -> None:
+    class Noting(RealRuntime):
+        kept = False
+
+        def keep_freed_memory(self) -> None:
+            self.kept = True
+
+    runtime = Noting()
+    settings = {} if policy is None else {"allocatorPoolingPolicy": policy}
+    bookkeeper.connect("memory://heap", config=ClientConfiguration.from_mapping(settings), runtime=runtime)
+    assert runtime.kept is keeps
