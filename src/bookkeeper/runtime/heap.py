@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from functools import cache
 
 KEPT_BYTES = 64 << 20
 """Of freed memory, in each process that keeps it."""
@@ -20,7 +19,6 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 
-@cache
 def keep_freed_memory() -> bool:
     """Let this process keep up to `KEPT_BYTES` that were freed; whether the C library can. Idempotent."""
     if sys.platform != "linux":

@@ -126,3 +126,13 @@ def test_reads_under_way_are_obsolete_after_a_flush_and_after_a_log_was_removed(
     caches.log_removed()
     seen.append(caches.epoch)
     assert seen == [0, 0, 1, 2]
+
+
+def test_what_a_deleted_ledger_took_is_no_room_until_its_cache_goes() -> None:
+    cache = WriteCache(1000)
+    assert cache.has_room(5000, 1)  # an empty one takes anything
+    cache.add(LEDGER, 0, bytes(900))
+    cache.drop_ledger(LEDGER)
+    assert cache.entries == 0
+    assert not cache.has_room(200, 1)
+    assert WriteCache(1000).has_room(200, 1)

@@ -203,7 +203,7 @@ class WriteCache:
 
     def has_room(self, size: int, count: int) -> bool:
         """Whether `count` entries of together `size` bytes fit. An empty cache takes anything."""
-        return self.used + size + count * RUN_OVERHEAD <= self.limit or not self.ledgers
+        return self.used + size + count * RUN_OVERHEAD <= self.limit or not self.used
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
         buffer = self.ledgers.get(ledger_id)

@@ -204,7 +204,7 @@ class RangeRead(ReadSink):
         lengths, payloads = checked
         kept = entries if self._whole else payloads
         self._results[place] = ledger_entries(self._reads.ledger_id, entry_ids, kept, lengths)
-        if lac is not None:
+        if lac is not None and lac >= 0:
             self._reads.raise_lac(lac)
         self._arrived(call, len(entry_ids), entry_ids, entries)
 

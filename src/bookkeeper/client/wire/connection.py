@@ -43,7 +43,7 @@ from ...runtime import guarded
 from ...types import BookieId
 from .add_channel import AddAnswers, AddRoute, are_of_many, by_ledger, rows
 from .attempt import Attempt
-from .calls import OnReply, ReadCall
+from .calls import LONGEST_ROW, ROW_FROM, OnReply, ReadCall
 from .dialer import Dialer
 from .life import CONNECTION_LIFE, ConnectionEvent, ConnectionState
 from .progress import Progress
@@ -403,9 +403,22 @@ class Connection(asyncio.Protocol):
             if route is not None:
                 route.deliver(acked, failed)
 
-    @abstractmethod
     def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
         """Handle all but plain acks. Answers to adds are put into `adds`. Raises `ProtocolError`."""
+        for at in range(0, len(bodies), LONGEST_ROW):
+            some = bodies[at : at + LONGEST_ROW]
+            is_row = len(some) >= ROW_FROM and self._row_received(some)
+            if not is_row and not self._received_by_turns(some, adds):
+                return
+
+    @abstractmethod
+    def _row_received(self, bodies: list[bytes]) -> bool:
+        """Take entries that were asked for by columns, if these bodies are nothing else and those of each call stand
+        side by side. If not, all is as it was."""
+
+    @abstractmethod
+    def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> bool:
+        """Take any bodies one by one; whether the connection goes on. Raises `ProtocolError`."""
 
     def broken(self, error: ProtocolError) -> None:
         """The bookie sent something illegal: the connection cannot go on."""

@@ -28,7 +28,7 @@ from ...protocol.messages import (
 )
 from ...types import BookieId
 from .add_channel import AddAnswers
-from .calls import LONGEST_ROW, ROW_FROM, Answer, OnReply, ReadCall, ReadSink, deliver, side_by_side
+from .calls import Answer, OnReply, ReadCall, ReadSink, deliver, side_by_side
 from .connection import Connection
 from .dialer import Dialer
 from .results import LOCAL_FAILURES, OK, READ, TIMEOUT, WRITE, result_code, status_of
@@ -83,14 +83,8 @@ class V2Connection(Connection):
 
     # --- receiving ---
 
-    def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
-        for at in range(0, len(bodies), LONGEST_ROW):
-            some = bodies[at : at + LONGEST_ROW]
-            if len(some) < ROW_FROM or not self._row_received(some):
-                self._received_by_turns(some, adds)
-
     def _row_received(self, bodies: list[bytes]) -> bool:
-        """Take entries of one ledger, if these are nothing else and each is waited for by one call."""
+        """Only entries of one ledger, each waited for by one call, are a row."""
         if min(map(len, bodies)) < v2.RESPONSE_HEAD_SIZE:
             return False
         count = len(bodies)
@@ -111,7 +105,7 @@ class V2Connection(Connection):
         self._deliver([call for call, _, _ in parts], ledger_ids[:1])
         return True
 
-    def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> None:
+    def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> bool:
         unpack = v2.unpack_response_head
         read_word = v2.READ_WORD
         head_size = v2.RESPONSE_HEAD_SIZE
@@ -148,6 +142,7 @@ class V2Connection(Connection):
                     call.answers.append((entry_id, OK, body[head_size:], None))
         finally:
             self._deliver(calls, ledgers)  # also what came in front of an illegal message
+        return True
 
     def _other_received(self, body: bytes, adds: AddAnswers) -> None:
         response = v2.decode_response(body)

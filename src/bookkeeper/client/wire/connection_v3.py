@@ -31,7 +31,7 @@ from ...protocol.messages import (
 from ...protocol.protobuf import varints
 from ...types import BookieId
 from .add_channel import AddAnswers
-from .calls import LONGEST_ROW, ROW_FROM, OnReply, ReadCall, deliver, side_by_side
+from .calls import OnReply, ReadCall, deliver, side_by_side
 from .connection import Connection
 from .dialer import Dialer
 from .results import OK, READ, TIMEOUT, WRITE, default_code, operation_of, result_code
@@ -73,15 +73,7 @@ class V3Connection(Connection):
 
     # --- receiving ---
 
-    def _bodies_received(self, bodies: list[bytes], adds: AddAnswers) -> None:
-        for at in range(0, len(bodies), LONGEST_ROW):
-            some = bodies[at : at + LONGEST_ROW]
-            taken = len(some) >= ROW_FROM and self._row_received(some)
-            if not taken and not self._received_by_turns(some, adds):
-                return
-
     def _row_received(self, bodies: list[bytes]) -> bool:
-        """Take entries that were asked for, if these are nothing else."""
         row = self._answers.decode_row(bodies)
         if row is None:
             return False
@@ -100,7 +92,6 @@ class V3Connection(Connection):
         return False
 
     def _received_by_turns(self, bodies: list[bytes], adds: AddAnswers) -> bool:
-        """Whether the connection goes on."""
         decode = self._answers.decode
         reads = self._reads
         answered = self._progress.answered

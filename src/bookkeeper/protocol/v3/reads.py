@@ -255,7 +255,7 @@ class ReadAnswers:
         that `decode` would take."""
         size = len(bodies[0])
         layout = self._layouts.get(size)
-        if layout is None or self._layouts.get(len(bodies[-1])) is not layout or set(map(len, bodies)) != {size}:
+        if layout is None or set(map(len, bodies)) != {size}:
             return None
         heads, tokens, middles, numbers, with_sizes = zip(*map(layout.unpack, bodies), strict=True)
         count = len(bodies)
