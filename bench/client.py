@@ -86,7 +86,9 @@ class OneBookie:
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
         self._connection.read_entries(ledger_id, entry_ids, call)
 
-    def call(self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply) -> None:
+    def call(
+        self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply, *, apart: bool = False
+    ) -> None:
         self._connection.request(message, 1e18, done)
 
     def read_deadline(self) -> float:

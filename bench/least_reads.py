@@ -1,4 +1,4 @@
-"""What reading one by one costs, beside the least that a client in Python could do for it.
+"""What reading costs, beside the least that a client in Python could do for it.
 
     python -m bench.least_reads [--seconds 5] [--size 100] [--rounds 3]
 
@@ -6,9 +6,10 @@ The least: a client that does what it must and no more. It encodes requests, a w
 cuts answers into frames, takes them apart, checks digests and ids, and makes the entries, all by columns. It knows of
 one ledger, one order of entries and three bookies, has no time-outs, looks for no second replica, and does not mind
 what a bookie says beside what it was asked for. *In order* it has no event loop either, and nobody waits for an entry;
-*scattered*, each entry is awaited by one of 200 tasks, as a program that jumps does. Ours: `read`, 20 ranges of 100
-under way; and one entry at a time in 200 tasks. Both read from the same three bookies, in turn, in one thread, from
-memory.
+*scattered*, each entry is awaited by one of 200 tasks, as a program that jumps does; *in batches*, a thousand entries
+are asked for in three parts, side by side, and awaited before the next ones are. Ours: `read`, 20 ranges of 100
+under way, each entry with a request of its own (`batchReadEnabled=false`); one entry at a time in 200 tasks; and
+`batch_read` of a thousand. Both read from the same three bookies, in turn, in one thread, from memory.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from bookkeeper.config import ClientConfiguration
 from bookkeeper.protocol import v2, v3
 from bookkeeper.protocol.digest import digest_for
 from bookkeeper.protocol.frames import FrameSplitter
+from bookkeeper.protocol.messages import BatchReadRequest, BatchReadResponse
 from bookkeeper.protocol.protobuf import varints
 from bookkeeper.runtime import Runtime
 from bookkeeper.runtime.real import run
@@ -47,6 +49,9 @@ TASKS = 200
 """That each wait for an entry."""
 STEP = 7_919
 """From one scattered entry to the next."""
+BATCH = 1_000
+"""Entries."""
+BATCH_BYTES = 5 << 20
 RECEIVED_BYTES = 256 << 10
 """By one call at most."""
 
@@ -164,6 +169,44 @@ def least_in_order(addresses: Sequence[tuple[str, int]], version: int, ledger_id
     return clock.rate(count)
 
 
+def least_in_batches(addresses: Sequence[tuple[str, int]], ledger_id: int, seconds: float) -> Rate:
+    sockets = [connect(address) for address in addresses]
+    digest = digest_for(DigestType.CRC32C, b"")
+    part = -(-BATCH // BOOKIES)
+    count = 0
+    clock = Clock()
+    while clock.runs(seconds):
+        first = count % ENTRIES
+        parts = [range(at, min(at + part, first + BATCH)) for at in range(first, first + BATCH, part)]
+        for connection, span in zip(sockets, parts, strict=True):
+            request = BatchReadRequest(ledger_id, span.start, span.start, len(span), BATCH_BYTES // BOOKIES)
+            connection.sendall(v2.encode_request(request))
+        entries: list[LedgerEntry] = []
+        for connection, span in zip(sockets, parts, strict=True):
+            answer = v2.decode_response(_frame_from(connection))
+            assert isinstance(answer, BatchReadResponse)
+            checked = digest.verify_even_run(ledger_id, span.start, answer.body)
+            assert checked is not None
+            lengths, payloads = checked
+            entries += ledger_entries(ledger_id, span, payloads, lengths)
+        assert len(entries) == BATCH
+        count += BATCH
+    for connection in sockets:
+        connection.close()
+    return clock.rate(count)
+
+
+def _frame_from(connection: socket.socket) -> bytearray:
+    """One frame, without its size: read into place, so that nothing is copied once more."""
+    size = bytearray(4)
+    assert connection.recv_into(size) == len(size)
+    body = bytearray(int.from_bytes(size, "big"))
+    rest = memoryview(body)
+    while rest:
+        rest = rest[connection.recv_into(rest) :]
+    return body
+
+
 def scattered() -> Iterator[int]:
     place = 0
     while True:
@@ -226,7 +269,7 @@ async def least_scattered(addresses: Sequence[tuple[str, int]], version: int, le
 
 async def ours(uri: str, version: int, ledger_id: int, seconds: float, step: int) -> Rate:
     spans = (range(at, at + step) for at in scattered()) if step == 1 else _in_order(step)
-    config = ClientConfiguration.from_mapping({"protocol": f"v{version}"})
+    config = ClientConfiguration.from_mapping({"protocol": f"v{version}", "batchReadEnabled": False})
     async with bookkeeper.connect(uri, config=config) as bk:
         reader = await bk.open_ledger(ledger_id)
         counts: list[int] = []
@@ -241,6 +284,16 @@ async def ours(uri: str, version: int, ledger_id: int, seconds: float, step: int
 
         await asyncio.gather(*[worker() for _ in range(TASKS if step == 1 else UNDER_WAY // step)])
         return clock.rate(sum(counts))
+
+
+async def ours_in_batches(uri: str, ledger_id: int, seconds: float) -> Rate:
+    async with bookkeeper.connect(uri) as bk:
+        reader = await bk.open_ledger(ledger_id)
+        count = 0
+        clock = Clock()
+        while clock.runs(seconds):
+            count += len(await reader.batch_read(count % ENTRIES, max_count=BATCH))
+        return clock.rate(count)
 
 
 def _in_order(step: int) -> Iterator[range]:
@@ -268,10 +321,16 @@ async def main(runtime: Runtime, arguments: argparse.Namespace) -> None:
                         ),
                         "scattered": (await least_scattered(*to), await ours(cluster.uri, *to[1:], 1)),
                     }
+                    if version == 2:
+                        await ours_in_batches(cluster.uri, ledger_id, seconds)  # into the caches
+                        rates["in batches"] = (
+                            await asyncio.to_thread(least_in_batches, addresses, ledger_id, seconds),
+                            await ours_in_batches(cluster.uri, ledger_id, seconds),
+                        )
                     for how, (least, mine) in rates.items():
                         ratios.setdefault(f"v{version}, {how}", []).append(mine.entries / least.entries)
                         print(
-                            f"v{version}, {how:9}   "
+                            f"v{version}, {how:10}   "
                             f"least {least.entries:7,.0f}/s, {least.microseconds:4.1f} us of its processor   "
                             f"ours {mine.entries:7,.0f}/s, {mine.microseconds:4.1f} us",
                             flush=True,

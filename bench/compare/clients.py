@@ -93,6 +93,8 @@ class ReadShape:
     limit: int
     batch: bool
     scatter: bool
+    singly: bool = False
+    """A request for each entry, whatever the client would rather do."""
 
     def for_java(self) -> dict[str, object]:
         return {
@@ -105,7 +107,7 @@ class ReadShape:
         }
 
     def for_us(self) -> tuple[object, ...]:
-        mode = "--batch" if self.batch else "--single"
+        mode = "--batch" if self.batch else "--single" if self.singly else "--ranges"
         shape = (self.ledger, mode, "--step", self.step, "--window", self.window, "--limit", self.limit)
         return (*shape, "--scatter") if self.scatter else shape
 
@@ -207,6 +209,7 @@ class Clients:
         batch: bool = False,
         cold: bool = False,
         scatter: bool = False,
+        singly: bool = False,
     ) -> dict[str, float]:
         """Warm: again and again after a first time that does not count (Java: the best of some rounds).
         Cold: once, from the disk, `COLD_ENTRIES` of them, by a client that has just started.
@@ -219,6 +222,7 @@ class Clients:
             limit=min(entries, COLD_ENTRIES if cold else WARM_ENTRIES),
             batch=batch,
             scatter=scatter,
+            singly=singly,
         )
         if cold:
             system.forget_pages()

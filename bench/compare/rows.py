@@ -62,6 +62,8 @@ def _reads(clients: Clients) -> Iterator[Row]:
             quick = (protocol, size) == ("v2", 100)
             yield Row(f"cold read {size} B, {protocol}", partial(read, cold=True), RATE)
             yield Row(f"read {size} B, {protocol}", read, RATE, quick, goals={"rate": 2.0})
+            if protocol == "v2":  # over v3 it is so anyway
+                yield Row(f"read {size} B, a request for each, {protocol}", partial(read, singly=True), RATE)
             yield Row(
                 f"random read {size} B, {protocol}", partial(read, scatter=True), RATE, quick, goals={"rate": 2.0}
             )

@@ -224,7 +224,7 @@ async def test_bench_writes_reads_and_tails(uri: str) -> None:
     assert written["entries"] > 0
     assert written["p50_ms"] <= written["p99_ms"] <= written["max_ms"]
     ids = (await run("ledger", "list", uri=uri)).out.split()
-    for how in ("--batch", "--single"):
+    for how in ("--batch", "--single", "--ranges"):
         read = json.loads((await run("bench", "read", max(ids, key=int), "-s", 0.5, how, "--json", uri=uri)).out)
         assert read["entries"] > 0
         part = ("--once", "--limit", 7, "--step", 3, how, "--json")

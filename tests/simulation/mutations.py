@@ -215,10 +215,10 @@ def recovery_reads_do_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     _without_fence(monkeypatch)
     original = ConnectionPool.call
 
-    def call(self: ConnectionPool, bookie: Any, message: Any, *rest: Any) -> None:
+    def call(self: ConnectionPool, bookie: Any, message: Any, *rest: Any, **named: Any) -> None:
         if isinstance(message, ReadRequest) and message.flags == Flags.HIGH_PRIORITY:
             message.flags = 0  # which v2 cannot say without a fence
-        original(self, bookie, message, *rest)
+        original(self, bookie, message, *rest, **named)
 
     monkeypatch.setattr(ConnectionPool, "call", call)
 

@@ -241,7 +241,13 @@ class FakeBookies:
         return await future
 
     def call(
-        self, bookie: BookieId, message: Request, timeout: float | None, done: Callable[[int, Response | None], None]
+        self,
+        bookie: BookieId,
+        message: Request,
+        timeout: float | None,
+        done: Callable[[int, Response | None], None],
+        *,
+        apart: bool = False,
     ) -> None:
         target = self.bookies[bookie]
         loop = asyncio.get_running_loop()

@@ -58,8 +58,13 @@ class BookieClient(Protocol):
     def v2_only(self) -> bool:
         """Whether v3 is for what v2 cannot say at all (`protocol=v2`)."""
 
-    def call(self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply) -> None:
-        """`request` for callers that cannot afford a task: `done(code, response)` hears the outcome once, later."""
+    def call(
+        self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply, *, apart: bool = False
+    ) -> None:
+        """`request` for callers that cannot afford a task: `done(code, response)` hears the outcome once, later.
+
+        `apart`: on a connection that carries nothing else than such requests.
+        """
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
         """Plain reads of entries from `call.bookie`; the call's sink hears one answer for each.

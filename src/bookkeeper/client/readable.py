@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 TAIL_SHORTEST_POLL = 0.1
 """Seconds that `tail` lets bookies wait at least: an idle ledger must not be asked again and again without a pause."""
 
+LEAST_BATCH = 16
+"""A range of so many small entries and more is read in batches: they cost less than a request for each."""
+
 TAIL_BACKOFF = Backoff(first=0.05, longest=5.0)
 """Between attempts of `tail` after errors, or when bookies answer at once that there is nothing new."""
 
@@ -116,6 +119,8 @@ class ReadableLedger(LedgerHandle):
 
         All or nothing, and all in memory: for a long range use `entries`. Each entry's digest is checked. A replica
         that is damaged, late (`readEntryTimeoutSec` seconds) or gone is passed over for the next one.
+
+        Many entries are asked for in batches where the bookies can do it, else each by a request of its own.
 
         Raises `IncorrectParameterError` for a range that there is not, `ReadError` beyond the LAC. Otherwise the error
         of the first entry that no replica could give (spec client §9.3): `NoSuchEntryError`, `NoSuchLedgerError`,
@@ -416,7 +421,31 @@ class ReadableLedger(LedgerHandle):
     def _read_once(self, first: int, last: int) -> Awaitable[Chunk[LedgerEntry]]:
         if first == last:
             return self._singles.read(first)
-        return RangeRead(self._reads, first, last).run()
+        if last - first + 1 < LEAST_BATCH or self._reads.run_length < LEAST_BATCH or not self._reads.can_batch(first):
+            return RangeRead(self._reads, first, last).run()
+        return self._in_batches(first, last)
+
+    async def _in_batches(self, first: int, last: int) -> Chunk[LedgerEntry]:
+        """All of these, or the error of the first that cannot be read.
+
+        Where a batch brings few, replicas lack entries here and there: the rest is asked for one by one.
+        """
+        config = self._context.config
+        entries: list[LedgerEntry] = []
+        came = LEAST_BATCH
+        while first <= last:
+            count = min(last - first + 1, config.readEntriesWindow)
+            if min(count, came) < LEAST_BATCH:
+                rest, failed = await RangeRead(self._reads, first, last).run()
+                return (entries + rest, None) if failed is None else ([], failed)
+            try:
+                batch = await self._batch_once(first, count, config.readEntriesWindowBytes, in_parts=True)
+            except BKError as error:
+                return [], error
+            came = len(batch)
+            first += came
+            entries += batch
+        return entries, None
 
     async def _batch(self, start: int, max_count: int, max_size: int, *, in_parts: bool = False) -> list[LedgerEntry]:
         try:

@@ -16,7 +16,7 @@ from bookkeeper.bookie.storage.directory_jobs import DirectoryOptions
 from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.bookie.storage.entry_log.reader import Records, read_records
 from bookkeeper.bookie.storage.packing import CHUNK, INDEX_CHUNK
-from bookkeeper.bookie.storage.read_cache import ReadCache
+from bookkeeper.bookie.storage.read_cache import EMPTIED_AT_ONCE, ReadCache
 from bookkeeper.bookie.storage.write_cache import LedgerBuffer, WriteCache
 from bookkeeper.protocol.messages import V2, AddRun
 from bookkeeper.runtime.real import RealRuntime
@@ -254,6 +254,48 @@ def test_an_entry_kept_by_itself_leaves_with_its_turn() -> None:
     assert [entry_id for entry_id in range(50) if cache.get(1, entry_id) is not None] == list(range(10, 50))
     cache.put_one(1, 77, bytes(cache.limit // 4 + 1))  # too large to be kept
     assert cache.get(1, 77) is None
+
+
+@pytest.mark.parametrize("kind", ["one", "block"])
+def test_the_memory_of_a_forgotten_ledger_comes_back_in_pieces(kind: str) -> None:
+    cache = ReadCache(100 << 20)
+    for entry_id in range(3 * EMPTIED_AT_ONCE):
+        if kind == "one":
+            cache.put_one(1, entry_id, entry(1, entry_id, 1000))
+        else:
+            cache.put(1, entry_id, records(1, entry_id, 1, 1000))
+    cache.put(2, 0, records(2, 0, 1))
+    assert cache.entries == 3 * EMPTIED_AT_ONCE + 1
+    left = [cache.used]
+    cache.forget(1)
+    assert cache.entries == 1
+    assert all(cache.get(1, entry_id) is None for entry_id in range(3 * EMPTIED_AT_ONCE))
+    cache.put_one(1, 0, b"new")
+    left.append(cache.used)
+    for other in (7, 8):
+        cache.forget(other)  # nothing of it is here
+        left.append(cache.used)
+    freed = [before - after for before, after in pairwise(left)]
+    assert freed[0] == pytest.approx(2 * EMPTIED_AT_ONCE * 1000, rel=0.2)
+    assert freed[1] == pytest.approx(EMPTIED_AT_ONCE * 1000, rel=0.2)
+    assert freed[2] == 0
+    assert cache.get(1, 0) == b"new"
+    cache.limit = 600
+    cache.put_one(3, 0, b"newer")  # all else is too old now
+    assert cache.used <= 600
+    assert [cache.get(ledger, 0) for ledger in (1, 2, 3)] == [b"new", None, b"newer"]
+
+
+def test_what_was_forgotten_may_leave_before_its_memory_came_back() -> None:
+    cache = ReadCache(2000 * (len(entry(1, 0)) + 250))
+    for entry_id in range(2000):
+        cache.put_one(1, entry_id, entry(1, entry_id))
+    cache.forget(1)
+    for entry_id in range(5000):
+        cache.put_one(2, entry_id, entry(2, entry_id))
+        assert 0 < cache.used <= cache.limit
+    assert cache.entries == 2000
+    assert cache.used == cache.limit
 
 
 def test_a_read_cache_forgets_those_of_many_ledgers_that_it_has() -> None:

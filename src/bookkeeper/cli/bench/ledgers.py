@@ -75,8 +75,8 @@ async def _at_once(count: int, call: Callable[[int], Awaitable[T]]) -> list[T]:
     return [results[number] for number in range(count)]
 
 
-def _connect(runtime: Runtime, uri: str, protocol: str) -> BookKeeper:
-    config = ClientConfiguration.from_mapping({"protocol": protocol}, source="--protocol")
+def _connect(runtime: Runtime, uri: str, protocol: str, **settings: object) -> BookKeeper:
+    config = ClientConfiguration.from_mapping({"protocol": protocol, **settings}, source="--protocol")
     return connect(uri, runtime, config)
 
 
@@ -220,6 +220,7 @@ def read(
     step: Annotated[int, typer.Option("--step", min=1, help="Entries asked for by one read.")] = 1000,
     window: Annotated[int, typer.Option("--window", min=1, help="Reads under way.")] = 4,
     batch: Annotated[bool, typer.Option("--batch/--single", help="Batch reads, or a request for each entry.")] = True,
+    ranges: Annotated[bool, typer.Option("--ranges", help="Ranges, however the client asks for them.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Stop at the end of the ledger, or after --seconds.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many entries from the start.")] = None,
     scatter: Annotated[bool, typer.Option("--scatter", help="Reads far from each other, not in a row.")] = False,
@@ -231,18 +232,19 @@ def read(
 
     async def main(runtime: Runtime) -> int:
         async with (
-            _connect(runtime, uri, protocol) as bk,
+            _connect(runtime, uri, protocol, batchReadEnabled=batch or ranges) as bk,
             await open_reader(bk, ledger_id, password.encode()) as reader,
         ):
             last = reader.last_add_confirmed
             if last < 0:
                 raise BookKeeperError(f"ledger {ledger_id} has no entries to read")
-            result = Result("batch read" if batch else "read", reader.length // (last + 1))
+            in_batches = batch and not ranges
+            result = Result("batch read" if in_batches else "read", reader.length // (last + 1))
             if limit is not None:
                 last = min(last, limit - 1)
             with stoppable() as stop:
                 await _measure_reads(
-                    runtime, reader, _spans(last, step, once, scatter), seconds, window, batch, result, stop
+                    runtime, reader, _spans(last, step, once, scatter), seconds, window, in_batches, result, stop
                 )
         return report(result, as_json, stop)
 

@@ -6,6 +6,9 @@ entry is good, the next replica is asked.
 
 A large batch is asked for in parts, side by side, each of another replica: while one part is checked here, the others
 are read and on their way. What counts is the prefix again: the parts up to the first that is not whole.
+
+Which replica is asked first follows from where a batch would be if the ledger were cut into batches of its length: so
+who reads batch after batch, or many at once, has all replicas busy, and who reads the same again asks the same one.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class PackedBatchRead(ABC, Generic[T]):
     The caller has made sure that `first`..`first + max_count - 1` lie in one fragment.
     """
 
-    def __init__(self, reads: LedgerReads, first: int, max_count: int, max_size: int) -> None:
+    def __init__(self, reads: LedgerReads, first: int, max_count: int, max_size: int, turn: int | None = None) -> None:
+        """`turn`: whose turn it is; None: as it follows from its place."""
         assert first >= 0
         assert max_count >= 1
         self._reads = reads
@@ -48,7 +52,9 @@ class PackedBatchRead(ABC, Generic[T]):
         self._max_count = max_count
         self._max_size = max_size
         self._ensemble = reads.current_metadata().ensemble_at(first)
-        self._state = EntryRead(reads.batch_order(self._ensemble, first))
+        if turn is None:
+            turn = first // reads.expected_count(max_count, max_size)
+        self._state = EntryRead(reads.batch_order(self._ensemble, turn))
         self._speculation = Speculation.for_reads(reads.context.config)
         self._delay = 0.0
         self._timer: TimerHandle | None = None
@@ -75,9 +81,14 @@ class PackedBatchRead(ABC, Generic[T]):
         if index is None:
             return False
         request = BatchReadRequest(self._reads.ledger_id, self._first, 0, self._max_count, self._max_size)
+        bookie, context = self._ensemble[index], self._reads.context
         try:
-            self._reads.context.bookies.call(
-                self._ensemble[index], request, None, lambda code, response: self._answered(index, code, response)
+            context.bookies.call(
+                bookie,
+                request,
+                None,
+                lambda code, response: self._answered(index, code, response),
+                apart=not context.batch_support.knows(bookie),
             )
         except (ClientClosedError, TooManyRequestsError) as error:
             asyncio.get_running_loop().call_soon(self._answered, index, error.code, None)
@@ -145,14 +156,10 @@ class BatchRead(PackedBatchRead[list[LedgerEntry]]):
 
 
 def parts_of(first: int, count: int, replicas: int) -> list[range]:
-    """The parts in which `count` entries from `first` on are asked for: one for each of so many replicas at most.
-
-    Each begins at another replica than the one before it: its length is one more than a multiple of their number.
-    """
+    """The parts in which `count` entries from `first` on are asked for: one for each of so many replicas at most."""
     if replicas == 1 or count < 2 * SMALLEST_PART:
         return [range(first, first + count)]
     length = max(SMALLEST_PART, -(-count // replicas))
-    length += (1 - length) % replicas
     return [range(at, min(at + length, first + count)) for at in range(first, first + count, length)]
 
 
@@ -172,11 +179,9 @@ async def read_in_parts(reads: LedgerReads, first: int, max_count: int, max_size
 
 
 def _parts(reads: LedgerReads, first: int, max_count: int, max_size: int, *, alone: bool) -> list[range]:
-    size = reads.entry_size
-    if not alone or not size:
+    if not alone or not reads.entry_size:
         return [range(first, first + max_count)]
-    count = max(1, min(max_count, int(max_size / size)))
-    parts = parts_of(first, count, reads.distribution.ensemble_size)
+    parts = parts_of(first, reads.expected_count(max_count, max_size), reads.distribution.ensemble_size)
     return parts if len(parts) > 1 else [range(first, first + max_count)]
 
 
@@ -184,7 +189,8 @@ async def _read_in_parts(reads: LedgerReads, parts: list[range], max_size: int) 
     if len(parts) == 1:
         return await BatchRead(reads, parts[0].start, len(parts[0]), max_size).run()
     room = max_size // len(parts)
-    read = [BatchRead(reads, part.start, len(part), room).run() for part in parts]
+    turn = parts[0].start // len(parts[0])
+    read = [BatchRead(reads, part.start, len(part), room, turn + place).run() for place, part in enumerate(parts)]
     entries: list[LedgerEntry] = []
     for part, found in zip(parts, await asyncio.gather(*read, return_exceptions=True), strict=True):
         if isinstance(found, BaseException):

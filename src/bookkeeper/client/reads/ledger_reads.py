@@ -99,6 +99,11 @@ class LedgerReads:
         count = metadata.last_entry_id - entry_id
         return max(0.0, (metadata.length - ledger_length) / count) if metadata.closed and count > 0 else 0.0
 
+    def expected_count(self, count: int, max_bytes: int) -> int:
+        """About how many entries an answer will have, of `count` and of what fits `max_bytes`: one at least."""
+        size = self.entry_size
+        return max(1, min(count, int(max_bytes / size))) if size else count
+
     # --- which bookies to ask ---
 
     def _run_for(self, entry_size: float) -> int:
@@ -118,10 +123,10 @@ class LedgerReads:
         ensemble = self.current_metadata().ensemble_at(entry_id)
         return self.context.batch_support.any(ensemble, self.context.runtime.now())
 
-    def batch_order(self, ensemble: tuple[BookieId, ...], entry_id: int) -> tuple[int, ...]:
-        """The bookies to ask for a batch that begins with this entry; last those who may not know such requests."""
+    def batch_order(self, ensemble: tuple[BookieId, ...], turn: int) -> tuple[int, ...]:
+        """The bookies to ask for a batch, whose turn it is first; last those who may not know such requests."""
         orders = self.orders(ensemble)
-        order = orders[entry_id % len(orders)]
+        order = orders[turn % len(orders)]
         doubts = self.context.batch_support.doubts
         now = self.context.runtime.now()
         return tuple(sorted(order, key=lambda index: doubts(ensemble[index], now)))

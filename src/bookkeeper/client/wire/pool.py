@@ -9,6 +9,8 @@ Theory of operation
   read's answer could be taken for a fence (spec wire-protocol §2.7).
 - A second writer of one ledger in one client (recovery beside a writer, for example) gets a connection of its own,
   because the answers to adds are told apart by ledger and entry id only.
+- A request that may cost the connection goes *apart*: on one that carries nothing but such requests, and ends when it
+  has nothing to carry.
 - One sweep with every tick of one clock (`runtime.awake`) expires requests on all connections; no request has a timer.
 """
 
@@ -40,6 +42,9 @@ from .connection_v2 import V2Connection
 from .connection_v3 import V3Connection
 from .departures import Departures
 from .dialer import Dialer, OnFailure, ignore_failure
+
+APART = -1
+"""The number of a bookie's connection for requests that go apart."""
 
 CONGESTED = 2**31 - 1
 """Requests that a bookie counts as having while a connection to it takes nothing."""
@@ -159,11 +164,13 @@ class ConnectionPool:
         self.call(bookie, message, timeout, done)
         return await future
 
-    def call(self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply) -> None:
+    def call(
+        self, bookie: BookieId, message: Request, timeout: float | None, done: OnReply, *, apart: bool = False
+    ) -> None:
         """Send anything but an add; `done(code, response)` hears the outcome once, later.
 
-        `code` is the client's result code; the response is None when the failure is not the bookie's answer. Raises
-        `ClientClosedError`, `TooManyRequestsError`, `IllegalOpError` at once.
+        `apart`: see the module. `code` is the client's result code; the response is None when the failure is not the
+        bookie's answer. Raises `ClientClosedError`, `TooManyRequestsError`, `IllegalOpError` at once.
         """
         if timeout is None:
             timeout = (
@@ -171,7 +178,9 @@ class ConnectionPool:
                 if isinstance(message, GetBookieInfoRequest)
                 else self.read_timeout
             )
-        connection = self._connection(bookie, self._version_for(message), getattr(message, "ledger_id", 0))
+        version = self._version_for(message)
+        number = APART if apart else self._number(getattr(message, "ledger_id", 0))
+        connection = self._numbered(bookie, version, number)
         connection.request(message, self._clock.deadline(timeout), done)
 
     def read_entries(self, ledger_id: int, entry_ids: Sequence[int], call: ReadCall) -> None:
@@ -199,9 +208,15 @@ class ConnectionPool:
     # --- the pool ---
 
     def _connection(self, bookie: BookieId, version: int, ledger_id: int) -> Connection:
+        return self._numbered(bookie, version, self._number(ledger_id))
+
+    def _number(self, ledger_id: int) -> int:
+        return ledger_id % self._config.numChannelsPerBookie
+
+    def _numbered(self, bookie: BookieId, version: int, number: int) -> Connection:
         if self._closed:
             raise ClientClosedError
-        key = (bookie, version, ledger_id % self._config.numChannelsPerBookie)
+        key = (bookie, version, number)
         connection = self._pool.get(key)
         if connection is None:
             connection = self._pool[key] = self._new_connection(bookie, version)
@@ -234,6 +249,9 @@ class ConnectionPool:
         for connection in connections:
             with guarded(f"timeouts of requests to bookie {connection.bookie}"):
                 connection.sweep(add_timeout)
+        for (bookie, _, number), connection in list(self._pool.items()):
+            if number == APART and not connection.outstanding:
+                connection.close(ClientClosedError(bookie=bookie))
 
     async def close(self) -> None:
         """Close all connections; what is outstanding fails with `ClientClosedError`. Idempotent.
