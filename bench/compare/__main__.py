@@ -3,7 +3,8 @@
 All have a ZooKeeper root in one server, three bookies with fsync on, one client process; ledgers are 3/3/2. Each
 measurement is a pair, Java's and ours one after the other, first one first and then the other; a pair is repeated
 `--pairs` times. What counts is the ratio within a pair; the report has its median, least and greatest. Of several
-versions of Java's (`--peers`) the better one counts in each pair.
+versions of Java's (`--peers`) the better one counts in each pair, each with its own client; Java's client on our
+bookies is the newest one's.
 
 Nothing is measured while bookies work off what they were given, garbage collection included: reads come first, and
 what a measurement of writes wrote is deleted and collected before the next one begins.

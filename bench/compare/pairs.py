@@ -56,6 +56,8 @@ class Comparison:
     def _pair(self, row: Row, number: int) -> bool:
         """One run of each system. Nothing is kept of a pair of which either failed."""
         figures = {}
+        # Where Java's client is on our bookies, it is that of the newest of Java's that they stand beside.
+        self.ours.cluster.java_version = self._versions(row)[-1]
         for who in turn(number):
             found = self._java(row) if who == JAVA else self._tried(row, self.ours, OURS, OURS)
             if found is None:
@@ -69,10 +71,13 @@ class Comparison:
 
     def _java(self, row: Row) -> dict[str, float] | None:
         """The best of the versions that are asked; one that fails does not count beside one that does not."""
-        versions = versions_for(row, list(self.java), quick=self.quick)
+        versions = self._versions(row)
         tried = [self._tried(row, self.java[version], JAVA, f"Java {version}") for version in versions]
         found = [figures for figures in tried if figures is not None]
         return best(row, found) if found else None
+
+    def _versions(self, row: Row) -> list[str]:
+        return list(versions_for(row, list(self.java), quick=self.quick))
 
     def _tried(self, row: Row, system: System, who: str, called: str) -> dict[str, float] | None:
         for each in (*self.java.values(), self.ours):
