@@ -60,8 +60,11 @@ if TYPE_CHECKING:
 TAIL_SHORTEST_POLL = 0.1
 """Seconds that `tail` lets bookies wait at least: an idle ledger must not be asked again and again without a pause."""
 
-LEAST_BATCH = 16
+LEAST_BATCH = 32
 """A range of so many small entries and more is read in batches: they cost less than a request for each."""
+
+LEAST_RUN = 4
+"""Entries are small of which so many make a run (`LedgerReads.run_length`)."""
 
 TAIL_BACKOFF = Backoff(first=0.05, longest=5.0)
 """Between attempts of `tail` after errors, or when bookies answer at once that there is nothing new."""
@@ -421,7 +424,7 @@ class ReadableLedger(LedgerHandle):
     def _read_once(self, first: int, last: int) -> Awaitable[Chunk[LedgerEntry]]:
         if first == last:
             return self._singles.read(first)
-        if last - first + 1 < LEAST_BATCH or self._reads.run_length < LEAST_BATCH or not self._reads.can_batch(first):
+        if last - first + 1 < LEAST_BATCH or self._reads.run_length < LEAST_RUN or not self._reads.can_batch(first):
             return RangeRead(self._reads, first, last).run()
         return self._in_batches(first, last)
 
