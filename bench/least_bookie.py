@@ -192,8 +192,7 @@ async def main(runtime: Runtime, arguments: argparse.Namespace) -> None:
             cluster = Cluster(zk, server.address, f"/{LEAST}", directory / LEAST, java_version=arguments.peer)
             cluster.directory.mkdir()
             await asyncio.to_thread(cluster.init_by_us)
-            ours = await asyncio.to_thread(clusters.start, OURS)
-            ours.cluster.java_version = arguments.peer  # of the client
+            ours = await asyncio.to_thread(clusters.start, OURS, arguments.peer)  # that of the client
             java = await asyncio.to_thread(clusters.start, JAVA, arguments.peer)
             first = free_port(BOOKIES)
             ports = range(first, first + BOOKIES)

@@ -235,9 +235,16 @@ def test_entries_kept_one_by_one_are_right_or_gone(steps: list[tuple[str, int, i
             for number in range(34):
                 found = cache.get(other, number)
                 assert found is None or (number in kept.get(other, ()) and found == entry(other, number))
+        assert cache.entries == _all_entries(cache)
     for ledger in range(3):
         cache.forget(ledger)
     assert cache.entries == 0
+
+
+def _all_entries(cache: ReadCache) -> int:
+    """One by one, as the count must be."""
+    in_blocks = [len(block.offsets) - 1 for held in cache._ledgers.values() for block in held.blocks]
+    return sum(in_blocks) + sum(map(len, cache._singles.values()))
 
 
 def _put_block(cache: ReadCache, ledger: int, first: int, count: int) -> None:

@@ -41,6 +41,9 @@ class _Block:
         self.first = first
         self.raw, self.offsets = records
 
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
     def memory(self) -> int:
         return len(self.raw) + 4 * len(self.offsets) + BLOCK_OVERHEAD
 
@@ -72,9 +75,11 @@ _NO_OFFSETS = array("I")
 class _LedgerBlocks:
     """Blocks of one ledger by ascending first entry."""
 
-    __slots__ = ("blocks", "firsts")
+    __slots__ = ("blocks", "entries", "firsts")
 
     def __init__(self) -> None:
+        self.entries = 0
+        """How many the blocks have."""
         self.firsts: list[int] = []
         self.blocks: list[_Block] = []
 
@@ -85,16 +90,12 @@ class ReadCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.entries = 0
+        """How many it holds. Counted, as who asks must not go through all of them."""
         self._ledgers: dict[int, _LedgerBlocks] = {}
         self._singles: dict[int, dict[int, _Single]] = {}  # by ledger and entry; none is empty
         self._queue: deque[_Block | _Single] = deque()  # all, forgotten or not, oldest first; `used` is their memory
         self._forgotten: deque[dict[int, _Single] | list[_Block]] = deque()  # to be emptied; none is empty
-
-    @property
-    def entries(self) -> int:
-        """How many it holds."""
-        in_blocks = sum(len(block.offsets) - 1 for held in self._ledgers.values() for block in held.blocks)
-        return in_blocks + sum(map(len, self._singles.values()))
 
     def put(self, ledger_id: int, first: int, records: Records) -> None:
         """Keep records of the entries from `first` on, unless they are more than a quarter of the limit."""
@@ -103,7 +104,9 @@ class ReadCache:
         block = _Block(ledger_id, first, records)
         held = self._ledgers.setdefault(ledger_id, _LedgerBlocks())
         index = bisect_right(held.firsts, first)
+        self._count(held, len(block))
         if index and held.firsts[index - 1] == first:
+            self._count(held, -len(held.blocks[index - 1]))
             held.blocks[index - 1] = block
         else:
             held.firsts.insert(index, first)
@@ -117,7 +120,12 @@ class ReadCache:
             return
         single = singles[entry_id] = _Single(ledger_id, entry_id, entry)
         self._singles[ledger_id] = singles
+        self.entries += 1
         self._keep(single)
+
+    def _count(self, held: _LedgerBlocks, entries: int) -> None:
+        held.entries += entries
+        self.entries += entries
 
     def _keep(self, item: _Block | _Single) -> None:
         self._empty_some()
@@ -171,9 +179,11 @@ class ReadCache:
     def _drop(self, ledger_id: int) -> None:
         singles = self._singles.pop(ledger_id, None)
         if singles is not None:
+            self.entries -= len(singles)
             self._forgotten.append(singles)
         held = self._ledgers.pop(ledger_id, None)
         if held is not None:
+            self.entries -= held.entries
             self._forgotten.append(held.blocks)
 
     def _empty_some(self) -> None:
@@ -192,17 +202,18 @@ class ReadCache:
     def _drop_oldest(self) -> None:
         item = self._queue.popleft()
         self.used -= item.memory()
-        item.empty()  # it may wait to be emptied still
         if isinstance(item, _Single):
             self._remove_single(item)
         else:
             self._remove(item)
+        item.empty()  # it may wait to be emptied still
 
     def _remove_single(self, single: _Single) -> None:
         """Unless it is there no more."""
         singles = self._singles.get(single.ledger_id)
         if singles is not None and singles.get(single.entry_id) is single:
             del singles[single.entry_id]
+            self.entries -= 1
             if not singles:
                 del self._singles[single.ledger_id]
 
@@ -214,5 +225,6 @@ class ReadCache:
         index = bisect_right(held.firsts, block.first) - 1
         if index >= 0 and held.blocks[index] is block:
             del held.firsts[index], held.blocks[index]
+            self._count(held, -len(block))
             if not held.blocks:
                 del self._ledgers[block.ledger_id]
