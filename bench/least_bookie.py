@@ -184,11 +184,11 @@ async def main(runtime: Runtime, arguments: argparse.Namespace) -> None:
         server = LocalZooKeeper(directory / "zookeeper")
         await server.start()
         zk = KazooClient(server.address, timeout=60)
-        await asyncio.to_thread(zk.start)
         clusters = Clusters(zk, server.address, directory, {})
         clients = Clients(clusters, arguments.seconds, arguments.warm)
         bench = Bench(clients, arguments.ledgers)
         try:
+            await asyncio.to_thread(zk.start)
             cluster = Cluster(zk, server.address, f"/{LEAST}", directory / LEAST, java_version=arguments.peer)
             cluster.directory.mkdir()
             await asyncio.to_thread(cluster.init_by_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_options())
+
+# Commands under test are interrupted. A shell that starts the tests in the background ignores that, for all below it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _ports_of_this_process() -> str:

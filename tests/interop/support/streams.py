@@ -226,17 +226,21 @@ class JavaStreams(Streams):
 
     async def read(self, log: str, start: Position | int = bookkeeper.EARLIEST) -> Contents:
         place = {"txid": start} if isinstance(start, int) else {"from": _spell(start)}
-        while True:
-            try:
-                answer = await self.ask("read", log=log, **place)
-                return Contents(_records(answer), answer["end"])
-            except Refused as error:
-                # Java's read-ahead may ask a segment that it is about to leave, and end with that
-                if error.code != READ_CANCELLED:
-                    raise
+        answer = await self._ask_reader("read", log=log, **place)
+        return Contents(_records(answer), answer["end"])
 
     async def follow(self, log: str, start: Position, count: int) -> list[Seen]:
-        return _records(await self.ask("follow", log=log, **{"from": _spell(start)}, count=count))
+        return _records(await self._ask_reader("follow", log=log, **{"from": _spell(start)}, count=count))
+
+    async def _ask_reader(self, command: str, **arguments: object) -> dict[str, Any]:
+        """A command that reads, by a reader of its own: once more where Java's read-ahead asked a segment that it was
+        about to leave, and ended with that."""
+        while True:
+            try:
+                return await self.ask(command, **arguments)
+            except Refused as error:
+                if error.code != READ_CANCELLED:
+                    raise
 
     async def subscribed(self, log: str, subscriber: str, read: int) -> list[Seen]:
         """The next records of a subscriber; its position is stored then."""

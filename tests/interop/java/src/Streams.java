@@ -283,10 +283,13 @@ public final class Streams extends Commands {
     private String follow() throws Exception {
         AsyncLogReader reader = await(log().openAsyncLogReader(position(text("from", ""))));
         var found = new ArrayList<String>();
-        for (long n = 0; n < number("count", 0); n++) {
-            found.add(show(await(reader.readNext())));
+        try {
+            for (long n = 0; n < number("count", 0); n++) {
+                found.add(show(await(reader.readNext())));
+            }
+        } finally {
+            await(reader.asyncClose());
         }
-        await(reader.asyncClose());
         return records(found);
     }
 
