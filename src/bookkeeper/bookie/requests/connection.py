@@ -39,7 +39,6 @@ from ...protocol.messages import V2, V3, AddRun, MixedAdds, Status
 from ..sharing.log_rate import LogRate
 from ..sharing.memory import REQUEST_COST, Peer
 from ..sharing.shares import Shares
-from ..sharing.turns import SLICE_SECONDS
 from .adds import AddBatch, as_run
 from .handlers import HANDLERS, Way
 from .held import Backlog, HeldAdds, HeldReads
@@ -64,11 +63,7 @@ MAX_IN_JOURNAL_PER_CONNECTION = 10_000
 
 ADDS_AT_ONCE = 256
 """Adds that are decoded and cached together before the time is looked at again, even where the slice has no time for so
-many: 0.2 ms of one ledger, up to 1 ms of as many ledgers. Fewer where so many took longer than `SLICE_SECONDS` of late,
-as they do while a flush has the interpreter every other moment, and on a slow host, but"""
-
-FEWEST_ADDS_AT_ONCE = 32
-"""of which most of the time is what is done once for all."""
+many: 0.2 ms of one ledger, up to 1 ms of as many ledgers."""
 
 MOST_ADDS_AT_ONCE = 1024
 """So many where it has: what is done once for all of them is a tenth of what they take, and more where they are of
@@ -88,13 +83,9 @@ _V3_READ_AT = slice(v3.HEADER_AT, v3.HEADER_AT + len(_V3_READ))
 
 def adds_at_once(seconds: float, add_seconds: float) -> int:
     """How many adds to take together where there is so much time, if each takes so long."""
-    if seconds >= ADDS_AT_ONCE * add_seconds:
-        most = MOST_ADDS_AT_ONCE
-    else:
-        seconds, most = SLICE_SECONDS, ADDS_AT_ONCE
-    if seconds >= most * add_seconds:
-        return most
-    return max(FEWEST_ADDS_AT_ONCE, int(seconds / add_seconds))
+    if seconds >= MOST_ADDS_AT_ONCE * add_seconds:
+        return MOST_ADDS_AT_ONCE
+    return max(ADDS_AT_ONCE, int(seconds / add_seconds))
 
 
 class BookieConnection(asyncio.Protocol):
@@ -292,11 +283,12 @@ class BookieConnection(asyncio.Protocol):
                 else:
                     self._dispatch(batch, bodies[at])
                     at += 1
-                before, moment = moment, now()
-                if adds:
-                    self._add_seconds = (moment - before) / adds
-                if at < end and (moment > until or fills_journal(self.source, moment)):
-                    break
+                if at < end:
+                    before, moment = moment, now()
+                    if adds:
+                        self._add_seconds = (moment - before) / adds
+                    if moment > until or fills_journal(self.source, moment):
+                        break
         finally:
             batch.submit()
         return at
@@ -305,7 +297,7 @@ class BookieConnection(asyncio.Protocol):
         """Handle adds in bulk, about as many as there is time for; returns how many, 0 if what stands there must be
         looked at by itself."""
         row = bodies
-        if at or len(row) > FEWEST_ADDS_AT_ONCE:
+        if at or len(row) > ADDS_AT_ONCE:
             row = bodies[at : at + adds_at_once(seconds, self._add_seconds)]
         codec: Any = v3 if version_of(row[0]) == V3 else v2
         if codec is v2 and row[0][:2] != _V2_ADD:
