@@ -130,3 +130,7 @@ class StorageMachine:
             return result
 
         return self.world.run(main())
+
+
+def nobody() -> None:
+    """Whom a write cache tells of its ledgers, where it does not matter."""

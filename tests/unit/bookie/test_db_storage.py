@@ -596,16 +596,19 @@ async def test_the_greatest_entry_id_is_an_entry_id(tmp_path: Path) -> None:
         assert list(await storage.list_entries(1)) == [3]
 
 
-async def test_lists_of_a_new_cache_soon_count_as_old(tmp_path: Path) -> None:
-    """Else each collection looks through the whole cache that is being filled."""
+async def test_lists_of_a_cache_soon_count_as_old(tmp_path: Path) -> None:
+    """Else each collection looks through the whole cache that is being filled: the first one, those that follow, and
+    where a ledger is begun later."""
     async with opened(tmp_path) as storage:
-        await add(storage, 1, range(10))
-        storage.directories[0]._swap()
-        await add(storage, 1, range(10, 20))
-        (buffer,) = storage.directories[0].caches.active.ledgers.values()
-        async with asyncio.timeout(10):
-            while not any(one is buffer.run for one in gc.get_objects(generation=2)):
-                await asyncio.sleep(0.01)
+        caches = storage.directories[0].caches
+        for ledger_id, swaps in ((1, False), (1, True), (2, False)):
+            if swaps:
+                caches.swap()
+            await add(storage, ledger_id, range(10))
+            run = caches.active.ledgers[ledger_id].run
+            async with asyncio.timeout(10):
+                while not any(one is run for one in gc.get_objects(generation=2)):
+                    await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("ledgers", [3, 1500])
@@ -648,7 +651,7 @@ async def test_a_deleted_ledgers_entries_are_freed_by_a_worker(tmp_path: Path, m
         assert freed == {}
         await storage.flush()
         assert freed == {1: 100, 2: 5}
-        storage.directories[0]._swap()
+        storage.directories[0].caches.swap()
         await add(storage, 3, range(50))
         storage.delete_ledger(3)  # nothing else is to be written
         await storage.flush()

@@ -11,6 +11,7 @@ from bookkeeper.bookie.storage.caches import Caches
 from bookkeeper.bookie.storage.entry_log.page_cache import PageCacheChoice
 from bookkeeper.bookie.storage.entry_log.reader import Records
 from bookkeeper.bookie.storage.write_cache import WriteCache
+from tests.support.storage import nobody
 
 LEDGER = 7
 
@@ -33,7 +34,7 @@ class Case:
     """Caches beside what the logs have, and every version of every entry."""
 
     def __init__(self) -> None:
-        self.caches = Caches(1 << 20, 1 << 20, PageCacheChoice(False))
+        self.caches = Caches(1 << 20, 1 << 20, PageCacheChoice(False), nobody)
         self.newest: dict[int, bytes] = {}
         self.logs: dict[int, bytes] = {}
 
@@ -116,7 +117,7 @@ def test_a_deleted_ledger_is_in_no_cache_and_what_is_being_read_is_obsolete() ->
 
 
 def test_reads_under_way_are_obsolete_after_a_flush_and_after_a_log_was_removed() -> None:
-    caches = Caches(1 << 20, 1 << 20, PageCacheChoice(False))
+    caches = Caches(1 << 20, 1 << 20, PageCacheChoice(False), nobody)
     seen = [caches.epoch]
     caches.swap()
     assert isinstance(caches.flushing, WriteCache)
@@ -129,10 +130,10 @@ def test_reads_under_way_are_obsolete_after_a_flush_and_after_a_log_was_removed(
 
 
 def test_what_a_deleted_ledger_took_is_no_room_until_its_cache_goes() -> None:
-    cache = WriteCache(1000)
+    cache = WriteCache(1000, nobody)
     assert cache.has_room(5000, 1)  # an empty one takes anything
     cache.add(LEDGER, 0, bytes(900))
     cache.drop_ledger(LEDGER)
     assert cache.entries == 0
     assert not cache.has_room(200, 1)
-    assert WriteCache(1000).has_room(200, 1)
+    assert WriteCache(1000, nobody).has_room(200, 1)

@@ -17,19 +17,50 @@ from bookkeeper.bookie.storage.entry_log import format as fmt
 from bookkeeper.bookie.storage.entry_log.reader import Records, read_records
 from bookkeeper.bookie.storage.packing import CHUNK, INDEX_CHUNK
 from bookkeeper.bookie.storage.read_cache import EMPTIED_AT_ONCE, ReadCache
-from bookkeeper.bookie.storage.write_cache import LedgerBuffer, WriteCache
+from bookkeeper.bookie.storage.write_cache import AGED_SECONDS, Aging, LedgerBuffer, WriteCache
 from bookkeeper.protocol.messages import V2, AddRun
 from bookkeeper.runtime.real import RealRuntime
-from tests.support.storage import entry, record
+from tests.support.storage import entry, nobody, record
 
 # --- write cache ---
+
+
+class Collections(RealRuntime):
+    """When a collection was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 100.0
+        self.due: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def collect_young(self, after: float = 0.0) -> None:
+        self.due.append(self.time + after)
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.3), st.integers(0, 3)), max_size=50))
+def test_each_ledger_that_begins_is_collected_soon_and_once(adds: list[tuple[float, int]]) -> None:
+    runtime = Collections()
+    cache = WriteCache(1 << 20, Aging(runtime).ledger_begins)
+    begun: list[float] = []
+    for number, (pause, ledger_id) in enumerate(adds):
+        runtime.time += pause
+        if ledger_id not in cache.ledgers:
+            begun.append(runtime.time)
+        cache.add(ledger_id, number, b"x")
+    assert all(any(at < due <= at + AGED_SECONDS for due in runtime.due) for at in begun)
+    assert all(later - sooner >= AGED_SECONDS * 0.999 for sooner, later in pairwise(runtime.due))
+    assert len(runtime.due) <= len(begun)
+
 
 operations = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 3)), max_size=60)
 
 
 @given(operations)
 def test_write_cache_is_a_map_of_the_last_versions(adds: list[tuple[int, int, int]]) -> None:
-    cache = WriteCache(1 << 20)
+    cache = WriteCache(1 << 20, nobody)
     model: dict[int, dict[int, bytes]] = {}
     for ledger, entry_id, version in adds:
         data = entry(ledger, entry_id, version * 10, version)
@@ -65,7 +96,7 @@ runs = st.lists(
 
 @given(runs)
 def test_a_run_is_added_as_its_entries_would_be(rows: list[list[int]]) -> None:
-    together, singly = WriteCache(1 << 20), WriteCache(1 << 20)
+    together, singly = WriteCache(1 << 20, nobody), WriteCache(1 << 20, nobody)
     for version, ids in enumerate(rows):
         entries = [entry(1, entry_id, version, version) for entry_id in ids]
         together.add_run(1, ids, entries)
@@ -76,7 +107,7 @@ def test_a_run_is_added_as_its_entries_would_be(rows: list[list[int]]) -> None:
 
 @given(runs)
 def test_runs_of_several_ledgers_are_added_as_each_would_be(rows: list[list[int]]) -> None:
-    together, singly = WriteCache(1 << 20), WriteCache(1 << 20)
+    together, singly = WriteCache(1 << 20, nobody), WriteCache(1 << 20, nobody)
     both = [
         AddRun(number % 3, b"", 0, 0, V2, ids, [entry(number % 3, entry_id, number, number) for entry_id in ids])
         for number, ids in enumerate(rows)
@@ -90,7 +121,7 @@ def test_runs_of_several_ledgers_are_added_as_each_would_be(rows: list[list[int]
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12))))
 def test_entries_of_many_ledgers_are_added_as_each_would_be(rows: list[tuple[int, int]]) -> None:
-    together, singly = WriteCache(1 << 20), WriteCache(1 << 20)
+    together, singly = WriteCache(1 << 20, nobody), WriteCache(1 << 20, nobody)
     entries = [entry(ledger_id, entry_id, number, number) for number, (ledger_id, entry_id) in enumerate(rows)]
     for part in (slice(0, len(rows) // 2), slice(len(rows) // 2, None)):
         together.add_mixed([row[0] for row in rows[part]], [row[1] for row in rows[part]], entries[part])
@@ -107,7 +138,7 @@ def assert_alike(one: WriteCache, other: WriteCache) -> None:
 
 
 def test_an_empty_cache_has_room_for_anything() -> None:
-    cache = WriteCache(1000)
+    cache = WriteCache(1000, nobody)
     assert cache.has_room(5_000_000, 1)
     cache.add(1, 0, bytes(1000))
     assert not cache.has_room(1, 1)
@@ -124,7 +155,7 @@ def striped(count: int) -> list[int]:
 @pytest.mark.parametrize("ids", [in_order, striped])
 @pytest.mark.parametrize("size", [10, 100, 1000])
 def test_the_memory_counted_is_the_memory_taken(ids: Callable[[int], list[int]], size: int) -> None:
-    cache = WriteCache(1 << 30)
+    cache = WriteCache(1 << 30, nobody)
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

@@ -16,7 +16,7 @@ deleted, or a log removed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from ...protocol.messages import AddRun
@@ -32,6 +32,7 @@ class Caches:
     """See the module."""
 
     __slots__ = (
+        "_ledger_begins",
         "active",
         "epoch",
         "flushes",
@@ -44,11 +45,14 @@ class Caches:
         "writes_hit",
     )
 
-    def __init__(self, write_cache: int, read_cache: int, page_cache: PageCacheChoice) -> None:
-        """Bytes of both write caches together, and of the read cache."""
+    def __init__(
+        self, write_cache: int, read_cache: int, page_cache: PageCacheChoice, ledger_begins: Callable[[], None]
+    ) -> None:
+        """Bytes of both write caches together, and of the read cache. `ledger_begins`: see `WriteCache`."""
         self.half = write_cache // 2
         """Bytes of one write cache."""
-        self.active = WriteCache(self.half)
+        self._ledger_begins = ledger_begins
+        self.active = WriteCache(self.half, ledger_begins)
         self.flushing: WriteCache | None = None
         """Swapped out, not completely on disk yet."""
         self.read_cache = ReadCache(read_cache)
@@ -79,7 +83,7 @@ class Caches:
         """What was added so far is to be flushed. The flush before must be done."""
         assert self.flushing is None
         self.flushing = self.active
-        self.active = WriteCache(self.half)
+        self.active = WriteCache(self.half, self._ledger_begins)
 
     def flushed(self) -> None:
         """All of the swapped cache is in the logs and the index. What was read of its ledgers before is old."""

@@ -44,14 +44,11 @@ from .directory_reads import DirectoryReads
 from .entry_log.page_cache import PageCacheChoice
 from .index import ledgers as ledger_index
 from .index.ledgers import Changes, LedgerIndex
-from .write_cache import LedgerBuffer, WriteCache
+from .write_cache import Aging, LedgerBuffer, WriteCache
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-COLLECTED_SECONDS = 0.1
-"""After this time the ledgers that are written to much are in a new cache, and have few entries in it."""
 
 LEDGERS_AT_ONCE = 1024
 """Ledgers that a flush looks through in one turn of the loop: some 0.3 ms."""
@@ -82,7 +79,8 @@ class DbDirectory:
         self._flush_lock = asyncio.Lock()
         self._failure: Exception | None = None
         self._on_failure = on_failure
-        self.caches = Caches(options.write_cache, options.read_cache, PageCacheChoice(options.past_cache))
+        past_cache = PageCacheChoice(options.past_cache)
+        self.caches = Caches(options.write_cache, options.read_cache, past_cache, Aging(runtime).ledger_begins)
         self._deleted: dict[int, object] = {}  # ledgers whose locations are to be dropped; a token for each deletion
         self._room: OneByOne[tuple[int, int]] = OneByOne(lambda entries: self.has_room(*entries))
 
@@ -152,7 +150,7 @@ class DbDirectory:
             return True
         if self.caches.flushing is not None or self._failure is not None:
             return False
-        self._swap()
+        self.caches.swap()
         self._scope.spawn(self._flush_swapped(), name="flush of a full cache")
         return True
 
@@ -197,15 +195,9 @@ class DbDirectory:
             if self.caches.flushing is not None:  # swapped out by `has_room`, or left by a flush that failed
                 await self._write_out(self.caches.flushing)
             if self.caches.flushing is None and self.dirty:
-                self._swap()  # else `has_room` did meanwhile
+                self.caches.swap()  # else `has_room` did meanwhile
             if self.caches.flushing is not None:
                 await self._write_out(self.caches.flushing)
-
-    def _swap(self) -> None:
-        """Begin a new cache, and soon have its lists count as old: the collector looks through young ones whole, which
-        takes 20 ms and more when they have hundreds of thousands of entries."""
-        self.caches.swap()
-        self._runtime.collect_young(after=COLLECTED_SECONDS)
 
     async def _flush_swapped(self) -> None:
         async with self._flush_lock:

@@ -7,6 +7,9 @@ a *run*, a list of entries with consecutive ids, because that is how a ledger is
 list slot, needs no id object and is found by subtraction. Whatever does not continue the run (gaps of striped
 ledgers, late entries) goes to a dict beside it.
 
+Python's collector looks through every list of a young generation, whole: 20 ms and more for hundreds of thousands of
+entries. So a collection soon after a run begins makes it old while it is short (`Aging`).
+
 Sizes are real memory, not payload: `used` counts what CPython and its allocator take for an entry, measured with
 100-byte and 1 KB entries. So `dbStorage_writeCacheMaxSizeMb` bounds what the process grows by.
 """
@@ -14,10 +17,11 @@ Sizes are real memory, not payload: `used` counts what CPython and its allocator
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import lt
 
 from ...protocol.messages import AddRun
+from ...runtime import Runtime
 
 RUN_OVERHEAD = 56
 """Bytes an entry in a run takes beside its data: object header, rounding of the allocator, list slot."""
@@ -27,6 +31,23 @@ STRAY_OVERHEAD = 176
 
 LEDGER_OVERHEAD = 640
 """Bytes a ledger takes beside its entries."""
+
+AGED_SECONDS = 0.1
+"""So long after it began a run is short, and other ledgers that are written to now have begun theirs."""
+
+
+class Aging:
+    """Has runs that begin count as old soon."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._until = -1.0  # until then what has begun is collected by what was asked for last
+
+    def ledger_begins(self) -> None:
+        now = self._runtime.now()
+        if now >= self._until:
+            self._until = now + AGED_SECONDS
+            self._runtime.collect_young(after=AGED_SECONDS)
 
 
 class LedgerBuffer:
@@ -136,9 +157,11 @@ class LedgerBuffer:
 class WriteCache:
     """All entries added between two swaps."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, ledger_begins: Callable[[], None]) -> None:
+        """`ledger_begins` is told of each ledger that this cache has an entry of for the first time."""
         self.limit = limit
         """Bytes of memory this cache may take."""
+        self._ledger_begins = ledger_begins
         self.used = 0
         self.ledgers: dict[int, LedgerBuffer] = {}
         self.dropped: list[tuple[int, LedgerBuffer]] = []
@@ -153,6 +176,7 @@ class WriteCache:
         buffer = self.ledgers.get(ledger_id)
         if buffer is None:
             self.ledgers[ledger_id] = LedgerBuffer(entry_id, entry)
+            self._ledger_begins()
             self.used += len(entry) + LEDGER_OVERHEAD
         elif entry_id == buffer.expected:
             buffer.run.append(entry)
