@@ -13,6 +13,7 @@ ROUNDS ?= 1000
 RECORDS ?= 1000000
 SEED   ?= 1
 WORKERS ?= 3
+TESTS ?= not interop
 
 .PHONY: help
 help: ## this list
@@ -92,7 +93,7 @@ try-out: java $(VENV)/.spark ## bookies, a Spark master and two workers on this 
 
 .PHONY: test
 test: java setup lint $(VENV)/.quick ## everything that must be green (needs a JDK 17+; half an hour on two cores)
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 50
+	$(BIN)/pytest -m '$(TESTS)' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 50
 
 .PHONY: test-fast
 test-fast: setup ## unit tests only, no JDK needed
@@ -100,7 +101,7 @@ test-fast: setup ## unit tests only, no JDK needed
 
 .PHONY: test-interop
 test-interop: jdk setup ## against Apache BookKeeper 4.17.3 itself (needs a JDK 17+ and Maven; ten minutes)
-	$(BIN)/pytest tests/interop -m interop --timeout 300 -n $(WORKERS) --dist loadfile
+	$(BIN)/pytest tests/interop -m interop -n $(WORKERS) --dist loadfile
 
 .PHONY: test-interop-history
 test-interop-history: jdk setup ## random history of Java's and our clients and bookies (ROUNDS=1000 SEED=1)
@@ -113,7 +114,8 @@ compatibility: jdk setup ## test-interop against 4.17.3 and 4.18.0, a history of
 	done
 
 .PHONY: ci
-ci: $(VENV)/.docs test test-interop ## what continuous integration runs, tests of the site included
+ci: TESTS = interop or not interop
+ci: jdk $(VENV)/.docs test ## what continuous integration runs, tests of the site included
 
 .PHONY: simulate
 simulate: setup ## the cluster in the simulated world under faults (SEEDS=1000 FIRST=0; SEED=n replays one with a trace)

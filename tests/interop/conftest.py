@@ -18,6 +18,9 @@ from tests.support.zookeeper import ServerThread
 
 KINDS = {"java": (JAVA,) * 4, "ours": (OURS,) * 4, "mixed": (JAVA, OURS, JAVA, OURS)}
 
+SECONDS = 300
+"""For a test, unless it says otherwise."""
+
 REPORT = pytest.StashKey[Report]()
 
 
@@ -36,6 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.interop)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SECONDS))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -51,6 +51,17 @@ def test_a_bookie_that_has_answered_is_trusted_through_some_losses() -> None:
     assert not support.doubts(NEW, 0)
 
 
+def test_a_bookie_is_known_as_long_as_none_is_lost() -> None:
+    support = BatchSupport()
+    assert not support.knows(NEW)
+    support.answered(NEW)
+    assert support.knows(NEW)
+    support.lost(NEW, 0)  # it may be an older one now
+    assert not support.knows(NEW)
+    support.answered(NEW)
+    assert support.knows(NEW)
+
+
 async def test_a_moment_without_connections_does_not_end_batch_reads(cluster: FakeCluster) -> None:
     ledger = await make_ledger(cluster, 1000)
     reader = await ledger.open(await cluster.connect())

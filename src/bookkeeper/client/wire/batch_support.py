@@ -3,7 +3,8 @@
 Bookies before 4.17 close the connection when they meet one. So does, for all the client can see, a bookie that is
 restarted at that moment, or whose answer would be too large for a frame. What tells them apart is experience:
 
-- A bookie that has not answered any yet is asked on a connection that carries nothing else: adds would be lost with it.
+- A bookie that has not answered any since its last loss is asked on a connection that carries nothing else: adds would
+  be lost with it.
 - A bookie that has answered batch reads knows them. It is doubted only after `TRUST` losses in a row.
 - Any other that is lost while it has one to answer is *doubted*: asked for single entries, and for batches only after
   all others. Doubt ends after a time that doubles with each loss, so an old bookie is seldom asked in vain, and a new
@@ -38,8 +39,8 @@ class BatchSupport:
             self._doubted.pop(bookie, None)
 
     def knows(self, bookie: BookieId) -> bool:
-        """Whether it has answered one, and is not doubted since."""
-        return bookie in self._losses_left
+        """Whether it has answered one, and lost none since: it may have been put back to an older version."""
+        return self._losses_left.get(bookie) == TRUST
 
     def lost(self, bookie: BookieId, now: float) -> None:
         """Its connection ended, or could not be made, with a batch read to be answered."""
