@@ -430,8 +430,13 @@ class Runtime(ABC):
         `level0_files` (how many are merged), `max_level1` (bytes), `read_only` (bool).
         """
 
-    def give_way(self) -> None:  # noqa: B027 - nothing to do where workers do not share an interpreter lock
-        """For a worker between two pieces of long Python work: lets the event loop have the interpreter."""
+    def give_way(self, seconds: float = 0.0) -> None:  # noqa: B027 - where workers do not share an interpreter lock
+        """For a worker between two pieces of long Python work: lets the event loop have the interpreter, for so long at
+        least."""
+
+    def worked_seconds(self) -> float:
+        """Processor time that this thread has used."""
+        return 0.0
 
     def collect_young(self, after: float = 0.0) -> None:  # noqa: B027 - a simulated world collects between its runs
         """Free what was dropped lately and refers to itself, now or so many seconds later. What is left then counts as

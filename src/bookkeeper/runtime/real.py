@@ -85,8 +85,11 @@ class RealRuntime(Runtime):
 
         return RocksStore(path, options or {}, self.files)
 
-    def give_way(self) -> None:
-        time.sleep(GIVE_WAY_SECONDS)
+    def give_way(self, seconds: float = 0.0) -> None:
+        time.sleep(max(seconds, GIVE_WAY_SECONDS))
+
+    def worked_seconds(self) -> float:
+        return time.thread_time()
 
     def collect_young(self, after: float = 0.0) -> None:
         if after > 0:

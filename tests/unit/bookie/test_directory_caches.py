@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from array import array
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.bookie.storage.caches import Caches
+from bookkeeper.bookie.storage.caches import LONGEST_REST_SECONDS, Caches, FlushPace
 from bookkeeper.bookie.storage.entry_log.page_cache import PageCacheChoice
 from bookkeeper.bookie.storage.entry_log.reader import Records
 from bookkeeper.bookie.storage.write_cache import WriteCache
-from tests.support.storage import nobody
+from bookkeeper.runtime.real import RealRuntime
+from tests.support.storage import add, check, nobody, opened
 
 LEDGER = 7
 
@@ -137,3 +142,66 @@ def test_what_a_deleted_ledger_took_is_no_room_until_its_cache_goes() -> None:
     assert cache.entries == 0
     assert not cache.has_room(200, 1)
     assert WriteCache(1000, nobody).has_room(200, 1)
+
+
+class Worker(RealRuntime):
+    """What a flush has worked, and how long it rested after each piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worked = 5.0
+        self.rests: list[float] = []
+
+    def worked_seconds(self) -> float:
+        return self.worked
+
+    def give_way(self, seconds: float = 0.0) -> None:
+        self.rests.append(seconds)
+
+
+def paced(adds: list[int], seconds: float = 0.002) -> list[float]:
+    """The rests of a flush; after each of its pieces an entry of so many bytes was added, none for 0."""
+    worker, caches = Worker(), Caches(2 << 20, 1 << 20, PageCacheChoice(False), nobody)
+    pace = FlushPace(worker, caches)
+    for number, size in enumerate(adds):
+        worker.worked += seconds
+        if size:
+            caches.add_entry(LEDGER, number, bytes(size))
+        pace()
+    return worker.rests
+
+
+def test_a_flush_rests_for_as_long_as_it_worked_while_entries_are_added() -> None:
+    first, *rests = paced([10] * 5)
+    assert first == 0.0, "what the worker did before is no part of the flush"
+    assert rests == pytest.approx([0.002] * 4)
+
+
+def test_a_flush_that_nobody_adds_beside_does_not_rest() -> None:
+    assert paced([0] * 5) == [0.0] * 5
+    assert paced([10, 10, 0, 10]) == pytest.approx([0.0, 0.002, 0.0, 0.002])
+
+
+def test_a_flush_hurries_when_the_other_cache_is_half_full() -> None:
+    assert paced([10, 10, 600_000, 10, 10]) == pytest.approx([0.0, 0.002, 0.0, 0.0, 0.0])
+
+
+def test_a_rest_is_bounded() -> None:
+    assert paced([10] * 3, seconds=1.0) == [0.0, LONGEST_REST_SECONDS, LONGEST_REST_SECONDS]
+
+
+async def test_each_flush_has_its_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While entries are added beside it."""
+    rests: list[float] = []
+    monkeypatch.setattr(RealRuntime, "give_way", lambda _self, seconds=0.0: rests.append(seconds))
+    async with opened(tmp_path) as storage:
+        await add(storage, 1, range(20_000))
+        flush = asyncio.ensure_future(storage.flush())
+        for entry_id in itertools.count(20_000):
+            if flush.done():
+                break
+            await add(storage, 1, [entry_id])
+            await asyncio.sleep(0)
+        await flush
+        assert any(rests)
+        await check(storage, 1, entry_id)

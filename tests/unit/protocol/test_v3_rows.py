@@ -96,6 +96,25 @@ def test_a_row_of_adds_is_the_adds_one_by_one(adds: list[AddRequest], data: st.D
     assert [(run.ledger_id, run.master_key, run.flags) for run in runs] == [*in_order]
 
 
+@pytest.mark.parametrize("first", [0, 100, 16_370, 1 << 21, (1 << 63) - 30])
+@pytest.mark.parametrize("at", [0, 13, 29])
+def test_an_add_in_order_that_differs_in_a_byte_is_told_from_the_others(first: int, at: int) -> None:
+    bodies = [
+        v3.encode_request(
+            AddRequest(300, n, DIGEST.package(300, n, n - 1, 9, bytes(10)), KEYS[0], txn_id=n + 7, version=V3)
+        )[LENGTH_SIZE:]
+        for n in range(first, min(first + 30, (1 << 63) - 1))
+    ]
+    at = min(at, len(bodies) - 1)
+    for place in range(len(bodies[at])):
+        for change in (1, 0x80):
+            changed = bodies[at][:place] + bytes([bodies[at][place] ^ change]) + bodies[at][place + 1 :]
+            row = [*bodies[:at], changed, *bodies[at + 1 :]]
+            runs, taken = v3.decode_add_runs(row)
+            expected, count = one_by_one(row)
+            assert (taken, told_of_runs(runs)) == (count, told(expected)), place
+
+
 @pytest.mark.parametrize("count", [3, 30], ids=["one by one", "a row"])
 @pytest.mark.parametrize(
     "odd",

@@ -9,6 +9,10 @@ What is in the logs may be in the system's page cache: `page_cache` says what is
 An entry may be in all three. The active cache has the newest version, then the one being flushed. So a run of entries
 that comes from the read cache or from the logs ends before the next one that a write cache has.
 
+A flush shares the interpreter with the loop, which then needs twice as long for what it does. So it rests after each
+piece for as long as that took of the processor (`FlushPace`): but only while entries are added, and while the active
+cache has room enough that nobody will have to wait for the flush.
+
 The epoch tells a read that took time whether what it found may be obsolete: it grows when a flush is done, a ledger is
 deleted, or a log removed.
 """
@@ -20,12 +24,19 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from ...protocol.messages import AddRun
+from ...runtime import Runtime
 from ..stats import OpStats
 from .entry_log import format as fmt
 from .entry_log.page_cache import PageCacheChoice
 from .packing import READ_CHUNK, words
 from .read_cache import ReadCache
 from .write_cache import LedgerBuffer, WriteCache
+
+PACED_BELOW = 0.5
+"""Of the active cache: from there on the flush of the other one has to be done soon."""
+
+LONGEST_REST_SECONDS = 0.005
+"""After a piece that took more there were several, or the machine stood still."""
 
 
 class Caches:
@@ -178,3 +189,22 @@ def _records(buffer: LedgerBuffer, first: int, max_count: int, max_bytes: int) -
         if fitting < len(entries):
             break
     return b"".join(pieces), count
+
+
+class FlushPace:
+    """How one flush gives way to the loop. For the worker that flushes."""
+
+    def __init__(self, runtime: Runtime, caches: Caches) -> None:
+        self._runtime = runtime
+        self._caches = caches
+        self._worked: float | None = None  # at the end of the piece before
+        self._used = caches.active.used
+
+    def __call__(self) -> None:
+        """A piece is done."""
+        worked, used = self._runtime.worked_seconds(), self._caches.active.used
+        rest = 0.0
+        if self._worked is not None and used != self._used and used < self._caches.half * PACED_BELOW:
+            rest = min(worked - self._worked, LONGEST_REST_SECONDS)
+        self._worked, self._used = worked, used
+        self._runtime.give_way(rest)

@@ -37,7 +37,7 @@ from ...runtime import NO_SPACE, Runtime, TaskScope, Workers
 from ...runtime.waiting.wait_queue import OneByOne
 from ..file_names import log_name
 from . import directory_jobs as jobs
-from .caches import Caches
+from .caches import Caches, FlushPace
 from .compaction import LiveEntry, LogMover, count_pointers, holds_any, measure
 from .directory_jobs import DirectoryOptions
 from .directory_reads import DirectoryReads
@@ -220,9 +220,11 @@ class DbDirectory:
             self._index.put_back(later)
             changes = {i: value for i, value in changes.items() if i not in later}
         past_cache_from = self.caches.page_cache.for_flush(self._runtime.now(), cache.used, self.reads.of_logs)
+        pace = FlushPace(self._runtime, self.caches)
+        what = self._ledger_store, buffers, list(deleted), changes, past_cache_from
         try:
             with self.caches.flushes.timed(self._runtime.now):
-                await self._change(jobs.flush, self._ledger_store, buffers, list(deleted), changes, past_cache_from)
+                await self._change(jobs.flush, *what, give_way=pace)
         except BaseException:
             self._index.put_back(changes)
             self._room.serve()
@@ -239,7 +241,7 @@ class DbDirectory:
         buffers += cache.dropped
         cache.dropped.clear()
         await self._lane.submit(self._reserve.restore)
-        await self._lane.submit(jobs.release, buffers, self._runtime.give_way)
+        await self._lane.submit(jobs.release, buffers, pace)
 
     async def _note_rewrites(self, buffers: list[tuple[int, LedgerBuffer]]) -> None:
         """Find the entries that are about to be flushed once more, and note them with their ledgers.
@@ -276,13 +278,13 @@ class DbDirectory:
             if ledger is not None and ledger.last_indexed is not None and cache.ledgers.get(ledger_id) is buffer:
                 ledger.last_indexed = max(ledger.last_indexed, buffer.last())
 
-    async def _change(self, job: Callable[..., T], *args: Any) -> T:
+    async def _change(self, job: Callable[..., T], *args: Any, give_way: Callable[[], None] | None = None) -> T:
         """Run a job that changes logs and indexes. `OSError` is a lack of space, and it is to be done again; all else
         is the end."""
         self._check_failure()
         try:
             return await self._lane.submit(
-                job, self._writer, self._locations, self._reserve, self._runtime.give_way, *args
+                job, self._writer, self._locations, self._reserve, give_way or self._runtime.give_way, *args
             )
         except OSError as error:
             if error.errno in NO_SPACE:
