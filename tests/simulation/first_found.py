@@ -11,7 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-FIRST_FOUND: dict[str, int] = {}
+FIRST_FOUND = {
+    "journal waiters pass their turn in a circle": 11,
+    "answers have no bound": 7,
+}
 """Where it is not the first one."""
 
 

@@ -39,6 +39,8 @@ FIRST_FOUND = {
     "skipped is done": 4,
     "nothing is heard of a run": 6,
     "merged into nobody's ledger": 2,
+    "deletes before it sweeps": 8,
+    "commits twice": 2,
 }
 """The seed that finds it as the code is now, which is tried first; the others are found by seed 0."""
 
