@@ -435,7 +435,7 @@ class Runtime(ABC):
         least."""
 
     def worked_seconds(self) -> float:
-        """Processor time that this thread has used."""
+        """Processor time that this thread has used, without the kernel's: others may have the interpreter then."""
         return 0.0
 
     def collect_young(self, after: float = 0.0) -> None:  # noqa: B027 - a simulated world collects between its runs

@@ -31,6 +31,8 @@ from .threads import Threads
 
 T = TypeVar("T")
 
+_OF_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # Linux has it
+
 SWITCH_INTERVAL_SECONDS = 0.00005
 """How long one thread may hold the interpreter while another wants it. With Python's default of 5 ms an index flush
 would add that to every answer. It must be shorter than the loop goes without a system call, too: a thread that waits
@@ -89,7 +91,7 @@ class RealRuntime(Runtime):
         time.sleep(max(seconds, GIVE_WAY_SECONDS))
 
     def worked_seconds(self) -> float:
-        return time.thread_time()
+        return time.thread_time() if _OF_THREAD is None else resource.getrusage(_OF_THREAD).ru_utime
 
     def collect_young(self, after: float = 0.0) -> None:
         if after > 0:

@@ -159,15 +159,16 @@ class Worker(RealRuntime):
         self.rests.append(seconds)
 
 
-def paced(adds: list[int], seconds: float = 0.002) -> list[float]:
+def paced(adds: list[int], seconds: float = 0.002, *, rests: bool = True) -> list[float]:
     """The rests of a flush; after each of its pieces an entry of so many bytes was added, none for 0."""
     worker, caches = Worker(), Caches(2 << 20, 1 << 20, PageCacheChoice(False), nobody)
-    pace = FlushPace(worker, caches)
+    pace = FlushPace(worker, caches, rests=rests)
     for number, size in enumerate(adds):
         worker.worked += seconds
         if size:
             caches.add_entry(LEDGER, number, bytes(size))
         pace()
+    assert pace.rested == pytest.approx(sum(worker.rests))
     return worker.rests
 
 
@@ -184,6 +185,19 @@ def test_a_flush_that_nobody_adds_beside_does_not_rest() -> None:
 
 def test_a_flush_hurries_when_the_other_cache_is_half_full() -> None:
     assert paced([10, 10, 600_000, 10, 10]) == pytest.approx([0.0, 0.002, 0.0, 0.0, 0.0])
+
+
+def test_a_flush_does_not_rest_where_flushes_take_most_of_the_time() -> None:
+    assert paced([10] * 5, rests=False) == [0.0] * 5
+    choice = PageCacheChoice("auto")
+    choice.for_flush(10.0, 1, 0)
+    assert not choice.busy
+    choice.flushed(12.0)
+    choice.for_flush(13.0, 1, 0)
+    assert choice.busy
+    choice.flushed(15.0, rested=1.5)  # which is no part of what it took
+    choice.for_flush(16.0, 1, 0)
+    assert not choice.busy
 
 
 def test_a_rest_is_bounded() -> None:

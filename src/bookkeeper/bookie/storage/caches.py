@@ -10,8 +10,8 @@ An entry may be in all three. The active cache has the newest version, then the 
 that comes from the read cache or from the logs ends before the next one that a write cache has.
 
 A flush shares the interpreter with the loop, which then needs twice as long for what it does. So it rests after each
-piece for as long as that took of the processor (`FlushPace`): but only while entries are added, and while the active
-cache has room enough that nobody will have to wait for the flush.
+piece for as long as that took of the processor (`FlushPace`): but only while entries are added, while the active cache
+has room enough that nobody will have to wait for the flush, and where flushes do not take most of the time anyway.
 
 The epoch tells a read that took time whether what it found may be obsolete: it grows when a flush is done, a ledger is
 deleted, or a log removed.
@@ -194,7 +194,10 @@ def _records(buffer: LedgerBuffer, first: int, max_count: int, max_bytes: int) -
 class FlushPace:
     """How one flush gives way to the loop. For the worker that flushes."""
 
-    def __init__(self, runtime: Runtime, caches: Caches) -> None:
+    def __init__(self, runtime: Runtime, caches: Caches, *, rests: bool) -> None:
+        self._rests = rests
+        self.rested = 0.0
+        """Seconds, in all."""
         self._runtime = runtime
         self._caches = caches
         self._worked: float | None = None  # at the end of the piece before
@@ -204,7 +207,9 @@ class FlushPace:
         """A piece is done."""
         worked, used = self._runtime.worked_seconds(), self._caches.active.used
         rest = 0.0
-        if self._worked is not None and used != self._used and used < self._caches.half * PACED_BELOW:
+        goes_on = used != self._used and used < self._caches.half * PACED_BELOW
+        if self._rests and goes_on and self._worked is not None:
             rest = min(worked - self._worked, LONGEST_REST_SECONDS)
+            self.rested += rest
         self._worked, self._used = worked, used
         self._runtime.give_way(rest)

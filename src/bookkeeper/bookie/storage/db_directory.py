@@ -220,7 +220,7 @@ class DbDirectory:
             self._index.put_back(later)
             changes = {i: value for i, value in changes.items() if i not in later}
         past_cache_from = self.caches.page_cache.for_flush(self._runtime.now(), cache.used, self.reads.of_logs)
-        pace = FlushPace(self._runtime, self.caches)
+        pace = FlushPace(self._runtime, self.caches, rests=not self.caches.page_cache.busy)
         what = self._ledger_store, buffers, list(deleted), changes, past_cache_from
         try:
             with self.caches.flushes.timed(self._runtime.now):
@@ -230,7 +230,7 @@ class DbDirectory:
             self._room.serve()
             raise
         finally:
-            self.caches.page_cache.flushed(self._runtime.now())
+            self.caches.page_cache.flushed(self._runtime.now(), pace.rested)
         await self._note_indexed(cache, buffers)
         self.caches.flushed()
         for ledger_id, token in deleted.items():

@@ -37,6 +37,8 @@ class PageCacheChoice:
         self._setting = setting
         self._began = self._ended = self._took = 0.0
         self._reads = 0
+        self.busy = False
+        """Flushing limited the writers when the last flush began."""
 
     def for_moves(self) -> int | None:
         """Compaction's writes: they are never what limits the writers."""
@@ -46,11 +48,11 @@ class PageCacheChoice:
         """A flush of `size` bytes begins, when the logs were read so often in all."""
         new_reads, self._reads = reads - self._reads, reads
         self._began = now
+        self.busy = self._took > now - self._ended
         if self._setting != "auto":
             return self.for_moves()
-        busy = self._took > now - self._ended
-        return LARGE_ENTRY if busy and new_reads * BYTES_PER_READ <= size else None
+        return LARGE_ENTRY if self.busy and new_reads * BYTES_PER_READ <= size else None
 
-    def flushed(self, now: float) -> None:
-        """The flush has ended, whatever came of it."""
-        self._took, self._ended = now - self._began, now
+    def flushed(self, now: float, rested: float = 0.0) -> None:
+        """The flush has ended, whatever came of it; so long it did nothing on purpose."""
+        self._took, self._ended = now - self._began - rested, now
