@@ -26,6 +26,9 @@ from tests.support.waiting import until
 
 T = TypeVar("T")
 
+SESSION_MS = 30_000
+"""Session timeout where no test waits for it: longer than a server takes to come back on a machine with much to do."""
+
 
 class ServerThread:
     """A `LocalZooKeeper` with a loop of its own; its methods may be used from any loop."""
@@ -81,7 +84,7 @@ class ServerThread:
 
 def zookeeper_driver(uri: str, **conf: Any) -> ZooKeeperDriver:
     """A driver, not yet open, with retries quick enough for tests."""
-    settings = {"zkTimeout": 10000, "zkRetryBackoffStartMs": 100, "zkRetryBackoffMaxMs": 1000, **conf}
+    settings = {"zkTimeout": SESSION_MS, "zkRetryBackoffStartMs": 100, "zkRetryBackoffMaxMs": 1000, **conf}
     driver = open_driver(uri, RealRuntime(), settings)
     assert isinstance(driver, ZooKeeperDriver)
     return driver
