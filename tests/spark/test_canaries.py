@@ -1,7 +1,9 @@
-"""What Spark does wrong today. A test here turns red when Spark mends it: then our way around it can go."""
+"""What Spark does wrong today. A test here turns red when Spark mends it: then our way around it can go. And
+what we know its processes by."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 
 from pyspark.sql import SparkSession
@@ -48,3 +50,14 @@ def test_spark_gives_one_querys_filter_to_the_next(spark: SparkSession) -> None:
     assert frame.where("n < 10").count() == 10
     assert frame.count() == 10
     session.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+def test_spark_starts_its_processes_as_modules_of_its_own(spark: SparkSession) -> None:
+    """By that `spark/session.py` knows that it is in one of them."""
+
+    def started_as(_: int) -> str | None:
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        return spec.name if spec is not None else None
+
+    found = spark.sparkContext.parallelize([0], 1).map(started_as).collect()
+    assert found == ["pyspark.daemon"]

@@ -5,13 +5,16 @@ cost more than many of them read. So the process keeps a client, and its loop's 
 settings it was used with, and closes it when it was idle for a minute. Workers are forked: a client belongs to the
 process that made it, and nothing exists before the first use.
 
-Workers handle data by the megabyte: from the first session on their process keeps the memory that it frees.
+Workers handle data by the megabyte: from the first session on their process keeps the memory that it frees. And after
+each task Spark has Python collect garbage in all that there is, which with the libraries loaded takes longer than a
+small task does. So what a process of Spark has loaded by its first session is left out of that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -21,6 +24,7 @@ from ..client import client as aio
 from ..config import ClientConfiguration
 from ..errors import ZKError
 from ..runtime.loop_thread import LoopThread
+from ..runtime.real import RealRuntime
 from ..streams.ledgers import Replication
 from ..streams.namespace import Namespace
 from ..streams.opening import open_namespace
@@ -116,6 +120,7 @@ class _Cache:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._kept: dict[tuple[object, ...], _Kept] = {}
+        self._settled = not _is_of_spark()
 
     @contextmanager
     def lease(self, key: tuple[object, ...], make: Callable[[], Connected[C]]) -> Iterator[Connected[C]]:
@@ -125,6 +130,7 @@ class _Cache:
             kept = self._kept.get(key)
             if kept is None:
                 kept = self._kept[key] = _Kept(make())
+                self._settle()
             else:
                 kept.users += 1
                 if kept.timer is not None:
@@ -139,6 +145,12 @@ class _Cache:
                     kept.timer = threading.Timer(IDLE_SECONDS, self._expire, (key, kept))
                     kept.timer.daemon = True
                     kept.timer.start()
+
+    def _settle(self) -> None:
+        """Once only: what was kept from the collector is not freed if it refers to itself."""
+        if not self._settled:
+            self._settled = True
+            RealRuntime().settle_memory()
 
     def _expire(self, key: tuple[object, ...], kept: _Kept) -> None:
         with self._lock:
@@ -156,6 +168,12 @@ class _Cache:
             if kept.timer is not None:
                 kept.timer.cancel()
             kept.session.close()
+
+
+def _is_of_spark() -> bool:
+    """Whether Spark started this process for its work. Else it is a program that uses Spark: its memory is its own."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")
 
 
 _CACHE = _Cache()
