@@ -442,9 +442,11 @@ class Runtime(ABC):
         """Free what was dropped lately and refers to itself, now or so many seconds later. What is left then counts as
         old. A little now is a shorter standstill than much later."""
 
+    def freeze_memory(self) -> None:  # noqa: B027 - a simulated world has several machines
+        """What there is now stays: no collection needs to look through it again. Takes as long as a full collection."""
+
     def settle_memory(self) -> None:  # noqa: B027 - a simulated world has several machines
-        """This process serves from now on, and what there is now stays: no collection needs to look through it again,
-        and pauses matter more than their sum. Takes as long as a full collection."""
+        """`freeze_memory`, as this process serves from now on: pauses matter more than their sum."""
 
     # --- tasks ---
 

@@ -102,9 +102,12 @@ class RealRuntime(Runtime):
     def keep_freed_memory(self) -> None:
         heap.keep_freed_memory()
 
-    def settle_memory(self) -> None:
+    def freeze_memory(self) -> None:
         gc.collect()
         gc.freeze()
+
+    def settle_memory(self) -> None:
+        self.freeze_memory()
         gc.set_threshold(*SERVER_GC_THRESHOLDS)
 
     async def run_program(self, arguments: Sequence[str], *, timeout: float) -> bytes:

@@ -120,7 +120,7 @@ class _Cache:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._kept: dict[tuple[object, ...], _Kept] = {}
-        self._settled = not _is_of_spark()
+        self._to_freeze = _is_of_spark()
 
     @contextmanager
     def lease(self, key: tuple[object, ...], make: Callable[[], Connected[C]]) -> Iterator[Connected[C]]:
@@ -130,7 +130,7 @@ class _Cache:
             kept = self._kept.get(key)
             if kept is None:
                 kept = self._kept[key] = _Kept(make())
-                self._settle()
+                self._freeze()
             else:
                 kept.users += 1
                 if kept.timer is not None:
@@ -146,11 +146,11 @@ class _Cache:
                     kept.timer.daemon = True
                     kept.timer.start()
 
-    def _settle(self) -> None:
+    def _freeze(self) -> None:
         """Once only: what was kept from the collector is not freed if it refers to itself."""
-        if not self._settled:
-            self._settled = True
-            RealRuntime().settle_memory()
+        if self._to_freeze:
+            self._to_freeze = False
+            RealRuntime().freeze_memory()
 
     def _expire(self, key: tuple[object, ...], kept: _Kept) -> None:
         with self._lock:

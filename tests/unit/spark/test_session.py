@@ -27,12 +27,12 @@ def test_what_a_process_of_spark_has_loaded_is_left_out_of_collections(
 ) -> None:
     """Spark collects all garbage after each task. It is not for us to change what a program that uses Spark collects,
     and done again it would keep for good what a closed client was."""
-    settled: list[RealRuntime] = []
-    monkeypatch.setattr(RealRuntime, "settle_memory", lambda self: settled.append(self))
+    frozen: list[RealRuntime] = []
+    monkeypatch.setattr(RealRuntime, "freeze_memory", lambda self: frozen.append(self))
     spec = started_as and ModuleSpec(started_as, None)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
     kept: Any = session._Cache()
     for key in ("a", "b", "a"):
         with kept.lease((key,), Silent):
-            assert len(settled) == times
+            assert len(frozen) == times
     kept.close()
