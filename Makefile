@@ -92,7 +92,7 @@ try-out: java $(VENV)/.spark ## bookies, a Spark master and two workers on this 
 # --- tests ---
 
 .PHONY: test
-test: java setup lint $(VENV)/.quick ## everything that must be green (needs a JDK 17+; half an hour on two cores)
+test: java setup lint $(VENV)/.quick ## everything that must be green (needs a JDK 17+; half an hour to an hour on two cores)
 	$(BIN)/pytest -m '$(TESTS)' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 50
 
 .PHONY: test-fast
