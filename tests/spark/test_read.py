@@ -158,8 +158,13 @@ def test_a_dataframe_used_twice_gives_each_use_its_rows(spark: SparkSession, clu
     data = payloads(4000)
     ledger_id = cluster.write(data)
     bookkeeper.spark.enable(spark)
-    together = {"where": "entry_id >= 0", "columns": "entry_id,length", "verify": "all", "minPartitions": 4}
-    for options in ({}, together):  # test_used_twice.py has each by itself
+    for options in (
+        {},
+        {"where": "entry_id >= 0"},
+        {"columns": "entry_id,length"},
+        {"verify": "all"},
+        {"minPartitions": 4},
+    ):
         frame = read(spark, cluster, ledger_id, **options)
         frame.createOrReplaceTempView("twice")
         few, some = frame.where("entry_id < 10"), frame.where("entry_id >= 100 and entry_id < 120")
