@@ -39,7 +39,8 @@ from bookkeeper.runtime.waiting.wait_queue import OneByOne
 from bookkeeper.simulation.swarm import IMPATIENTS
 from bookkeeper.simulation.world.keyvalue import KeyValueState
 
-from .mutations import main, mutation
+from .mutation_search import main
+from .mutations import mutation
 
 PROGRAMS = {"writers": 2, "followers": 2, "browsers": 1, "readers": 1}
 BURSTS = {"hardening": True, "calm": True, "flavours": ("plain",), "programs": {"writers": 3}, "fault_count": 12}
