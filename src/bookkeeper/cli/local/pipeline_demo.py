@@ -234,7 +234,7 @@ class _Stage:
 async def _records(namespace: Namespace, stream: str) -> int:
     """How many a stream has, by its segments."""
     try:
-        return sum(segment.records for segment in (await namespace.info(stream)).segments)
+        return (await namespace.info(stream)).records
     except StreamNotFoundError:
         return 0
 
