@@ -204,6 +204,8 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._cut = False
         self._refuse = False
+        self.silent = 0
+        """So many connections are taken, and nothing passes on them."""
         self.port = port
 
     @property
@@ -248,6 +250,9 @@ class Proxy:
             writer.transport.abort()
             return
         self._writers.append(writer)
+        if self.silent:
+            self.silent -= 1
+            return
         if self._cut:
             return
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 from bookkeeper.metadata.zookeeper.session import keepalive
 from bookkeeper.metadata.zookeeper.session.keepalive import KeepAliveHandler, Line
+
+PATIENCE = 60.0
 
 
 class Clock:
@@ -60,12 +64,12 @@ def test_what_tls_has_decrypted_counts_too(ends: tuple[socket.socket, socket.soc
 
     line = Line(Decrypted())
     assert line.pending() == 7
-    assert KeepAliveHandler(Clock()).select([line], [], [], 10) == ([line], [], [])
+    assert KeepAliveHandler(Clock(), PATIENCE).select([line], [], [], 10) == ([line], [], [])
 
 
 def test_select_tells_of_both_directions_and_of_time(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    handler = KeepAliveHandler(Clock())
+    handler = KeepAliveHandler(Clock(), PATIENCE)
     line = Line(ours)
     assert handler.select([line], [], [], 0.001) == ([], [], [])
     assert handler.select([], [line], [], 5.0) == ([], [line], [])
@@ -83,7 +87,7 @@ def test_select_tells_of_both_directions_and_of_time(ends: tuple[socket.socket, 
 
 def test_a_request_is_waited_for_beside_what_was_read_ahead(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    handler = KeepAliveHandler(Clock())
+    handler = KeepAliveHandler(Clock(), PATIENCE)
     wakes, waker = handler.create_socket_pair()
     line = Line(ours)
     theirs.sendall(b"ab")
@@ -100,7 +104,7 @@ def test_the_server_has_heard_what_was_sent_before_its_answer_came_not_what_was_
 ) -> None:
     ours, theirs = ends
     clock = Clock()
-    handler = KeepAliveHandler(clock)
+    handler = KeepAliveHandler(clock, PATIENCE)
     line = Line(ours)
 
     def send(at: float) -> None:
@@ -124,8 +128,35 @@ def test_the_server_has_heard_what_was_sent_before_its_answer_came_not_what_was_
     assert handler.heard == 104
 
 
+def test_a_server_that_never_said_anything_is_waited_for_no_longer_than_patience(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = ends
+    limits: list[float] = []
+
+    def connect(_: object, address: str, *, timeout: float) -> socket.socket:
+        assert address == "there"
+        limits.append(timeout)
+        return ours
+
+    monkeypatch.setattr(SequentialThreadingHandler, "create_connection", connect)
+    handler = KeepAliveHandler(Clock(), 0.001)
+    line = handler.create_connection("there", timeout=600.0)
+    handler.create_connection("there", timeout=0.0005)
+    handler.create_connection("there")
+    assert limits == [0.001, 0.0005, 0.001]
+    assert handler.select([line], [], [], 600.0) == ([], [], [])
+    theirs.sendall(b"x")
+    assert handler.select([line], [], [], 600.0)[0] == [line]
+    assert line.recv(1) == b"x"
+    later = threading.Timer(0.05, theirs.sendall, [b"y"])
+    later.start()
+    assert handler.select([line], [], [], 600.0)[0] == [line]  # it has said something: as long as kazoo likes
+    later.join()
+
+
 def test_results_are_told_at_once_and_by_the_thread_that_has_them() -> None:
-    handler = KeepAliveHandler(Clock())
+    handler = KeepAliveHandler(Clock(), PATIENCE)
     handler.start()
     try:
         heard: list[Any] = []

@@ -67,6 +67,22 @@ async def test_an_outage_of_the_server_is_survived_by_sessions_and_watches(clust
     assert await driver.registration.is_registered(A)
 
 
+async def test_a_server_that_takes_connections_and_says_nothing_costs_no_session(cluster: Cluster) -> None:
+    """As one that is just starting may. To wait for it as long as a session lives is to lose the session."""
+    await cluster.init()
+    async with Proxy(cluster.server.server.port) as proxy:
+        driver = await cluster.open(address=proxy.address, zkTimeout=12_000)
+        told = record(driver)
+        await driver.registration.register(A, Mode.WRITABLE, info())
+        proxy.silent = 2
+        proxy.drop()
+        await until(lambda: SessionEvent.CONNECTED in told)
+        assert not proxy.silent
+        assert told == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+        assert await driver.registration.is_registered(A)
+        await driver.close()
+
+
 async def test_a_killed_server_has_its_data_when_it_comes_back(cluster: Cluster) -> None:
     """MI-3."""
     driver = await cluster.init()

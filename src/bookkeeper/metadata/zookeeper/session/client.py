@@ -62,6 +62,9 @@ RECONNECT_START_SECONDS = 0.05
 RECONNECT_MAX_SECONDS = 1.0
 """Pause between attempts to connect; grows from the first to the second, or to a tenth of the session timeout."""
 
+LEAST_PATIENCE_SECONDS = 1.0
+"""How long at least a server may take until it says something on a new connection. See `_patience`."""
+
 RETRY_FLOOR_SECONDS = 0.02
 """Shortest pause before an operation is tried again although the connection is up; doubles with each attempt."""
 
@@ -169,7 +172,7 @@ class ZooKeeper:
         self._random = runtime.random("zookeeper-retry")
         self._timeout = settings.timeout_ms / 1000
         self._acl = CREATOR_ALL_ACL if settings.secure else OPEN_ACL_UNSAFE
-        self._handler = KeepAliveHandler(runtime.now)
+        self._handler = KeepAliveHandler(runtime.now, _patience(self._timeout, servers=hosts.count(",") + 1))
         self._kazoo = KazooClient(
             hosts=hosts,
             timeout=self._timeout,
@@ -630,3 +633,10 @@ class ZooKeeper:
         floor = min(ceiling, RETRY_FLOOR_SECONDS * 2 ** min(attempt - 1, 10))
         await asyncio.sleep(floor)
         return float(ceiling - floor)
+
+
+def _patience(timeout: float, servers: int) -> float:
+    """Seconds until a new connection that brings no answer is given up: while a session of `timeout` seconds lives that
+    is not heard of, each server can be asked, and two that said nothing once more. Of one server it is a third of the
+    time-out, as long as kazoo waits for the answer to a heartbeat."""
+    return max(LEAST_PATIENCE_SECONDS, timeout / (servers + 2))

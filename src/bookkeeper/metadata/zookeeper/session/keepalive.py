@@ -22,6 +22,10 @@ The same place is where a client with many requests spends its time: kazoo waits
 the size of an answer by itself, and makes a selector each time. So what has arrived is read at once (`Line`), waiting
 is one `poll`, and whoever waits for an answer hears of it from kazoo's connection thread, without another in between.
 What lies in the line's buffer was heard of when it came in: taking it from there says nothing new about the server.
+
+A server may take a connection and say nothing on it: one that is just starting does. kazoo would wait for it as long as
+a session lives without being heard of, and so lose the session to a server that has long been there. So a new
+connection that brings no answer is given up after `patience`, and another is tried.
 """
 
 from __future__ import annotations
@@ -51,6 +55,8 @@ class Line:
         self._line = line
         self._read = b""
         self._at = 0
+        self.answered = False
+        """The server has said something on it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._line, name)
@@ -63,6 +69,7 @@ class Line:
     def recv(self, size: int) -> bytes:
         if self._at >= len(self._read):
             self._read, self._at = self._line.recv(max(size, READ_AT_ONCE)), 0
+            self.answered = True
         data: bytes = self._read[self._at : self._at + size]
         self._at += len(data)
         return data
@@ -80,9 +87,11 @@ class _Result(AsyncResult):  # type: ignore[misc]  # kazoo has no types
 class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's thread handler, taking note of the traffic. Written by kazoo's connection thread, read by the loop."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], patience: float) -> None:
+        """`patience`: seconds until a new connection is given up, and again until the server says something on it."""
         super().__init__()
         self._clock = clock
+        self._patience = patience
         self._wake_sockets: tuple[Any, ...] = ()
         self._socket: Line | None = None
         self._given_up = False
@@ -93,11 +102,12 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         self.write_limit: float | None = None
         """kazoo's time limit of its last write, in seconds."""
 
-    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+    def create_connection(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
         """A connection to a server, for kazoo."""
         if self._given_up:
             raise ConnectionAbortedError("closing")
-        self._socket = Line(super().create_connection(*args, **kwargs))
+        timeout = self._patience if timeout is None else min(timeout, self._patience)
+        self._socket = Line(super().create_connection(*args, timeout=timeout, **kwargs))
         return self._socket
 
     def async_result(self) -> Any:
@@ -116,7 +126,10 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         return self._wake_sockets
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:  # noqa: ARG002
-        ahead = [sock for sock in rlist if isinstance(sock, Line) and sock.pending()]
+        lines = [sock for sock in rlist if isinstance(sock, Line)]
+        ahead = [line for line in lines if line.pending()]
+        if timeout is not None and timeout > self._patience and any(not line.answered for line in lines):
+            timeout = self._patience
         readable, writable = _poll(rlist, wlist, 0.0 if ahead else timeout)
         if wlist:
             self.write_limit = timeout
