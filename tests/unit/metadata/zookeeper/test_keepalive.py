@@ -128,7 +128,7 @@ def test_the_server_has_heard_what_was_sent_before_its_answer_came_not_what_was_
     assert handler.heard == 104
 
 
-def test_a_server_that_never_said_anything_is_waited_for_no_longer_than_patience(
+def test_a_new_connection_is_waited_for_no_longer_than_patience(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = ends
@@ -141,6 +141,7 @@ def test_a_server_that_never_said_anything_is_waited_for_no_longer_than_patience
 
     monkeypatch.setattr(SequentialThreadingHandler, "create_connection", connect)
     handler = KeepAliveHandler(Clock(), 0.001)
+    wakes, waker = handler.create_socket_pair()
     line = handler.create_connection("there", timeout=600.0)
     handler.create_connection("there", timeout=0.0005)
     handler.create_connection("there")
@@ -149,10 +150,15 @@ def test_a_server_that_never_said_anything_is_waited_for_no_longer_than_patience
     theirs.sendall(b"x")
     assert handler.select([line], [], [], 600.0)[0] == [line]
     assert line.recv(1) == b"x"
+    assert handler.select([line], [], [], 600.0) == ([], [], [])  # half of an answer is none
+    waker.send(b"\0")
+    assert handler.select([line, wakes], [], [], 600.0)[0] == [wakes]  # in service: as long as kazoo likes
     later = threading.Timer(0.05, theirs.sendall, [b"y"])
     later.start()
-    assert handler.select([line], [], [], 600.0)[0] == [line]  # it has said something: as long as kazoo likes
+    assert handler.select([line], [], [], 600.0)[0] == [line]
     later.join()
+    for each in (wakes, waker):
+        each.close()
 
 
 def test_results_are_told_at_once_and_by_the_thread_that_has_them() -> None:

@@ -40,6 +40,7 @@ from typing import Any, Protocol
 
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient
+from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -172,7 +173,7 @@ class ZooKeeper:
         self._random = runtime.random("zookeeper-retry")
         self._timeout = settings.timeout_ms / 1000
         self._acl = CREATOR_ALL_ACL if settings.secure else OPEN_ACL_UNSAFE
-        self._handler = KeepAliveHandler(runtime.now, _patience(self._timeout, servers=hosts.count(",") + 1))
+        self._handler = KeepAliveHandler(runtime.now, _patience(self._timeout, servers=len(collect_hosts(hosts)[0])))
         self._kazoo = KazooClient(
             hosts=hosts,
             timeout=self._timeout,

@@ -23,9 +23,10 @@ the size of an answer by itself, and makes a selector each time. So what has arr
 is one `poll`, and whoever waits for an answer hears of it from kazoo's connection thread, without another in between.
 What lies in the line's buffer was heard of when it came in: taking it from there says nothing new about the server.
 
-A server may take a connection and say nothing on it: one that is just starting does. kazoo would wait for it as long as
-a session lives without being heard of, and so lose the session to a server that has long been there. So a new
-connection that brings no answer is given up after `patience`, and another is tried.
+A server may take a connection and say nothing on it, or half of an answer: one that is just starting does. kazoo would
+wait for it as long as a session lives without being heard of, and so lose the session to a server that has long been
+there. So a new connection that brings no answer is given up after `patience`, and another is tried. It is new until
+kazoo waits for requests beside it.
 """
 
 from __future__ import annotations
@@ -55,8 +56,6 @@ class Line:
         self._line = line
         self._read = b""
         self._at = 0
-        self.answered = False
-        """The server has said something on it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._line, name)
@@ -69,7 +68,6 @@ class Line:
     def recv(self, size: int) -> bytes:
         if self._at >= len(self._read):
             self._read, self._at = self._line.recv(max(size, READ_AT_ONCE)), 0
-            self.answered = True
         data: bytes = self._read[self._at : self._at + size]
         self._at += len(data)
         return data
@@ -88,12 +86,13 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
     """kazoo's thread handler, taking note of the traffic. Written by kazoo's connection thread, read by the loop."""
 
     def __init__(self, clock: Callable[[], float], patience: float) -> None:
-        """`patience`: seconds until a new connection is given up, and again until the server says something on it."""
+        """`patience`: seconds until a new connection is given up that is not made, or brings no answer."""
         super().__init__()
         self._clock = clock
         self._patience = patience
         self._wake_sockets: tuple[Any, ...] = ()
         self._socket: Line | None = None
+        self._in_service = False  # the connection is not new any more
         self._given_up = False
         self._sent: float | None = None
         """When the oldest request without an answer was sent."""
@@ -106,6 +105,7 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         """A connection to a server, for kazoo."""
         if self._given_up:
             raise ConnectionAbortedError("closing")
+        self._in_service = False
         timeout = self._patience if timeout is None else min(timeout, self._patience)
         self._socket = Line(super().create_connection(*args, timeout=timeout, **kwargs))
         return self._socket
@@ -126,10 +126,11 @@ class KeepAliveHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         return self._wake_sockets
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:  # noqa: ARG002
-        lines = [sock for sock in rlist if isinstance(sock, Line)]
-        ahead = [line for line in lines if line.pending()]
-        if timeout is not None and timeout > self._patience and any(not line.answered for line in lines):
-            timeout = self._patience
+        ahead = [sock for sock in rlist if isinstance(sock, Line) and sock.pending()]
+        if rlist and not self._in_service:
+            self._in_service = any(sock in self._wake_sockets for sock in rlist)
+            if not self._in_service:
+                timeout = self._patience if timeout is None else min(timeout, self._patience)
         readable, writable = _poll(rlist, wlist, 0.0 if ahead else timeout)
         if wlist:
             self.write_limit = timeout
