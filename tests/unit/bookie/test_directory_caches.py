@@ -205,17 +205,23 @@ def test_a_rest_is_bounded() -> None:
 
 
 async def test_each_flush_has_its_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While entries are added beside it."""
-    rests: list[float] = []
-    monkeypatch.setattr(RealRuntime, "give_way", lambda _self, seconds=0.0: rests.append(seconds))
+    """All its pieces but the first are followed by a rest when the loop adds an entry after each."""
+    pieces, rests = itertools.count(), list[float]()
+    entry_ids = itertools.count(10_000)
     async with opened(tmp_path) as storage:
-        await add(storage, 1, range(20_000))
-        flush = asyncio.ensure_future(storage.flush())
-        for entry_id in itertools.count(20_000):
-            if flush.done():
-                break
-            await add(storage, 1, [entry_id])
-            await asyncio.sleep(0)
-        await flush
-        assert any(rests)
-        await check(storage, 1, entry_id)
+        loop = asyncio.get_running_loop()
+
+        def give_way(_runtime: RealRuntime, seconds: float = 0.0) -> None:
+            rests.append(seconds)
+            asyncio.run_coroutine_threadsafe(add(storage, 1, [next(entry_ids)]), loop).result(60)
+
+        monkeypatch.setattr(RealRuntime, "give_way", give_way)
+        monkeypatch.setattr(RealRuntime, "worked_seconds", lambda _runtime: next(pieces) / 1000)
+        await add(storage, 1, range(10_000))
+        await storage.flush()
+        monkeypatch.undo()
+        assert storage.directories[0].caches.flushes.succeeded == 1, "what was added fits into one write cache"
+        rested = [rest for rest in rests if rest]
+        assert len(rested) == next(pieces) - 1 > 10
+        assert rested == pytest.approx([0.001] * len(rested))
+        await check(storage, 1, next(entry_ids))
