@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import aclosing
 
 import pytest
@@ -370,17 +371,22 @@ async def test_watches_end_with_the_driver(store: StoreUnderTest) -> None:
     driver = await store.open()
     await driver.tree.make(at(store, "a"))
 
-    async def follow() -> int:
-        return len([node async for node in driver.tree.watch(at(store, "a"))])
+    told: Counter[str] = Counter()
 
-    async def follow_children() -> int:
-        return len([listing async for listing in driver.tree.watch_children(at(store, "a"))])
+    async def follow() -> None:
+        async for _ in driver.tree.watch(at(store, "a")):
+            told["the node"] += 1
+
+    async def follow_children() -> None:
+        async for _ in driver.tree.watch_children(at(store, "a")):
+            told["its children"] += 1
 
     following = [asyncio.create_task(follow()), asyncio.create_task(follow_children())]
-    await asyncio.sleep(0.1)
+    await until(lambda: told.total() == 2)
     await driver.close()
     async with asyncio.timeout(60):
-        assert await asyncio.gather(*following) == [1, 1]
+        await asyncio.gather(*following)
+    assert told == {"the node": 1, "its children": 1}
 
 
 # --- members ---
