@@ -115,7 +115,7 @@ class Streams(abc.ABC):
 
     @abc.abstractmethod
     async def follow(self, log: str, start: Position, count: int) -> list[Seen]:
-        """So many records, waiting for them, from a position."""
+        """So many records, waiting for them, from a position. Raises `LeftWaiting`."""
 
     @abc.abstractmethod
     async def segments(self, log: str) -> Sequence[Segment]: ...
@@ -133,10 +133,18 @@ CONFIGURATION: Mapping[str, object] = {
     "zkSessionTimeoutSeconds": 30,
     "bkcWriteTimeoutSeconds": 30,
     "bkcReadTimeoutSeconds": 30,
+    # A reader drops what it is told of segments while it starts, and looks again when it had nothing for two minutes.
+    "readerIdleWarnThresholdMillis": 5000,
 }
 
 
+class LeftWaiting(Exception):
+    """A reader of Java's got nothing more, though all is there: asked for entries in the moment in which it finds that
+    nobody waits for any, it may forget who asked (spec streams 13.5)."""
+
+
 READ_CANCELLED = 1002
+UNEXPECTED = 600
 
 
 class JavaWriter(Writer):
@@ -230,16 +238,23 @@ class JavaStreams(Streams):
         return Contents(_records(answer), answer["end"])
 
     async def follow(self, log: str, start: Position, count: int) -> list[Seen]:
-        return _records(await self._ask_reader("follow", log=log, **{"from": _spell(start)}, count=count))
+        try:
+            return _records(await self._ask_reader("follow", log=log, **{"from": _spell(start)}, count=count))
+        except Refused as error:
+            if "TimeoutException" in str(error):
+                raise LeftWaiting(log) from error
+            raise
 
     async def _ask_reader(self, command: str, **arguments: object) -> dict[str, Any]:
         """A command that reads, by a reader of its own: once more where Java's read-ahead asked a segment that it was
-        about to leave, and ended with that."""
+        about to leave, or where one was completed between the list of segments and the look at it, which makes a gap in
+        Java's list, and ended with that."""
         while True:
             try:
                 return await self.ask(command, **arguments)
             except Refused as error:
-                if error.code != READ_CANCELLED:
+                gap = error.code == UNEXPECTED and "sequence number gap" in str(error)
+                if error.code != READ_CANCELLED and not gap:
                     raise
 
     async def subscribed(self, log: str, subscriber: str, read: int) -> list[Seen]:
