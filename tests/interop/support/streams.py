@@ -146,6 +146,9 @@ class LeftWaiting(Exception):
 READ_CANCELLED = 1002
 UNEXPECTED = 600
 
+MOST_READERS = 20
+"""One after the other, where Java's reader ends for no fault of the stream's."""
+
 
 class JavaWriter(Writer):
     def __init__(self, session: JavaSession, handle: str) -> None:
@@ -246,16 +249,17 @@ class JavaStreams(Streams):
             raise
 
     async def _ask_reader(self, command: str, **arguments: object) -> dict[str, Any]:
-        """A command that reads, by a reader of its own: once more where Java's read-ahead asked a segment that it was
+        """A command that reads, by a reader of its own: again where Java's read-ahead asked a segment that it was
         about to leave, or where one was completed between the list of segments and the look at it, which makes a gap in
         Java's list, and ended with that."""
-        while True:
+        for _ in range(MOST_READERS - 1):
             try:
                 return await self.ask(command, **arguments)
             except Refused as error:
                 gap = error.code == UNEXPECTED and "sequence number gap" in str(error)
                 if error.code != READ_CANCELLED and not gap:
                     raise
+        return await self.ask(command, **arguments)
 
     async def subscribed(self, log: str, subscriber: str, read: int) -> list[Seen]:
         """The next records of a subscriber; its position is stored then."""
