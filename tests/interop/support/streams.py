@@ -133,8 +133,6 @@ CONFIGURATION: Mapping[str, object] = {
     "zkSessionTimeoutSeconds": 30,
     "bkcWriteTimeoutSeconds": 30,
     "bkcReadTimeoutSeconds": 30,
-    # A reader drops what it is told of segments while it starts, and looks again when it had nothing for two minutes.
-    "readerIdleWarnThresholdMillis": 5000,
 }
 
 
@@ -145,6 +143,7 @@ class LeftWaiting(Exception):
 
 READ_CANCELLED = 1002
 UNEXPECTED = 600
+NO_ANSWER = "-999: TimeoutException null"
 
 MOST_READERS = 20
 """One after the other, where Java's reader ends for no fault of the stream's."""
@@ -244,7 +243,7 @@ class JavaStreams(Streams):
         try:
             return _records(await self._ask_reader("follow", log=log, **{"from": _spell(start)}, count=count))
         except Refused as error:
-            if "TimeoutException" in str(error):
+            if str(error) == NO_ANSWER:
                 raise LeftWaiting(log) from error
             raise
 
